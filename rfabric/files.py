@@ -140,10 +140,10 @@ def parse_json(text: str | bytes, **how) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) < len(pairs):
         raise ValueError(f"key {twice(key for key, _ in pairs)!r} stands twice; keep one")
-    return found
+    return by_key
 
 
 def twice(names: Iterable[Hashable]) -> Any:

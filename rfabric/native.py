@@ -26,25 +26,25 @@ def core() -> ctypes.CDLL | None:
     if not LIBRARY.exists():
         return None
     try:
-        found = ctypes.CDLL(str(LIBRARY))
+        library = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
         raise RFabricError(
             f"{LIBRARY} cannot be loaded ({error}): run python -m rfabric.simulate.build"
         ) from None
-    if found.rf_interface() != INTERFACE:
+    if library.rf_interface() != INTERFACE:
         raise RFabricError(
-            f"{LIBRARY} has interface {found.rf_interface()}, this rfabric needs {INTERFACE}: "
+            f"{LIBRARY} has interface {library.rf_interface()}, this rfabric needs {INTERFACE}: "
             "run python -m rfabric.simulate.build"
         )
-    return found
+    return library
 
 
 def source_digest() -> str:
     """SHA-256 of the files that the core is built from, in hex."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in SOURCES:
-        found.update(file.read_bytes())
-    return found.hexdigest()
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def built_from() -> str:

@@ -96,7 +96,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     for reason, count in Counter(r.partition(SKIPPED)[2] for r in reasons if SKIPPED in r).items():
         terminalreporter.write_line(
-            (f"ROOT TESTS NOT RUN: {count} ({reason})"), yellow=True, bold=True
+            f"ROOT TESTS NOT RUN: {count} ({reason})", yellow=True, bold=True
         )
     least = terminalreporter.config.getoption("--write-slow")
     if least is not None:

@@ -77,7 +77,8 @@ def test_no_circle_of_files():
             target = module if module in files else module.rpartition(".")[0]
             if target in files and target not in (name, "rfabric"):
                 graph.add_edge(name, target)
-    circles = [sorted(found) for found in nx.strongly_connected_components(graph) if len(found) > 1]
+    groups = nx.strongly_connected_components(graph)
+    circles = [sorted(group) for group in groups if len(group) > 1]
     assert not circles
 
 

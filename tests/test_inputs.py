@@ -93,20 +93,20 @@ def tried(read, suffix, text):
 @settings(max_examples=150, deadline=None)
 @given(mutants(CSV))
 def test_a_mutant_trace_is_read_whole_or_refused(text):
-    found = tried(read_trace, ".csv", text)
-    if found is not None:  # what was read is read again
+    trace = tried(read_trace, ".csv", text)
+    if trace is not None:  # what was read is read again
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "again.csv")
-            write_trace(found, path)
+            write_trace(trace, path)
             again = read_trace(path)
-        assert again.hosts == found.hosts and (again.size == found.size).all()
+        assert again.hosts == trace.hosts and (again.size == trace.size).all()
 
 
 @settings(max_examples=100, deadline=None)
 @given(mutants(fabric_text()))
 def test_a_mutant_fabric_is_read_or_refused(text):
-    found = tried(lambda path: parse_fabric(str(path)), ".json", text)
-    assert found is None or Fabric.from_json(json.dumps(found.to_json())).to_json()
+    fabric = tried(lambda path: parse_fabric(str(path)), ".json", text)
+    assert fabric is None or Fabric.from_json(json.dumps(fabric.to_json())).to_json()
 
 
 @settings(max_examples=60, deadline=None)
@@ -238,8 +238,8 @@ def rfabric_sh(words, folder):
     ],
 )
 def test_a_stdout_that_takes_nothing_ends_in_one_line(tmp_path, words, code, said):
-    found, error = rfabric_sh(words, tmp_path)
-    assert found == code and said in error and "Traceback" not in error
+    returned, error = rfabric_sh(words, tmp_path)
+    assert returned == code and said in error and "Traceback" not in error
     assert error.count("\n") <= 1
 
 

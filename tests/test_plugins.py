@@ -153,23 +153,23 @@ WRONG = {
     "policy": [
         (
             "import nosuch",
-            ("mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+            "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file",
         ),
         ("x = 1\n)", "mine.py, line 2: SyntaxError"),
         ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3; mend the file"),
         (
             "fabrics = {}",
-            ("mine.py offers no policies = {name: class}; copy controller/ring_policy.py"),
+            "mine.py offers no policies = {name: class}; copy controller/ring_policy.py",
         ),
         ("policies = {'mine': print}", "is no CircuitPolicy; see controller/ring_policy.py"),
         ("policies = {'other': dict}", "mine.py has no policy 'mine'; it has other"),
         (
             POLICY.format("return 1 / 0"),
-            ("mine.py, line 5: ZeroDivisionError: division by zero; mend the file"),
+            "mine.py, line 5: ZeroDivisionError: division by zero; mend the file",
         ),
         (
             POLICY.format("return None"),
-            ("mine.py: mine returned None, no Circuits; see controller/ring_policy.py"),
+            "mine.py: mine returned None, no Circuits; see controller/ring_policy.py",
         ),
         (
             POLICY.format("return Circuits(frozenset([Circuit.parse('a1:1-a1:99')]))"),
@@ -197,11 +197,11 @@ WRONG = {
     "scheduler": [
         (
             "schedulers = {'mine': 3}",
-            ("mine.py offers no schedulers = {name: function}; copy traffic/longest_first.py"),
+            "mine.py offers no schedulers = {name: function}; copy traffic/longest_first.py",
         ),
         (
             SCHEDULER.format("return w.nothing"),
-            ("mine.py, line 2: AttributeError: 'Workload' object has no attribute"),
+            "mine.py, line 2: AttributeError: 'Workload' object has no attribute",
         ),
         (SCHEDULER.format("return w"), "no Scheduled; see traffic/longest_first.py"),
         (
@@ -228,11 +228,11 @@ WRONG = {
         (ROUTING.format("return rack[0, 0]"), "mine.py, line 3: IndexError"),
         (
             ROUTING.format("return None"),
-            ("mine returned None, no ndarray; see controller/one_path.py"),
+            "mine returned None, no ndarray; see controller/one_path.py",
         ),
         (
             ROUTING.format("return np.zeros(3)"),
-            ("returned float64 of shape (3,), not whole numbers of shape ("),
+            "returned float64 of shape (3,), not whole numbers of shape (",
         ),
         (ROUTING.format("return np.zeros((len(rack), 2), int)"), "is no way from rack "),
         (ROUTING.format("return np.full((len(rack), 1), 10**9)"), "is no way from rack "),
@@ -346,7 +346,7 @@ def test_settings_of_a_policy_of_ones_own_are_checked():
     fabric = rfabric()
     with pytest.raises(
         RFabricError,
-        match=("'skp=2' is not a setting, did you mean skip.; .*granularity, slot, skip"),
+        match="'skp=2' is not a setting, did you mean skip.; .*granularity, slot, skip",
     ):
         parse_policy(f"{RING}:ring,skp=2", fabric)
     with pytest.raises(RFabricError, match="skip=x must be a whole number"):
@@ -376,7 +376,7 @@ MIXED = SCHEDULER.format("return None") + "policies = {'ring': dict}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "spec", "found"),
+    ("text", "spec", "verdict"),
     [
         (MIXED, "mine.py:mine", "scheduler"),
         (MIXED, "mine.py:ring", "circuits"),
@@ -387,7 +387,7 @@ MIXED = SCHEDULER.format("return None") + "policies = {'ring': dict}\n"
     ],
 )
 def test_whether_a_file_schedules_or_chooses_circuits_is_read_from_its_tables(
-    text, spec, found, tmp_path, monkeypatch
+    text, spec, verdict, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(text)
@@ -396,12 +396,12 @@ def test_whether_a_file_schedules_or_chooses_circuits_is_read_from_its_tables(
         "circuits": Policies("", spec),
         "both": Policies("mine.py", "mine.py"),
     }
-    if found in own:
-        assert parse_policies(spec) == own[found]
+    if verdict in own:
+        assert parse_policies(spec) == own[verdict]
     else:
         with pytest.raises(RFabricError) as error:
             parse_policies(spec)
-        assert found in str(error.value)
+        assert verdict in str(error.value)
 
 
 # --- the controller ----------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_a_controller_runs_the_files_it_was_started_with_and_no_others(monkeypat
     for ask, data in ((plan_request, body), (pairs_request, pairs)):
         with pytest.raises(
             RFabricError,
-            match=("a controller runs only files it was started with; start it with RFABRIC"),
+            match="a controller runs only files it was started with; start it with RFABRIC",
         ):
             ask(data, fabric)
     for key, value in plugins.listing(body["policy"], pairs["routing"]).items():

@@ -290,7 +290,7 @@ def test_the_recipe_has_quantities():
 def test_a_scheduler_takes_no_time_without_its_unit(name, key):
     workload = read_recipe("grpo-64")
     with pytest.raises(
-        RFabricError, match=(f"scheduler {name}: {key}=5 has no unit; write {key}=5ms")
+        RFabricError, match=f"scheduler {name}: {key}=5 has no unit; write {key}=5ms"
     ):
         scheduled(workload, 0, f"{name},{key}=5")
     for nonsense in ("nan", "-1s", "5Gbit/s", "5S"):
@@ -301,7 +301,7 @@ def test_a_scheduler_takes_no_time_without_its_unit(name, key):
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1s"])
 def test_a_scheduler_s_numbers_are_numbers(value):
     with pytest.raises(
-        RFabricError, match=(f"scheduler rollart: redundancy={value} is not a number")
+        RFabricError, match=f"scheduler rollart: redundancy={value} is not a number"
     ):
         scheduled(read_recipe("grpo-64"), 0, f"rollart,redundancy={value}")
 
@@ -367,7 +367,7 @@ def own_files():
 def specs_of(names, keys="[a-z_]+"):
     """What our own files say after these names, `NAME,KEY=VALUE[,KEY=VALUE...]`."""
     spec = re.compile(rf"(?<![\w.-])(?:{'|'.join(names)})(?:,(?:{keys})=[\w./-]+)+")
-    return sorted({found for file in own_files() for found in spec.findall(file.read_text())})
+    return sorted({said for file in own_files() for said in spec.findall(file.read_text())})
 
 
 def test_no_example_of_ours_leaves_a_unit_out():

@@ -68,7 +68,7 @@ def main() -> int:
         "--interval-ms",
         type=_positive,
         default=0.5,
-        help=("time between probes, default 0.5; less loads the host"),
+        help="time between probes, default 0.5; less loads the host",
     )
     sender.add_argument("--beside-ip", help="the same for the stream beside")
     sender.add_argument("--beside-mac", help="its MAC address")
@@ -145,13 +145,13 @@ def listen(
     heard: dict[bytes, Heard] = {MAGIC: [], BESIDE: []}
     ears = {interface: (MAGIC, END)} | ({beside: (BESIDE,)} if beside else {})
     with contextlib.ExitStack() as stack:
-        found = stack.enter_context(selectors.DefaultSelector())
+        selector = stack.enter_context(selectors.DefaultSelector())
         for ear, magics in ears.items():
-            found.register(stack.enter_context(_open(ear)), selectors.EVENT_READ, magics)
+            selector.register(stack.enter_context(_open(ear)), selectors.EVENT_READ, magics)
         limit, sent = time.monotonic() + seconds, None
         print("listening", file=sys.stderr, flush=True)
         while sent is None and (left := limit - time.monotonic()) > 0:
-            for key, _ in found.select(left):
+            for key, _ in selector.select(left):
                 probe, at = _receive(key.fileobj)
                 if probe is None or probe[0] not in key.data:
                     continue

@@ -37,7 +37,7 @@ def circuits(args: argparse.Namespace) -> None:
             timing,
         )
         traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(policies), network)
-        found = []
+        plans = []
         for fabric in map(traffic.needs.fabric, specs):
             traffic.trace.fit(fabric)
             for policy in dict.fromkeys(asked.circuits for asked in policies):
@@ -51,9 +51,9 @@ def circuits(args: argparse.Namespace) -> None:
                     repetitions=args.repetitions,
                     progress=talk.of(name),
                 )
-                found.append((fabric, policy, stages))
+                plans.append((fabric, policy, stages))
         if args.png:
-            _draw(found, Path(args.png))
+            _draw(plans, Path(args.png))
     if args.json:
         print(
             json.dumps(
@@ -61,14 +61,14 @@ def circuits(args: argparse.Namespace) -> None:
                     "traffic": traffic.name,
                     "seed": args.seed,
                     "routing": args.routing,
-                    "plans": _documents(found),
+                    "plans": _documents(plans),
                 },
                 indent=1,
             )
         )
         return
-    tables = [plan_table(stages, fabric) for fabric, _, stages in found]
-    for (_, policy, _), table in zip(found, tables, strict=True):
+    tables = [plan_table(stages, fabric) for fabric, _, stages in plans]
+    for (_, policy, _), table in zip(plans, tables, strict=True):
         print(f"policy {policy}, routing {args.routing}")
         show_tables([table])
     show_notes([] if args.quiet else [tables[0].note])
@@ -76,18 +76,18 @@ def circuits(args: argparse.Namespace) -> None:
         print(args.png)
 
 
-def _documents(found: list) -> list[dict]:
+def _documents(plans: list) -> list[dict]:
     return [
         {
             "fabric": fabric.spec or fabric.name, "policy": policy, "total": totals(stages),
             "stages": [stage.to_json(fabric) for stage in stages],
         }
-        for fabric, policy, stages in found
+        for fabric, policy, stages in plans
     ]  # fmt: skip
 
 
-def _draw(found: list, path: Path) -> None:
-    fabric, _, stages = found[0]
+def _draw(plans: list, path: Path) -> None:
+    fabric, _, stages = plans[0]
     if not stages:
         raise RFabricError("nothing is sent from rack to rack: there is no plan to draw")
     drawing().png(picture(stages, fabric), path)

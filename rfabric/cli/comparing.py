@@ -87,23 +87,23 @@ def crossover(args: argparse.Namespace) -> None:
     )
     figures = drawing()
     with Talk(args.quiet) as talk, new_folder(args.out) as folder:
-        found = sweep(
+        swept = sweep(
             asked, folder.path / "cells", args.jobs, lambda news: talk.tell("crossover", news)
         )
         remove_cells(folder.path)
-        document = found.to_json() | {
+        document = swept.to_json() | {
             "command": args.command,
             "created": folder.created,
             "versions": host_versions(),
         }
         write_text(folder.path / "crossover.json", json.dumps(document, indent=2) + "\n")
-        figures.png(crossover_report.figure(found, figures.PRINT), folder.path / "crossover.png")
+        figures.png(crossover_report.figure(swept, figures.PRINT), folder.path / "crossover.png")
         if args.png:
-            figures.png(crossover_report.figure(found, figures.PRINT), Path(args.png))
+            figures.png(crossover_report.figure(swept, figures.PRINT), Path(args.png))
     if args.json:
         print_json(document | {"folder": str(folder.final)})
     else:
-        show_tables(crossover_report.tables(found))
+        show_tables(crossover_report.tables(swept))
         print(folder.final / "crossover.png")
 
 
@@ -332,10 +332,10 @@ def _show_beside(
 
 def _logged(log: str, step: int | None) -> LoggedRun:
     """What a log tells: the means of its steps, or one of them."""
-    found = read_step_log(log)
-    count = len(found.steps)
+    logged = read_step_log(log)
+    count = len(logged.steps)
     which = f"step {step}" if step is not None else f"mean of {count} step{'s' * (count > 1)}"
     try:
-        return LoggedRun(Path(log).name, which, found.seconds_of(step))
+        return LoggedRun(Path(log).name, which, logged.seconds_of(step))
     except RFabricError as error:
         raise RFabricError(f"--step of {log}: {error}") from error

@@ -95,12 +95,12 @@ def _drill(args: argparse.Namespace) -> int:
     from ..study import drill as drills
 
     with Talk(args.quiet) as talk:
-        found = drills.drill(args.hosts, args.only, args.out, talk.tell)
+        drilled = drills.drill(args.hosts, args.only, args.out, talk.tell)
     if args.json:
-        print_json({"drills": [one.to_json() for one in found]})
+        print_json({"drills": [one.to_json() for one in drilled]})
     else:
-        show_tables([drills.table(found)])
-    return 1 if any(one.broken for one in found) else 0
+        show_tables([drills.table(drilled)])
+    return 1 if any(one.broken for one in drilled) else 0
 
 
 def _soak(args: argparse.Namespace) -> int:
@@ -149,17 +149,17 @@ def ocs(args: argparse.Namespace) -> None:
         raise RFabricError(f"ocs {args.order}: name the OCS and cross-connects: a1 1A-2B 2A-1B")
     if args.order == "show":
         names = [args.ocs] if args.ocs else [one["name"] for one in client.get("/ocs")["ocs"]]
-        found = {name: client.optical_ports(name) for name in names}
+        answer = {name: client.optical_ports(name) for name in names}
     else:
-        found = client.cross_connect(args.order, args.ocs, args.connects)
+        answer = client.cross_connect(args.order, args.ocs, args.connects)
     if args.json:
-        print_json(found)
+        print_json(answer)
     elif args.order == "show":
-        show_tables([_ports_table(name, ports) for name, ports in found.items()])
+        show_tables([_ports_table(name, ports) for name, ports in answer.items()])
     else:
-        print(f"{args.ocs}: {found['result']}, epoch {found['epoch']}, "
-              f"{found['circuits_changed']} circuits changed; now "
-              f"{', '.join(found['cross_connects']) or 'nothing is connected'}")  # fmt: skip
+        print(f"{args.ocs}: {answer['result']}, epoch {answer['epoch']}, "
+              f"{answer['circuits_changed']} circuits changed; now "
+              f"{', '.join(answer['cross_connects']) or 'nothing is connected'}")  # fmt: skip
 
 
 def _serve_gnmi(client: "Client", args: argparse.Namespace) -> None:
@@ -190,16 +190,16 @@ def clean(args: argparse.Namespace) -> None:
     """rfabric clean: remove what broken runs left."""
     from ..emulate.world import sweep as end_emulations
 
-    found = end_emulations(args.out, args.run_id)
-    if args.run_id and not found:
+    cleaned = end_emulations(args.out, args.run_id)
+    if args.run_id and not cleaned:
         raise RFabricError(
             f"no run {args.run_id!r} in {args.out}; name its folder's parent with --out"
         )
-    found += [path.name for path in sweep(args.out)] if not args.run_id else []
+    cleaned += [path.name for path in sweep(args.out)] if not args.run_id else []
     if args.json:
-        print_json({"cleaned": found})
+        print_json({"cleaned": cleaned})
     elif not args.quiet:
-        print(f"cleaned: {', '.join(found)}" if found else "nothing to clean")
+        print(f"cleaned: {', '.join(cleaned)}" if cleaned else "nothing to clean")
 
 
 def bench(args: argparse.Namespace) -> None:
@@ -229,9 +229,9 @@ def bench(args: argparse.Namespace) -> None:
             {"machine": measured.machine(), "bench": rows, "planning": planned.to_json(plans)}
         )
         return
-    found = [*measured.tables(rows), planned.table(plans)]
-    show_tables(found)
-    show_notes(table.note for table in found if table.note and not args.quiet)
+    tables = [*measured.tables(rows), planned.table(plans)]
+    show_tables(tables)
+    show_notes(table.note for table in tables if table.note and not args.quiet)
     print(folder / "engine.md")
 
 

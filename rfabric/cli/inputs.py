@@ -46,12 +46,12 @@ def trace(args: argparse.Namespace) -> None:
     groups = [] if args.explain else _groups(traffic.trace)
     if args.json:
         keys = {"phase": str, "item": str, "count": int, "seconds": float, "bytes": int, "why": str}
-        found = [
+        entries = [
             {key: kind(getattr(item, key)) for key, kind in keys.items()} | _within(item)
             for item in items
         ]
         head = {"traffic": traffic.name, "seed": args.seed, "rows": len(traffic.trace)}
-        print_json(head | {"items": found, "flows": groups})
+        print_json(head | {"items": entries, "flows": groups})
         return
     _show_trace(items, groups)
     if args.output:
@@ -82,7 +82,7 @@ def _residuals(items: Sequence) -> str:
     return f"80 % within: as measurements lie about this model, of {words}." if used else ""
 
 
-def _groups(found: Trace) -> list[dict]:
+def _groups(sent: Trace) -> list[dict]:
     """Flows and bytes of each communication phase."""
     return [
         {
@@ -90,9 +90,9 @@ def _groups(found: Trace) -> list[dict]:
             "phase": phase,
             "label": label,
             "flows": len(rows),
-            "bytes": int(found.total[rows].sum()),
+            "bytes": int(sent.total[rows].sum()),
         }
-        for (step, phase, label), rows in found.communication().items()
+        for (step, phase, label), rows in sent.communication().items()
     ]
 
 
@@ -168,18 +168,20 @@ def _draw(fabric: Fabric, path: Path) -> None:
 
 def check(args: argparse.Namespace) -> int:
     """One line a file; 2 when any is bad."""
-    found = []
-    for name in args.files:
-        try:
-            found.append({"file": name, "ok": True, "detail": _check_one(Path(name))})
-        except RFabricError as error:
-            found.append({"file": name, "ok": False, "detail": str(error)})
+    checked = [_verdict(name) for name in args.files]
     if args.json:
-        print_json({"files": found})
+        print_json({"files": checked})
     else:
-        for entry in found:
+        for entry in checked:
             print(f"{entry['file']}: {'OK, ' if entry['ok'] else 'bad: '}{entry['detail']}")
-    return 0 if all(entry["ok"] for entry in found) else 2
+    return 0 if all(entry["ok"] for entry in checked) else 2
+
+
+def _verdict(name: str) -> dict:
+    try:
+        return {"file": name, "ok": True, "detail": _check_one(Path(name))}
+    except RFabricError as error:
+        return {"file": name, "ok": False, "detail": str(error)}
 
 
 def _check_one(path: Path) -> str:
@@ -206,14 +208,13 @@ def _check_one(path: Path) -> str:
 
 
 def _recipe(path: Path) -> str:
-
     workload = read_recipe(str(path))
     return f"recipe for {workload.gpus} GPUs"
 
 
 def _trace_file(path: Path) -> str:
-    found = read_trace(path)
-    return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
+    rows = read_trace(path)
+    return f"trace of {len(rows)} rows among {len(rows.hosts)} hosts"
 
 
 def _network(path: Path) -> str:
@@ -221,7 +222,6 @@ def _network(path: Path) -> str:
 
 
 def _topology(path: Path) -> str:
-
     built = {name: build() for name, build in load_topology(path).items()}
     return "topology: " + ", ".join(
         (f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)") for n, f in built.items()
@@ -229,7 +229,6 @@ def _topology(path: Path) -> str:
 
 
 def _json_file(path: Path) -> str:
-
     try:
         data = read_json(path)
     except (OSError, ValueError) as error:
@@ -247,13 +246,13 @@ def _described(fabric: Fabric) -> str:
 
 def list_(args: argparse.Namespace) -> None:
     """Everything of one kind, or of all, a line each."""
-    found = known([args.kind] if args.kind else ())
+    kinds = known([args.kind] if args.kind else ())
     if args.json:
-        print_json(found)
+        print_json(kinds)
         return
     show_tables(
         Table(
             kind, ("", ""), tuple(Row(name, (what,)) for name, what in names.items()), words=(0, 1)
         )
-        for kind, names in found.items()
+        for kind, names in kinds.items()
     )

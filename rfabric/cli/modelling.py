@@ -102,27 +102,27 @@ def _show_pairs(name: str, shipped: dict, fitted: dict) -> None:
 
 def validate_run(args: argparse.Namespace) -> None:
     """rfabric validate-run: a recipe beside what its job logged."""
-    found = compared_run(args.log, args.traffic, args.set, args.seed)
-    notes = _run_notes(found)
+    run = compared_run(args.log, args.traffic, args.set, args.seed)
+    notes = _run_notes(run)
     if args.json:
         told = {
-            "log": args.log, "traffic": args.traffic, "steps": len(found.log.steps),
-            "phases": [phase.to_json() for phase in found.phases],
-            "a_faster_fabric_could_shorten": [phase.phase for phase in found.shortened],
+            "log": args.log, "traffic": args.traffic, "steps": len(run.log.steps),
+            "phases": [phase.to_json() for phase in run.phases],
+            "a_faster_fabric_could_shorten": [phase.phase for phase in run.shortened],
             "notes": notes,
         }  # fmt: skip
         print_json(told)
         return
-    show_tables([_run_table(args.traffic, args.log, found)])
+    show_tables([_run_table(args.traffic, args.log, run)])
     if not args.quiet:
         show_notes(notes)
 
 
-def _run_table(recipe: str, log: str, found: RunBeside) -> Table:
+def _run_table(recipe: str, log: str, run: RunBeside) -> Table:
     columns = ("", "predicted", "80 % within", "logged, median", "p90", "predicted/logged", "steps",
                "awaits bytes", "fabric could save")  # fmt: skip
     rows = []
-    for one in found.phases:
+    for one in run.phases:
         seconds = (one.predicted_s, one.logged_s, one.logged_p90_s)
         cells = ["–" if value is None else f"{value:.3f} s" for value in seconds]
         cells.insert(1, "–" if one.low_s is None else f"{one.low_s:.2f} to {one.high_s:.2f} s")
@@ -133,29 +133,29 @@ def _run_table(recipe: str, log: str, found: RunBeside) -> Table:
         ]
         cells += ["–" if one.could_save_s is None else f"{one.could_save_s:.3f} s"]
         rows.append(Row(PHASE_NAMES.get(one.phase, one.phase), tuple(cells)))
-    return Table(f"{recipe} against {len(found.log.steps)} steps of {log}", columns, tuple(rows))
+    return Table(f"{recipe} against {len(run.log.steps)} steps of {log}", columns, tuple(rows))
 
 
-def _run_notes(found: RunBeside) -> list[str]:
+def _run_notes(run: RunBeside) -> list[str]:
     """What a faster fabric could shorten, and what of the log was left out."""
     names = ", ".join(
-        f"{PHASE_NAMES[p.phase]} (up to {p.could_save_s:.3f} s a step)" for p in found.shortened
+        f"{PHASE_NAMES[p.phase]} (up to {p.could_save_s:.3f} s a step)" for p in run.shortened
     )
     notes = ["a phase could be shortened by less than 1 % of the step by any faster fabric"]
     if names:
         notes = [f"a faster fabric could shorten {names}"]
-    if all(p.logged_s is None for p in found.phases if p.phase in KINDS):
+    if all(p.logged_s is None for p in run.phases if p.phase in KINDS):
         notes = ["no phase is logged: what a faster fabric could shorten is not known"]
-    if not found.log.tells("step"):
+    if not run.log.tells("step"):
         notes.append("the log tells no step: it is taken as the sum of the phases that it tells")
-    missing = [PHASE_NAMES.get(p.phase, p.phase) for p in found.phases if p.logged_s is None]
+    missing = [PHASE_NAMES.get(p.phase, p.phase) for p in run.phases if p.logged_s is None]
     if missing:
         notes.append(f"the log tells no time of: {', '.join(missing)}")
-    if found.log.dropped:
-        notes.append(f"{found.log.dropped} lines or rows tell no time of a phase: left out")
-    if found.log.unused:
-        notes.append(f"timings of no phase, left out: {', '.join(found.log.unused)}")
-    return notes + list(found.log.notes)
+    if run.log.dropped:
+        notes.append(f"{run.log.dropped} lines or rows tell no time of a phase: left out")
+    if run.log.unused:
+        notes.append(f"timings of no phase, left out: {', '.join(run.log.unused)}")
+    return notes + list(run.log.notes)
 
 
 def import_(args: argparse.Namespace) -> None:
@@ -224,12 +224,12 @@ def _of_model(told: dict) -> Table:
         ("passed by a token", _billions(told["active_parameters"])),
         ("in experts", _billions(told["expert_parameters"])),
         (
-            ("in layers that predict further tokens, not counted above"),
+            "in layers that predict further tokens, not counted above",
             _billions(told["mtp_parameters"]),
         ),
         (f"weights, {told['precision']}", show_size(told["weight_bytes"])),
         (
-            (f"weights as published, {told['published_precision']}"),
+            f"weights as published, {told['published_precision']}",
             show_size(told["published_weight_bytes"]),
         ),
         *(

@@ -29,16 +29,16 @@ def cost(args: argparse.Namespace) -> None:
     with Talk(args.quiet) as talk:
         fabrics = [_priced_fabric(spec, args, talk) for spec in specs]
         bills = {f.spec: bill(f, prices, copper=args.copper, metres=metres) for f in fabrics}
-    found = [_document(fabric, bills[fabric.spec], args) for fabric in fabrics]
+    documents = [_document(fabric, bills[fabric.spec], args) for fabric in fabrics]
     swept = flips(bills) if args.sweep else []
     if args.json:
         sweep = {"sweep": [_flip_json(flip, bills) for flip in swept]} if args.sweep else {}
-        one = found[0] if len(found) == 1 else {}
-        print(json.dumps(one | {"fabrics": found} | sweep, indent=2))
+        alone = documents[0] if len(documents) == 1 else {}
+        print(json.dumps(alone | {"fabrics": documents} | sweep, indent=2))
         return
-    several = [_overview(found)] if len(found) > 1 or args.step_s else []
+    several = [_overview(documents)] if len(documents) > 1 or args.step_s else []
     show_tables(
-        [bill_table(_title(entry), bills[entry["spec"]]) for entry in found]
+        [bill_table(_title(entry), bills[entry["spec"]]) for entry in documents]
         + several
         + [_sweep(swept, bills)]
     )
@@ -55,7 +55,7 @@ def _priced_fabric(spec: str, args: argparse.Namespace, talk: Talk) -> Fabric:
 
 
 def _metres(settings: Sequence[str]) -> Mapping[str, float]:
-    found = dict(METRES)
+    metres = dict(METRES)
     for text in settings:
         tier, _, value = text.partition("=")
         try:
@@ -66,21 +66,21 @@ def _metres(settings: Sequence[str]) -> Mapping[str, float]:
             raise RFabricError(
                 f"--metres {text!r}: write TIER=METRES with one of {', '.join(METRES)}"
             )
-        found[tier] = length
-    return found
+        metres[tier] = length
+    return metres
 
 
 def _document(fabric: Fabric, priced: Bill, args: argparse.Namespace) -> dict:
     """What `--json` says of one fabric."""
     gpus = len(fabric.hosts)
-    found = {
+    document = {
         "fabric": fabric.name,
         "spec": fabric.spec,
         "gpus": gpus,
         "gpus_asked": args.gpus or gpus,
     }
-    found |= priced.to_json() | {"usd_per_gpu": round(priced.usd / gpus, 2)}
-    found["parts"] = [line.to_json() for line in priced.lines]
+    document |= priced.to_json() | {"usd_per_gpu": round(priced.usd / gpus, 2)}
+    document["parts"] = [line.to_json() for line in priced.lines]
     if args.step_s:
         one = Gpus(
             args.gpu_usd_per_hour, args.gpu_watts, args.price_holds if args.gpu_usd_per_hour else ()
@@ -88,21 +88,21 @@ def _document(fabric: Fabric, priced: Bill, args: argparse.Namespace) -> dict:
         paid = step_cost(
             args.step_s, one.times(gpus), priced, years=args.years, usd_per_kwh=args.usd_per_kwh
         )
-        found |= paid.to_json() | {
+        document |= paid.to_json() | {
             "step_s": args.step_s,
             "years": args.years,
             "usd_per_kwh": args.usd_per_kwh,
         }
-    return found
+    return document
 
 
 def _title(entry: dict) -> str:
     return f"{entry['spec']}: {entry['gpus']:,} GPUs, {entry['usd_per_gpu']:,.0f} USD each"
 
 
-def _overview(found: Sequence[dict]) -> Table:
-    paid = "usd_per_step" in found[0]
-    rows = [Row(e["spec"], (f"{e['gpus']:,}", *_sums(e), *_step(e, paid))) for e in found]
+def _overview(documents: Sequence[dict]) -> Table:
+    paid = "usd_per_step" in documents[0]
+    rows = [Row(e["spec"], (f"{e['gpus']:,}", *_sums(e), *_step(e, paid))) for e in documents]
     columns = "fabric", "GPUs", "USD", "W", "USD a GPU"
     return Table(
         "Networks",

@@ -87,7 +87,7 @@ def _markdown(paper: str, seed: int, rows: Sequence[published.PaperRow]) -> Iter
     yield from (
         f"## {paper}",
         "",
-        (f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}."),
+        f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}.",
         "",
     )
     yield from (
@@ -134,7 +134,7 @@ def _reasons(rows: Sequence[published.PaperRow]) -> Table:
             firsts.setdefault(row.why, row.metric)
     return Table(
         "Why",
-        ("row", ("assumed, or why not run")),
+        ("row", "assumed, or why not run"),
         tuple(Row(m, (why,)) for why, m in firsts.items()),
         words=(0, 1),
     )

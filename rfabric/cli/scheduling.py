@@ -71,23 +71,23 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
     if is_trace(args.traffic):
         raise RFabricError(f"{args.traffic} is a trace file, whose schedule is made; name a recipe")
     if is_shared(args.traffic):
-        found = read_traffic(args.traffic, args.set, args.seed, asked)
-        facts = found.trace.provenance
+        traffic = read_traffic(args.traffic, args.set, args.seed, asked)
+        facts = traffic.trace.provenance
         drawn = timeline_of_trace(
-            (f"{found.name}, {facts['scheduler']}"), found.trace, facts["gpus_per_server"]
+            f"{traffic.name}, {facts['scheduler']}", traffic.trace, facts["gpus_per_server"]
         )
         head = {
-            "traffic": found.name,
+            "traffic": traffic.name,
             "policy": facts["scheduler"],
             "seed": args.seed,
-            "gpus": found.gpus,
+            "gpus": traffic.gpus,
         }
         return head | _times(drawn), drawn, [_pools(drawn, None)]
     w = read_recipe(args.traffic, args.set)
     network = _network(args.topo, asked)
     made = scheduled(w, args.seed, asked, network and network(w.needs))
     drawn = Timeline(
-        (f"{w.name}, {asked or 'as the recipe says'}"),
+        f"{w.name}, {asked or 'as the recipe says'}",
         made.pools,
         made.spans,
         made.seconds,
@@ -135,7 +135,7 @@ def _bill(policy: str, bill: ClusterBill) -> Table:
         ("jobs", f"{len(bill.stays):,}"),
         ("hours", f"{bill.hours:,.1f}"),
         ("cost", f"{bill.dollars:,.0f} USD"),
-        ("an hour", (f"{bill.dollars_per_hour:,.2f} USD")),
+        ("an hour", f"{bill.dollars_per_hour:,.2f} USD"),
         ("within their SLO", f"{bill.attained:.1%}"),
         ("rollout nodes idle", f"{bill.idle('roll'):.1%}"),
         ("training nodes idle", f"{bill.idle('train'):.1%}"),
@@ -209,7 +209,7 @@ def _phases(made: Scheduled) -> Table:
         "Window: how long the phase is predicted to keep its demand, for the fabric's controller."
     )
     return Table(
-        ("Phases, computing alone"),
+        "Phases, computing alone",
         ("phase", "start", "seconds", "window", "GPUs"),
         tuple(rows),
         note,

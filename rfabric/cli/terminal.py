@@ -91,17 +91,19 @@ def _widths(table: Table, broken: bool) -> list[int]:
     """What the cells of each column need; `broken`: with text broken into words, except in the
     first column.
     """
-    found = []
-    for i in range(len(table.columns)):
-        cells = [
-            row.cells[i - 1] if i else "  " * row.indent + row.name
-            for row in table.rows
-            if i <= len(row.cells)
-        ]
-        if broken and i and i in table.words:
-            cells = [word[:LONG_WORD] for cell in cells for word in cell.split()]
-        found.append(max(map(cell_len, cells), default=0))
-    return found
+    columns = (_column(table, i, broken) for i in range(len(table.columns)))
+    return [max(map(cell_len, cells), default=0) for cells in columns]
+
+
+def _column(table: Table, i: int, broken: bool) -> list[str]:
+    cells = [
+        row.cells[i - 1] if i else "  " * row.indent + row.name
+        for row in table.rows
+        if i <= len(row.cells)
+    ]
+    if broken and i and i in table.words:
+        return [word[:LONG_WORD] for cell in cells for word in cell.split()]
+    return cells
 
 
 def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
@@ -223,16 +225,16 @@ def _what(news: dict) -> str:
 
 
 def _detail(news: dict) -> str:
-    parts = [_what(news)]
+    told = [_what(news)]
     if news.get("total_bytes"):
-        parts.append(f"{show_size(news.get('done_bytes', 0))} of {show_size(news['total_bytes'])}")
+        told.append(f"{show_size(news.get('done_bytes', 0))} of {show_size(news['total_bytes'])}")
     if news.get("cells"):
-        parts.append(f"{news['done_cells']} of {news['cells']} runs")
+        told.append(f"{news['done_cells']} of {news['cells']} runs")
     if news.get("circuits"):
-        parts.append(f"{news['circuits']} circuits")
+        told.append(f"{news['circuits']} circuits")
     if news.get("clock_s"):
-        parts.append(f"clock {show_time(news['clock_s'])}")
-    return ", ".join(parts)
+        told.append(f"clock {show_time(news['clock_s'])}")
+    return ", ".join(told)
 
 
 def _plain(text: str) -> str:

@@ -143,10 +143,10 @@ class Fields:
     def said(self, fact: str) -> dict[str, object]:
         """The spellings of `fact` that the config has, with their values."""
         self.used.update(SPELLINGS[fact])
-        found = {key: self.values.get(key) for key in SPELLINGS[fact]}
+        values = ((key, self.values.get(key)) for key in SPELLINGS[fact])
         return {
             key: value if fact in ONE_VALUE else same_value(value)
-            for key, value in found.items()
+            for key, value in values
             if value is not None
         }
 

@@ -2,9 +2,8 @@
 give the same facts.
 
     model_of(config, name)  FAMILIES[model_type] says what the class of that name does and no field
-                            tells (biases, norms, gates);
-                            SPELLINGS says under which names a fact is looked for; all else is in
-                            the fields
+                            tells (biases, norms, gates); SPELLINGS says under which names a fact is
+                            looked for; all else is in the fields
 
 What changes an architecture and is not understood is an error that names the field, whatever the
 model type. An unknown model_type is read as its fields say if all of them are understood, and the
@@ -98,14 +97,14 @@ PUBLISHED = ("total_b", "active_b")
 def _published(fields: Fields) -> dict[str, float]:
     """The parameters that its maker states, which the configs in traffic/models carry."""
     said = fields.raw("_published", {})
-    found = said if isinstance(said, dict) else {}
-    for key, value in found.items():
+    stated = said if isinstance(said, dict) else {}
+    for key, value in stated.items():
         if key not in PUBLISHED or not isinstance(value, (int, float)) or isinstance(value, bool):
             raise RFabricError(
                 f"model {fields.name}: _published {key}: {value!r} is no number of billions under "
                 f"one of {', '.join(PUBLISHED)}"
             )
-    return {f"published_{k.removeprefix('total_')}": float(v) for k, v in found.items()}
+    return {f"published_{k.removeprefix('total_')}": float(v) for k, v in stated.items()}
 
 
 def _family(fields: Fields, kind: object) -> Family:

@@ -147,7 +147,7 @@ def known_family(kind: str) -> Family | None:
     """The family of a model type; None where no class of that name is known."""
     names = kind, kind.removesuffix("_text")
     return next(
-        (found[name] for name in names for found in (FAMILIES, _FROM_VISION) if name in found), None
+        (table[name] for name in names for table in (FAMILIES, _FROM_VISION) if name in table), None
     )
 
 

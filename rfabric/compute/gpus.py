@@ -91,16 +91,16 @@ def find_gpu(text: str) -> Gpu | None:
     'A100-40GB'
     """
     wanted = str(text).upper()
-    found = _NAMES.search(wanted)
-    if not found:
+    matched = _NAMES.search(wanted)
+    if not matched:
         return None
-    kinds = [gpu for gpu in GPUS.values() if gpu.name.upper().split("-")[0] == found[1]]
+    kinds = [gpu for gpu in GPUS.values() if gpu.name.upper().split("-")[0] == matched[1]]
     marked = (
         gpu
         for gpu in kinds
         if "-" in gpu.name and gpu.name.upper().split("-")[1].rstrip("B") in wanted
     )
-    return next(marked, GPUS[found[1]])
+    return next(marked, GPUS[matched[1]])
 
 
 def _median(values: list[float]) -> float:

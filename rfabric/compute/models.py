@@ -1,7 +1,6 @@
 """Language models as shapes: parameters, bytes of weights and KV cache, FLOPs.
 
-`configs` reads them from a config.json,
-`named` finds them by name.
+`configs` reads them from a config.json, `named` finds them by name.
 
     layer = attention (grouped-query, or latent: MLA) + MLP (gated or not), or a mixture of such
     MLPs (experts)

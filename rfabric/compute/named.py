@@ -29,7 +29,7 @@ def find_model(name: str, folders: Sequence[str | Path] = ()) -> Model | None:
     from traffic/models/.
 
     `Qwen/Qwen3-32B`, `qwen_qwen3_32b`, `LLAMA3.1_8B`, `Meta-Llama-3.1-8B-Instruct` and
-    `Qwen3-235B-A22B-FP8` are found. None where no config has the name.
+    `Qwen3-235B-A22B-FP8` are understood. None where no config has the name.
     """
     config = find_config(name, folders)
     return read_model(config) if config else None

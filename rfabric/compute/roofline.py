@@ -55,10 +55,9 @@ class Server:
     dealt to ep, else cut over all.
 
     weights, expert_weights: how they are stored, of models.STORED_BYTES; kv_bytes: of a number in
-    the KV cache; utilisation:
-    share of HBM the engine may take; domain: GPUs that share NVLink (the GPU's own when None); hbm,
-    matmul: shares of the peaks reached; local: count only what collectives move inside a domain, as
-    for a trace whose flows are the rest.
+    the KV cache; utilisation: share of HBM the engine may take; domain: GPUs that share NVLink (the
+    GPU's own when None); hbm, matmul: shares of the peaks reached; local: count only what
+    collectives move inside a domain, as for a trace whose flows are the rest.
     """
 
     model: Model

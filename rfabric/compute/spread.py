@@ -55,17 +55,17 @@ def spread(kind: str, model: Model, gpu: Gpu, gpus: int) -> Spread:
     never measured.
     """
     table = [row for row in _table() if row.kind == kind]
-    found = next((row for row in table if row.fits(model, gpu)), None)
-    if found is None:
+    fitting = next((row for row in table if row.fits(model, gpu)), None)
+    if fitting is None:
         kinds = ", ".join(dict.fromkeys(row.kind for row in _table()))
         raise RFabricError(f"no residuals of {kind!r}; there are those of {kinds}")
-    return found if gpus <= max(row.most_gpus for row in table) else _wide(found, table)
+    return fitting if gpus <= max(row.most_gpus for row in table) else _wide(fitting, table)
 
 
-def _wide(found: Spread, table: list[Spread]) -> Spread:
+def _wide(fitting: Spread, table: list[Spread]) -> Spread:
     """The widest of a kind, for a scale at which nothing was measured."""
     low, high = min(row.low for row in table), max(row.high for row in table)
-    return replace(found, basis=SCALE, low=low, high=high)
+    return replace(fitting, basis=SCALE, low=low, high=high)
 
 
 @lru_cache(maxsize=1)

@@ -200,7 +200,7 @@ class FabricApp(seam.App):
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPFlowStatsReply, seam.MAIN_DISPATCHER)
     def _flows_told(self, ev) -> None:
-        if self._ours(ev.msg.datapath):  # a long answer comes in parts
+        if self._ours(ev.msg.datapath):  # a long answer comes in several messages
             held = self._flows.setdefault(ev.msg.datapath.id, {})
             held.update((entry.key, entry) for entry in map(flowmods.entry_of, ev.msg.body))
 
@@ -277,16 +277,18 @@ class FabricApp(seam.App):
         if not dpids or self.leader:
             return
         if self.core is None:
-            found = infer(self.FABRIC, self._seen())
-            if found.fabric is None:
-                self.trouble = found.trouble
+            inferred = infer(self.FABRIC, self._seen())
+            if inferred.fabric is None:
+                self.trouble = inferred.trouble
                 return
             try:
-                self._take(found.fabric)
+                self._take(inferred.fabric)
             except RFabricError as error:  # asked again after PATIENCE_S
                 self.trouble = str(error)
                 return
-            self.logger.info("the switches make up %s (default rates and delay)", found.fabric.spec)
+            self.logger.info(
+                "the switches make up %s (default rates and delay)", inferred.fabric.spec
+            )
             if self.core is None:
                 return
             dpids = list(self.switches)
@@ -316,12 +318,12 @@ class FabricApp(seam.App):
 
     def _unlit(self) -> set[Port]:
         """The ports of the fabric that are not there, or say that they have no light."""
-        found = set()
+        unlit = set()
         for dpid, datapath in list(self.switches.items()):
             lit = {n for n, port in datapath.ports.items() if not port.state & LINK_DOWN}
             ports = self.core.fabric.ports.get(self.core.name_of.get(dpid, ""), ())
-            found |= {port for port in ports if port.number not in lit}
-        return found
+            unlit |= {port for port in ports if port.number not in lit}
+        return unlit
 
     def _packets_came(self, packets: Sequence[Unknown]) -> None:
         if not packets or self.core is None:

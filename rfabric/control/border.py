@@ -71,7 +71,7 @@ class Border:
                 421, f"Host {hosts[0][:200]!r} is not this controller; ask by its address, or name "
                 "the host with --name",
             )  # fmt: skip
-        if headers.get("Origin") or headers.get("Sec-Fetch-Site", "none") not in ("none",):
+        if headers.get("Origin") or headers.get("Sec-Fetch-Site", "none") != "none":
             return Refusal(
                 403, "requests from web pages are refused; use curl or rfabric.control.client"
             )
@@ -87,17 +87,16 @@ class Border:
         kind, _, shown = headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer":
             return None
-        given, found = _digest(shown.strip()), None
-        for token, name in self.tokens.items():  # all of them, to take the same time
-            if hmac.compare_digest(given, _digest(token)):
-                found = name
-        return found
+        given = _digest(shown.strip())
+        # all of them are compared, to take the same time
+        same = [n for t, n in self.tokens.items() if hmac.compare_digest(given, _digest(t))]
+        return same[0] if same else None
 
     def _ours(self, host: str) -> bool:
-        found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", host)
-        if not found:
+        matched = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", host)
+        if not matched:
             return False
-        name = found[1].lower().strip("[]").rstrip(".")
+        name = matched[1].lower().strip("[]").rstrip(".")
         if name in self.names:
             return True
         address = _address(name)

@@ -88,9 +88,9 @@ class Client:
     ca: str = ""  # a file: who signed the certificate of an https controller, where that is private
 
     def __post_init__(self):
-        parts = urllib.parse.urlsplit(self.url)
-        known = parts.scheme in ("http", "https") and parts.hostname
-        if not known or parts.path.rstrip("/") or not _is_port(parts):
+        address = urllib.parse.urlsplit(self.url)
+        known = address.scheme in ("http", "https") and address.hostname
+        if not known or address.path.rstrip("/") or not _is_port(address):
             raise RFabricError(
                 f"controller address {self.url!r}: write http://HOST:PORT or https://HOST:PORT"
             )
@@ -298,13 +298,13 @@ def both_ways(text: str) -> list[str]:
     >>> both_ways("1-2")
     ['1A-2B', '2A-1B']
     """
-    found = re.fullmatch("([0-9]+)-([0-9]+)", text)
-    return [f"{found[1]}A-{found[2]}B", f"{found[2]}A-{found[1]}B"] if found else [text]
+    ports = re.fullmatch("([0-9]+)-([0-9]+)", text)
+    return [f"{ports[1]}A-{ports[2]}B", f"{ports[2]}A-{ports[1]}B"] if ports else [text]
 
 
-def _is_port(parts: urllib.parse.SplitResult) -> bool:
+def _is_port(address: urllib.parse.SplitResult) -> bool:
     try:
-        return parts.port is None or parts.port > 0
+        return address.port is None or address.port > 0
     except ValueError:  # no number, or none that TCP has
         return False
 

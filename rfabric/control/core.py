@@ -111,11 +111,18 @@ class Core(Upkeep):
         """
         if request.intent is None:
             return None
+        intent, circuits = request.intent, self.epochs.circuits
+        seconds = arrival(
+            self.fabric, circuits, decision, intent.demand, intent.sending,
+            sum(self._times(request)),
+        )  # fmt: skip
+        return seconds if seconds < float("inf") else None
+
+    def _times(self, request: PlanRequest) -> tuple[float, float]:
+        """Control time and OCS delay (s) that a request is planned with."""
         control = Timing.control if request.control is None else request.control
         delay = self.fabric.reconfig_delay if request.delay is None else request.delay
-        i, circuits = request.intent, self.epochs.circuits
-        found = arrival(self.fabric, circuits, decision, i.demand, i.sending, control + delay)
-        return found if found < float("inf") else None
+        return control, delay
 
     # --- orders -----------------------------------------------------------------------------------
 
@@ -154,7 +161,7 @@ class Core(Upkeep):
         with self._lock:
             self._expire()
             pairs = self.demanded if request.pairs is None else frozenset(request.pairs)
-            control = Timing.control if request.control is None else request.control
+            control, delay = self._times(request)
             timing = Timing(control, in_flight=request.in_flight)
             decision = self._decide(request, timing, pairs)
             if request.intent:  # explicit circuits are meant as they stand
@@ -164,7 +171,6 @@ class Core(Upkeep):
                 self._route(self.pairs | both_ways(pairs))
                 return None, decision, least
             phase = request.intent.demand.phase if request.intent else ""
-            delay = self.fabric.reconfig_delay if request.delay is None else request.delay
             dilation, now = request.time_dilation, self.clock.now()
             _refuse_long("the OCS delay", dilation, delay)
             _refuse_long("the control time", dilation, request.control or 0.0)
@@ -234,41 +240,37 @@ class Core(Upkeep):
     # --- planning ---------------------------------------------------------------------------------
 
     def _decide(self, request: PlanRequest, timing: Timing, pairs: frozenset[Pair]) -> Decision:
-        circuits = self.epochs.circuits
         if request.intent:
-            i: Intent = request.intent
-            policy = parse_policy(i.policy, self.fabric)
-            some = sorted(pairs)
-            return intend(
-                self.fabric,
-                policy,
-                i.demand,
-                circuits,
-                i.now,
-                i.upcoming,
-                timing,
-                i.sending,
-                some,
-                request.delay,
-                also=i.also,
-            )
-        wanted = request.circuits
-        if request.ocs:  # only this switch changes
-            self._ocs(request.ocs)
-            stranger = next((c for c in wanted if c.a.node != request.ocs), None)
-            if stranger:
-                raise RFabricError(
-                    f"circuit {stranger} is not on {request.ocs}; PUT it to "
-                    f"/ocs/{stranger.a.node}/circuits"
-                )
-            wanted = Circuits((circuits.items - circuits.of(request.ocs).items) | wanted.items)
+            return self._intended(request.intent, request.delay, timing, pairs)
+        wanted = self._beside_others(request) if request.ocs else request.circuits
         wanted.check(self.fabric)
-        rewire = Rewire.between(circuits, wanted)
+        rewire = Rewire.between(self.epochs.circuits, wanted)
         if rewire:
             self._refuse_out(rewire)
             refuse_disconnection(self.fabric, wanted, sorted(pairs))
         why = f"explicit: {rewire.size} circuits change" if rewire else "circuits already fit"
         return Decision(rewire, why, wanted)
+
+    def _intended(
+        self, intent: Intent, delay: float | None, timing: Timing, pairs: frozenset[Pair]
+    ) -> Decision:
+        policy = parse_policy(intent.policy, self.fabric)
+        return intend(
+            self.fabric, policy, intent.demand, self.epochs.circuits, intent.now, intent.upcoming,
+            timing, intent.sending, sorted(pairs), delay, also=intent.also,
+        )  # fmt: skip
+
+    def _beside_others(self, request: PlanRequest) -> Circuits:
+        """The circuits asked for of one OCS, and those of all others as they are."""
+        self._ocs(request.ocs)
+        stranger = next((c for c in request.circuits if c.a.node != request.ocs), None)
+        if stranger:
+            raise RFabricError(
+                f"circuit {stranger} is not on {request.ocs}; PUT it to "
+                f"/ocs/{stranger.a.node}/circuits"
+            )
+        lit = self.epochs.circuits
+        return Circuits((lit.items - lit.of(request.ocs).items) | request.circuits.items)
 
     def _refuse_out(self, rewire: Rewire) -> None:
         """UnavailableError where a plan would move circuits of an OCS that does nothing."""
@@ -392,9 +394,9 @@ class Core(Upkeep):
             ]
             for name, ports in wanted.items()
         }
-        found = self.switches.flows(asked, self.epochs.timeout)
+        answers = self.switches.flows(asked, self.epochs.timeout)
         for name, ports in sorted(wanted.items()):
-            flows = found.get(self.fabric.node[name].dpid)
+            flows = answers.get(self.fabric.node[name].dpid)
             held = None if flows is None else crossbar_of(flows)
             wrong = [p for p, out in sorted(ports.items()) if held is None or held.get(p) != out]
             if wrong:
@@ -466,8 +468,8 @@ def _refuse_long(what: str, dilation: float, seconds: float) -> None:
 
 def _in_ports(rewire: Rewire) -> dict[str, dict[int, int | None]]:
     """By OCS, where each in-port of a rewire leads after it; None: nowhere."""
-    found: dict[str, dict[int, int | None]] = defaultdict(dict)
+    leads_to: dict[str, dict[int, int | None]] = defaultdict(dict)
     for circuits in (rewire.down, rewire.up):
         for rule in circuit_rules(circuits):
-            found[rule.switch][rule.match[1]] = rule.out if circuits is rewire.up else None
-    return found
+            leads_to[rule.switch][rule.match[1]] = rule.out if circuits is rewire.up else None
+    return leads_to

@@ -320,13 +320,13 @@ def port_words(
 
 def violations(epochs: Epochs) -> list[str]:
     """What is wrong with the books; empty when they are in order. The checker beside Epochs."""
-    found = []
+    wrong = []
     busy = [p.epoch for p in epochs.plans.values() if p.state in UNDER_WAY]
     if len(busy) > 1:
-        found.append(f"plans {busy} are under way at once")
+        wrong.append(f"plans {busy} are under way at once")
     active = [p.epoch for p in epochs.plans.values() if p.state == "ACTIVE"]
     if active != ([epochs.active] if epochs.active else []):
-        found.append(f"plans {active} are ACTIVE, the epoch is {epochs.active}")
+        wrong.append(f"plans {active} are ACTIVE, the epoch is {epochs.active}")
     for plan in epochs.plans.values():
         times = [
             t
@@ -334,9 +334,9 @@ def violations(epochs: Epochs) -> list[str]:
             if t is not None
         ]
         if times != sorted(times):
-            found.append(f"plan {plan.epoch}: its times {times} run backwards")
+            wrong.append(f"plan {plan.epoch}: its times {times} run backwards")
         if plan.state in ("PLANNED", "PREPARED") and plan.base != epochs.active:
-            found.append(
+            wrong.append(
                 f"plan {plan.epoch} for epoch {plan.base} is still open in epoch {epochs.active}"
             )
-    return found
+    return wrong

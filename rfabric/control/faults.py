@@ -117,8 +117,9 @@ class Upkeep(Remembered):
         dpids = {self.fabric.node[name].dpid for name in ocses}
         if not present or (wait and not dpids <= present):
             return False
-        found = self._held(dpids & present, self.epochs.timeout)
-        finish, why = judge(plan, {self.name_of[d]: crossbar_of(held) for d, held in found.items()})
+        held = self._held(dpids & present, self.epochs.timeout)
+        crossbars = {self.name_of[dpid]: crossbar_of(flows) for dpid, flows in held.items()}
+        finish, why = judge(plan, crossbars)
         self._settle(plan, finish, why)
         return True
 
@@ -298,7 +299,7 @@ class Upkeep(Remembered):
     def _said(self, push: Push) -> str:
         said = [f"{self.name_of[d]} refused: {reason}" for d, _, reason in push.refused]
         said += [
-            (f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s")
+            f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s"
             for d in push.silent
         ]
         return "; ".join(said[:8])

@@ -53,10 +53,8 @@ class Look:
     def value(self) -> Any:
         """The JSON there; None: nothing of that kind."""
         if not self.elems:
-            found: dict = {}
-            for name in DOCUMENTS[self.kind]:
-                found |= self._document(name)
-            return found
+            documents = map(self._document, DOCUMENTS[self.kind])
+            return {key: value for document in documents for key, value in document.items()}
         name = _among(DOCUMENTS["ALL"], self.elems[0].name)
         if name is None:
             raise _no_such(self.elems[:1], "there are " + ", ".join(DOCUMENTS["ALL"]))
@@ -117,10 +115,10 @@ def _within(data: Any, elems: Sequence[Any]) -> Any:
         data = data[name]
         if elem.key:
             rows = data if isinstance(data, list) else []
-            found = [row for row in rows if _fits(row, elem.key)]
-            if not found:
+            chosen = [row for row in rows if _fits(row, elem.key)]
+            if not chosen:
                 raise _no_such(elems[:depth])
-            data = found if "*" in elem.key.values() else found[0]
+            data = chosen if "*" in elem.key.values() else chosen[0]
     return data
 
 
@@ -212,8 +210,8 @@ def _an_object(value: Any) -> dict:
 def _rows(value: Any) -> list[dict]:
     """The rows of a table, whatever of its own names stand around them."""
     for name in (TABLE, LIST):
-        if isinstance(value, dict) and (found := _among(list(value), name)):
-            value = value[found]
+        if isinstance(value, dict) and (key := _among(list(value), name)):
+            value = value[key]
     if not isinstance(value, list):
         raise invalid(f"the table is an object with the list {LIST}")
     return [_an_object(row) for row in value]

@@ -89,9 +89,9 @@ class Journal:
         file = sqlite3.connect(self.path, check_same_thread=False, timeout=1.0)
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = FULL")
-        found = file.execute("PRAGMA quick_check").fetchone()[0]
-        if found != "ok":
-            raise sqlite3.DatabaseError(found)
+        verdict = file.execute("PRAGMA quick_check").fetchone()[0]
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
         file.executescript(SCHEMA)
         with file:
             file.execute(

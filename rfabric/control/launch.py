@@ -173,7 +173,7 @@ def _run(names: list[str], options: list[str]) -> None:
 
 
 def _checked(app: str) -> str:
-    """An app's name, found to be a module or a file; the frameworks' own errors name no fault."""
+    """The name of an app that is a module or a file; the frameworks' own errors name no fault."""
     if "," in app:
         raise RFabricError(
             f"controller app {app!r}: a path with a comma cannot be loaded; rename it"

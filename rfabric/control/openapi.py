@@ -88,15 +88,15 @@ def _path(path: str, methods: Sequence[str]) -> dict:
         {"name": name, "in": "path", "required": True, "schema": kinds[name]}
         for name in re.findall(r"\{(\w+)\}", path)
     ]
-    found = {method.lower(): _operation(path, method) for method in methods}
-    return found | ({"parameters": named} if named else {})
+    operations = {method.lower(): _operation(path, method) for method in methods}
+    return operations | ({"parameters": named} if named else {})
 
 
 def _operation(path: str, method: str, kind: str = JSON) -> dict:
     body = _request(path, method)
     errors = {*SAME_TO_ALL, 503} | ({404} if "{" in path else set())
     errors |= {409, 500} if method != "GET" else set()
-    found = {
+    operation = {
         "operationId": re.sub(r"\W+", "_", f"{method.lower()} {path}").strip("_"),
         "summary": WHAT.get(path, "RFC 7951 JSON, see rfabric/control/sonic.py."),
         "responses": {"200": _answered(path, method, kind)}
@@ -105,8 +105,8 @@ def _operation(path: str, method: str, kind: str = JSON) -> dict:
     if body:
         content = {JSON: {"schema": body}}
         needed = "commit" not in path and "abort" not in path
-        found["requestBody"] = {"required": needed, "content": content}
-    return found
+        operation["requestBody"] = {"required": needed, "content": content}
+    return operation
 
 
 def _failed(what: str) -> dict:
@@ -209,8 +209,8 @@ def _keyed(keys: tuple[Sequence[str], Sequence[str]], fields: dict) -> dict:
 def _object(properties: dict, required: int | None = None, more: bool = False) -> dict:
     """An object of which the first `required` keys must be there (all, where none is said)."""
     names = list(properties)[:required]
-    found = {"type": "object", "properties": properties, "required": names}
-    return found if more else found | {"additionalProperties": False}
+    closed = {} if more else {"additionalProperties": False}
+    return {"type": "object", "properties": properties, "required": names, **closed}
 
 
 def _ref(name: str) -> dict:

@@ -166,8 +166,5 @@ def judge(plan: RewirePlan, crossbars: Mapping[str, Crossbar]) -> tuple[bool, st
 
 def _lit(circuits: Iterable[Circuit], crossbars: Mapping[str, Crossbar]) -> list[bool]:
     """Whether either direction of each is there."""
-    found = []
-    for a, b in circuits:
-        held = crossbars.get(a.node, {})
-        found.append(held.get(a.number) == b.number or held.get(b.number) == a.number)
-    return found
+    ends = ((crossbars.get(a.node, {}), a.number, b.number) for a, b in circuits)
+    return [held.get(a) == b or held.get(b) == a for held, a, b in ends]

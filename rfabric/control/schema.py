@@ -6,7 +6,7 @@ who asks.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import files
@@ -114,7 +114,8 @@ def parse_json(body: bytes) -> object:
     for _ in range(MAX_DEPTH + 1):
         if not level:
             return data
-        level = [part for whole in level for part in _parts(whole) if isinstance(part, list | dict)]
+        inner = (value for outer in level for value in _values(outer))
+        level = [value for value in inner if isinstance(value, list | dict)]
     raise _too_deep()
 
 
@@ -127,7 +128,7 @@ def body_size(text: str) -> int:
     return int(text)
 
 
-def _parts(data: object) -> list:
+def _values(data: object) -> list:
     return list(data.values()) if isinstance(data, dict) else data if isinstance(data, list) else []
 
 
@@ -165,22 +166,19 @@ def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routi
     kind, a number a pair.
     """
     data = an_object(data, "pairs", *PAIRS_KEYS)
-    found = pairs(data["pairs"], fabric)
+    asked = pairs(data["pairs"], fabric)
     scheme = _named(data.get("routing", "ecmp"), "routing")
     if "," in scheme:  # what is looked up must be what was looked for among the listed files
         raise RFabricError(f"routing {short(scheme)}: it takes no settings, a file no comma")
     if one_way(scheme) != "placed":
-        return found, Routing(scheme)
-    kinds = [
-        [_number(x, "bytes") for x in a_list(row, "bytes")]
-        for row in a_list(data.get("bytes"), "bytes", ITEMS["kinds"])
-    ]
-    if not kinds or [len(row) for row in kinds] != [len(found)] * len(kinds):
+        return asked, Routing(scheme)
+    kinds = _numbers(a_list(data.get("bytes"), "bytes", ITEMS["kinds"]), "bytes")
+    if not kinds or [len(row) for row in kinds] != [len(asked)] * len(kinds):
         raise RFabricError(
-            f"bytes must be rows of {len(found)} numbers, one a pair, for routing placed"
+            f"bytes must be rows of {len(asked)} numbers, one a pair, for routing placed"
         )
-    ends = ([fabric.host_index[pair[end]] for pair in found] for end in (0, 1))
-    return found, Routing(scheme, Sent(*ends, kinds))
+    ends = ([fabric.host_index[pair[end]] for pair in asked] for end in (0, 1))
+    return asked, Routing(scheme, Sent(*ends, kinds))
 
 
 def pairs_json(chosen: Sequence[Pair], routing: Routing, fabric: Fabric) -> dict:
@@ -221,8 +219,7 @@ def _demands(data: Mapping, name: str, fabric: Fabric) -> tuple[Demand, ...]:
 
 def demand(data: object, fabric: Fabric, where: str) -> Demand:
     """`{racks, bytes, window_s, phase, floor_s, lead_s, ahead_s, follows}`: bytes as rows by rack,
-    in the fabric's order; window_s
-    null: unknown; follows a list, empty: nothing.
+    in the fabric's order; window_s null: unknown; follows a list, empty: nothing.
     """
     data = an_object(data, where, *DEMAND_KEYS)
     racks = tuple(a_list(data["racks"], f"{where}.racks"))
@@ -230,10 +227,7 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
         raise RFabricError(
             f"{where}.racks must be the fabric's racks in order: {', '.join(fabric.racks[:4])}, ..."
         )
-    rows = a_list(data["bytes"], f"{where}.bytes")
-    numbers = [
-        [_number(x, f"{where}.bytes") for x in a_list(row, f"{where}.bytes")] for row in rows
-    ]
+    numbers = _numbers(a_list(data["bytes"], f"{where}.bytes"), f"{where}.bytes")
     if [len(row) for row in numbers] != [len(racks)] * len(racks):
         raise RFabricError(f"{where}.bytes must be {len(racks)} rows of {len(racks)} numbers")
     window = data.get("window_s")
@@ -266,33 +260,35 @@ def circuits(data: object, fabric: Fabric) -> Circuits:
     """`["a1:1-a1:3", ...]`; a port in two circuits is an error."""
     ports = sum(len(fabric.ports[node.name]) for node in fabric.ocses)
     most = Limit(ports // 2, unit=f"circuits, two OCS ports of {fabric.name} each")
-    listed = a_list(data, "circuits", most)
-    found: set[Circuit] = set()
-    for text in listed:
+    wanted: set[Circuit] = set()
+    for text in a_list(data, "circuits", most):
         circuit = Circuit.parse(a_text(text, "circuits", LETTERS["circuit"]))
-        if circuit in found:
+        if circuit in wanted:
             raise RFabricError(f"circuit {circuit} is listed twice")
-        found.add(circuit)
-    return Circuits(frozenset(found))
+        wanted.add(circuit)
+    return Circuits(frozenset(wanted))
 
 
 def pairs(data: object, fabric: Fabric) -> tuple[Pair, ...]:
     """`[["h1", "h5"], ...]`: ordered host pairs."""
-    found, hosts = [], len(fabric.hosts)
-    for item in a_list(data, "pairs", Limit(hosts * hosts, unit=f"pairs of {hosts} hosts")):
-        pair = tuple(a_list(item, "a pair"))
-        if len(pair) != 2 or pair[0] == pair[1]:
+    hosts = len(fabric.hosts)
+    listed = a_list(data, "pairs", Limit(hosts * hosts, unit=f"pairs of {hosts} hosts"))
+    return tuple(_pair(item, fabric) for item in listed)
+
+
+def _pair(data: object, fabric: Fabric) -> Pair:
+    pair = tuple(a_list(data, "a pair"))
+    if len(pair) != 2 or pair[0] == pair[1]:
+        raise RFabricError(
+            f"pair {short(data)} must be two different hosts, source and destination"
+        )
+    for host in pair:
+        if not isinstance(host, str) or host not in fabric.rack_of:
             raise RFabricError(
-                f"pair {short(item)} must be two different hosts, source and destination"
+                f"pair {short(data)}: {short(host)} is not a host of {fabric.name}; there are "
+                f"h1 to h{len(fabric.hosts)}"
             )
-        for host in pair:
-            if not isinstance(host, str) or host not in fabric.rack_of:
-                raise RFabricError(
-                    f"pair {short(item)}: {short(host)} is not a host of {fabric.name}; there are "
-                    f"h1 to h{len(fabric.hosts)}"
-                )
-        found.append(pair)
-    return tuple(found)
+    return pair
 
 
 def _common(data: Mapping, fabric: Fabric) -> dict:
@@ -370,6 +366,10 @@ def _number(data: object, what: str) -> float:
             f"time_dilation {data:g} must be 1 or more: 2 runs the emulated clock at half speed"
         )
     return float(data)
+
+
+def _numbers(rows: Iterable, what: str) -> list[list[float]]:
+    return [[_number(x, what) for x in a_list(row, what)] for row in rows]
 
 
 def _places(data: object, what: str) -> int:

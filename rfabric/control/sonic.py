@@ -59,9 +59,9 @@ def circuits_of(names: Iterable[str], ocs: str) -> Circuits:
                 f"cross-connect {name} lacks its way back, {b}A-{a}B: the transceivers of {ocs} "
                 "are duplex; make or remove both in one request"
             )
-    found = [Circuit.of(Port(ocs, a), Port(ocs, b)) for a, b in there if a < b]
-    check_ports(found)  # in the order of the request: what was there comes first
-    return Circuits(frozenset(found))
+    circuits = [Circuit.of(Port(ocs, a), Port(ocs, b)) for a, b in there if a < b]
+    check_ports(circuits)  # in the order of the request: what was there comes first
+    return Circuits(frozenset(circuits))
 
 
 # --- what is asked -------------------------------------------------------------------------------
@@ -87,10 +87,10 @@ def cross_connect_list(data: object, ocs: str, fabric: Fabric) -> list[str]:
     table = "sonic-ocs:OCS_CROSS_CONNECT"
     listed = an_object(an_object(data, ocs, (table,), ())[table], table, (LIST,), ())[LIST]
     most = Limit(len(fabric.ports[ocs]), unit=f"cross-connects, one a port of {ocs}")
-    found = [_named(row, ocs, fabric) for row in a_list(listed, LIST, most)]
-    if len(set(found)) < len(found):
-        raise RFabricError(f"cross-connect {max(found, key=found.count)} is listed twice")
-    return found
+    names = [_named(row, ocs, fabric) for row in a_list(listed, LIST, most)]
+    if len(set(names)) < len(names):
+        raise RFabricError(f"cross-connect {max(names, key=names.count)} is listed twice")
+    return names
 
 
 def yang_edits(data: object, ocs: str, fabric: Fabric) -> tuple[str, list[tuple[str, str]]]:
@@ -98,7 +98,7 @@ def yang_edits(data: object, ocs: str, fabric: Fabric) -> tuple[str, list[tuple[
     data = an_object(data, "yang-patch", ("edit",), ("patch-id", "comment"))
     patch = a_text(data.get("patch-id", ""), "patch-id", LETTERS["patch"])
     most = Limit(4 * len(fabric.ports[ocs]), unit=f"edits, four a port of {ocs}")
-    found = []
+    edits = []
     for edit in a_list(data["edit"], "edit", most):
         edit = an_object(edit, "edit", ("operation", "target"), ("edit-id", "value"))
         if edit["operation"] not in OPERATIONS:
@@ -106,8 +106,8 @@ def yang_edits(data: object, ocs: str, fabric: Fabric) -> tuple[str, list[tuple[
                 f"edit: operation {short(edit['operation'])} is not one of {', '.join(OPERATIONS)}"
             )
         target = a_text(edit["target"], "target", LETTERS["patch"])
-        found.append((edit["operation"], _named_by(target, edit.get("value"), ocs, fabric)))
-    return patch, found
+        edits.append((edit["operation"], _named_by(target, edit.get("value"), ocs, fabric)))
+    return patch, edits
 
 
 def _named_by(target: str, value: object, ocs: str, fabric: Fabric) -> str:
@@ -130,7 +130,7 @@ def _rows(data: object, table: str) -> dict[str, dict]:
 
 
 def _named(row: object, ocs: str, fabric: Fabric) -> str:
-    """The name of a cross-connect, found to say what its sides say."""
+    """The name of a cross-connect; its sides, where they are given, must say the same."""
     sides = ("a_side", "b_side")
     row = an_object(row, "cross-connect", ("cross_connect_id",), sides)
     name = a_text(row["cross_connect_id"], "cross_connect_id", LETTERS["circuit"])
@@ -144,8 +144,8 @@ def _named(row: object, ocs: str, fabric: Fabric) -> str:
 
 
 def _check_side(side: str, ocs: str, fabric: Fabric) -> None:
-    found = re.fullmatch("([1-9][0-9]{0,4})[AB]", side)
-    if not found or Port(ocs, int(found[1])) not in fabric.peer:
+    matched = re.fullmatch("([1-9][0-9]{0,4})[AB]", side)
+    if not matched or Port(ocs, int(matched[1])) not in fabric.peer:
         there = [str(port.number) for port in fabric.ports[ocs]]
         raise RFabricError(
             f"no port {short(side)} at {ocs}; there are {there[0]}A, {there[0]}B to "

@@ -39,8 +39,8 @@ QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel")
 
 @dataclass(frozen=True)
 class Host:
-    """What was found: `datapath` is `kernel` or `user`; `programs` gives versions by name, '' where
-    one is missing.
+    """What this host has: `datapath` is `kernel` or `user`; `programs` gives versions by name, ''
+    where one is missing.
     """
 
     root: bool
@@ -172,5 +172,5 @@ def _version(argv: tuple[str, ...]) -> str:
         done = subprocess.run([program, *argv[1:]], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RFabricError(f"{program} does not run: {error}") from error
-    found = re.search(r"\d+(?:\.\d+)+", done.stdout + done.stderr)
-    return found[0] if found else "present"
+    version = re.search(r"\d+(?:\.\d+)+", done.stdout + done.stderr)
+    return version[0] if version else "present"

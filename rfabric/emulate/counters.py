@@ -38,15 +38,15 @@ class PortCounters:
 
     def read(self) -> tuple[np.ndarray, int]:
         """(bytes and packets of frames by directed cable, int64[2m, 2]; packets dropped)."""
-        found, dropped = np.zeros((self.directed, 2), np.int64), 0
+        counted, dropped = np.zeros((self.directed, 2), np.int64), 0
         for name, counts in _rows():
             if name in self.sends:
-                found[self.sends[name]] = counts[TX]
-                found[self.sends[name], 0] += self.hidden.get(name, 0) * counts[TX][1]
+                counted[self.sends[name]] = counts[TX]
+                counted[self.sends[name], 0] += self.hidden.get(name, 0) * counts[TX][1]
                 dropped += sum(counts[column] for column in DROPS)
             if name in self.gets:
-                found[self.gets[name]] = counts[RX]
-        return found, dropped
+                counted[self.gets[name]] = counts[RX]
+        return counted, dropped
 
 
 def payload(counted: np.ndarray) -> np.ndarray:

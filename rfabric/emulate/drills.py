@@ -105,12 +105,12 @@ def drilled(name: str, up: Live, stream: Stream) -> Drilled:
 
 def judged(name: str, loss: Loss, took: float, broken: Sequence[str] = ()) -> Drilled:
     """What was measured against what the drill promises."""
-    drill, found = DRILLS[name], [*broken]
+    drill, failures = DRILLS[name], [*broken]
     if loss.lost and not drill.loses:
-        found.append(f"{loss.lost} of {loss.sent} packets were lost, none should be")
+        failures.append(f"{loss.lost} of {loss.sent} packets were lost, none should be")
     if took > drill.within:
-        found.append(f"recovery took {took:.2f} s, {drill.within:g} s are promised")
-    return Drilled(name, drill.what, drill.promise, loss, took, drill.within, tuple(found))
+        failures.append(f"recovery took {took:.2f} s, {drill.within:g} s are promised")
+    return Drilled(name, drill.what, drill.promise, loss, took, drill.within, tuple(failures))
 
 
 def _check_books(up: Live) -> None:
@@ -127,13 +127,13 @@ def _require(holds: bool, otherwise: str) -> None:
 
 def turned(circuits: Circuits) -> Circuits:
     """Other circuits of the same ports: two of an OCS, in order, change their second ends."""
-    found: list[Circuit] = []
+    crossed: list[Circuit] = []
     for ocs in sorted({circuit.a.node for circuit in circuits}):
         ordered = circuits.of(ocs).ordered
         for one, other in zip(ordered[::2], ordered[1::2], strict=False):
-            found += [Circuit.of(one.a, other.b), Circuit.of(other.a, one.b)]
-        found += ordered[len(ordered) - len(ordered) % 2 :]
-    return Circuits(frozenset(found))
+            crossed += [Circuit.of(one.a, other.b), Circuit.of(other.a, one.b)]
+        crossed += ordered[len(ordered) - len(ordered) % 2 :]
+    return Circuits(frozenset(crossed))
 
 
 def rewire(up: Live) -> Committed | None:
@@ -188,8 +188,8 @@ def _killed_in_a_rewire(up: Live, after: float) -> float:
     time.sleep(after)
     took = _restarted(up)
     asked.join()
-    found = up.rest.circuits()
-    _require(found in (before, turned(before)), f"neither old nor new circuits are lit: {found}")
+    lit = up.rest.circuits()
+    _require(lit in (before, turned(before)), f"neither old nor new circuits are lit: {lit}")
     return took
 
 

@@ -42,11 +42,11 @@ class Looks:
         """One look at the instant `wall` of the monotonic clock; `frames`: bytes of frames so far,
         by directed cable.
         """
-        found = self._news() | self._load(wall, frames)
+        told = self._news() | self._load(wall, frames)
         if wall - self.asked > OPINION_S:
             self.asked = wall
-            found["guard"] = opinion().to_json()
-        self.say({"look": found})
+            told["guard"] = opinion().to_json()
+        self.say({"look": told})
 
     def end(self) -> None:
         """All that is left to say of a replay that has ended."""
@@ -96,14 +96,14 @@ class Looks:
 
     def _spans(self) -> list[tuple[float, float]]:
         """From when to when the clock ran since the look before, s."""
-        clock, found, begin = self.run.clock, [], self.until
+        clock, spans, begin = self.run.clock, [], self.until
         for left, reached in clock.jumps:
             if left - begin > SHORT:
-                found.append((begin, left))
+                spans.append((begin, left))
             begin = max(begin, reached)
         clock.jumps.clear()
         now = clock.now()
         if now - begin > SHORT:
-            found.append((begin, now))
+            spans.append((begin, now))
         self.until = max(begin, now)
-        return found
+        return spans

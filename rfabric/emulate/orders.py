@@ -168,13 +168,13 @@ class Orders:
     def _pingall(self) -> None:
         came = asked = 0
         for host in self.up.fabric.hosts:
-            found = [
+            heard = [
                 other if self._answers(host, other) else "X"
                 for other in self.up.fabric.hosts
                 if other != host
             ]
-            came, asked = came + len(found) - found.count("X"), asked + len(found)
-            self.say(f"{host} -> {' '.join(found)}")
+            came, asked = came + len(heard) - heard.count("X"), asked + len(heard)
+            self.say(f"{host} -> {' '.join(heard)}")
         self.say(f"*** Results: {1 - came / asked:.0%} dropped ({came}/{asked} received)")
 
     def _answers(self, host: str, other: str) -> bool:

@@ -210,21 +210,25 @@ def clean(root: str | Path, run_id: str | None = None) -> list[str]:
 
 
 def _states(root: str | Path) -> dict[Path, dict]:
-    found = {}
-    for path in sorted(Path(root).glob(f"*/{STATE_FILE}")):
-        if path.is_symlink() or path.parent.is_symlink() or path.stat().st_uid != os.geteuid():
-            continue  # not written by a run of ours: what it says must not decide what is killed
-        try:
-            state = json.loads(path.read_text())
-            found[path] = {
-                "run_id": path.parent.name,
-                "pid": int(state["pid"]),
-                "pid_start_ticks": int(state["pid_start_ticks"]),
-            }
-        except (ValueError, KeyError, TypeError, OSError):
-            # broken: stale
-            found[path] = {"run_id": path.parent.name, "pid": 0, "pid_start_ticks": -1}
-    return found
+    """What runs of ours wrote: what anybody else did must not decide what is killed."""
+    files = sorted(Path(root).glob(f"*/{STATE_FILE}"))
+    return {path: _state(path) for path in files if _is_ours(path)}
+
+
+def _is_ours(path: Path) -> bool:
+    return not (path.is_symlink() or path.parent.is_symlink()) and (
+        path.stat().st_uid == os.geteuid()
+    )
+
+
+def _state(path: Path) -> dict:
+    """What a file says; where it is broken it is of no process that runs."""
+    try:
+        state = json.loads(path.read_text())
+        pid, ticks = int(state["pid"]), int(state["pid_start_ticks"])
+    except (ValueError, KeyError, TypeError, OSError):
+        pid, ticks = 0, -1
+    return {"run_id": path.parent.name, "pid": pid, "pid_start_ticks": ticks}
 
 
 def _alive(state: dict) -> bool:

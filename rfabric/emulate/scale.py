@@ -184,13 +184,13 @@ def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
 
     A loop of which that would be more than MOST_SAMPLED is sent in full.
     """
-    found, looped = np.ones(len(trace)), np.flatnonzero(trace.loop_of >= 0)
+    share, looped = np.ones(len(trace)), np.flatnonzero(trace.loop_of >= 0)
     repeat = np.array([loop.repeat for loop in trace.looped.loops])
     if len(looped):
         part = np.minimum(sample / np.maximum(loop_seconds(trace, fabric), 1e-12), 1.0)
         part = np.maximum(np.round(repeat * part), 1) / repeat
-        found[looped] = np.where(part > MOST_SAMPLED, 1.0, part)[trace.loop_of[looped]]
-    return found
+        share[looped] = np.where(part > MOST_SAMPLED, 1.0, part)[trace.loop_of[looped]]
+    return share
 
 
 def _check_span(slowest: float, fastest: float) -> None:

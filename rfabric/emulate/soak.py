@@ -73,8 +73,8 @@ class Soaked:
                 f"{len(self.rewires)} samples are too few to tell what grows; soak for longer"
             )
         return [
-            Grown(what, found[0], found[-1], _slope(rewires, found[begin:]), self._allowed(what))
-            for what, found in self.counted.items()
+            Grown(what, values[0], values[-1], _slope(rewires, values[begin:]), self._allowed(what))
+            for what, values in self.counted.items()
         ]
 
     def _allowed(self, what: str) -> float:
@@ -103,20 +103,20 @@ def soaked(up: Live, stream: Stream, seconds: float, tell: Callable[[dict], None
     """Rewire for so many s of wall clock; returns a Soaked as plain values."""
     back = up.rest.circuits()
     there = turned(back)
-    found = Soaked([], {name: [] for name in counts(up)}, 0, 0, Rewire.between(back, there).size)
+    so_far = Soaked([], {name: [] for name in counts(up)}, 0, 0, Rewire.between(back, there).size)
     end = due = time.monotonic()
     end, done = end + seconds, 0
     while time.monotonic() < end:
         for circuits in there, back:  # counts are taken under the same circuits
             again = _rewired(up, circuits)
-            found = replace(found, rolled_back=found.rolled_back + again)
+            so_far = replace(so_far, rolled_back=so_far.rolled_back + again)
             time.sleep(PAUSE_S)
         done += 2
         if time.monotonic() >= due:
             due = time.monotonic() + SAMPLE_S
-            found = _sampled(found, done, up, stream)
+            so_far = _sampled(so_far, done, up, stream)
             tell({"stage": "soak", "clock_s": seconds - (end - time.monotonic())})
-    return found.to_json()
+    return so_far.to_json()
 
 
 def _rewired(up: Live, circuits: Circuits) -> int:
@@ -134,15 +134,15 @@ def _rewired(up: Live, circuits: Circuits) -> int:
     return again
 
 
-def _sampled(found: Soaked, done: int, up: Live, stream: Stream) -> Soaked:
+def _sampled(so_far: Soaked, done: int, up: Live, stream: Stream) -> Soaked:
     loss, now = stream.loss(), counts(up)
     stream.mark()
     return replace(
-        found,
-        rewires=[*found.rewires, done],
-        counted={name: [*values, now[name]] for name, values in found.counted.items()},
-        packets_sent=found.packets_sent + loss.sent,
-        packets_lost=found.packets_lost + loss.lost,
+        so_far,
+        rewires=[*so_far.rewires, done],
+        counted={name: [*values, now[name]] for name, values in so_far.counted.items()},
+        packets_sent=so_far.packets_sent + loss.sent,
+        packets_lost=so_far.packets_lost + loss.lost,
     )
 
 
@@ -153,15 +153,14 @@ def _require_done(done: object) -> None:
 
 def counts(up: Live) -> dict[str, float]:
     """What must not grow, now."""
+    processes = _processes()
     pids = {name: child.pid for name, child in up.box.children.items()} | {SENDER: os.getpid()}
-    found = {f"memory of {name}, bytes": memory(pid) for name, pid in pids.items()}
-    found |= {
-        f"descriptors of {name}": len(os.listdir(f"/proc/{p}/fd")) for name, p in pids.items()
-    }
-    found["rules"] = sum(_rules(node.name) for node in up.fabric.switches)
-    found["processes"] = len(_processes())
-    found["network namespaces"] = len({_namespace(pid) for pid in _processes()} - {""})
-    return found
+    counted = {f"memory of {name}, bytes": memory(pid) for name, pid in pids.items()}
+    counted |= {f"descriptors of {name}": _descriptors(pid) for name, pid in pids.items()}
+    counted["rules"] = sum(_rules(node.name) for node in up.fabric.switches)
+    counted["processes"] = len(processes)
+    counted["network namespaces"] = len({_namespace(pid) for pid in processes} - {""})
+    return counted
 
 
 def memory(pid: int) -> float:

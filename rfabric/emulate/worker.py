@@ -229,11 +229,11 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
         for a, b in zip(trace.src[rows], trace.dst[rows], strict=True)
     ]
     at_once = Counter(zip(ends, start.tolist(), trace.label[rows].tolist(), strict=True))
-    found: dict[tuple[str, str], int] = {}
+    most: dict[tuple[str, str], int] = {}
     for (pair, _, _), several in at_once.items():
-        found[pair] = max(found.get(pair, 0), several)
+        most[pair] = max(most.get(pair, 0), several)
     times = Counter(ends)
-    return {pair: count + (times[pair] > count) for pair, count in sorted(found.items())}
+    return {pair: count + (times[pair] > count) for pair, count in sorted(most.items())}
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,8 @@ def emulate(
 
     captures: files, by node, that get the packets there, as pcapng. looks: gets, some times a
     second, what has come since (see the module `looks`). machines: those that carry the fabric, a
-    part each, where it is not this one alone. `policy` is what
-    `optics.parse_policy` reads, `routing` one of
-    `fabric.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
+    part each, where it is not this one alone. `policy` is what `optics.parse_policy` reads,
+    `routing` one of `routing.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
 
     Of `timing` nothing settles here: a circuit is usable with its light. RFabricError for what
     cannot be emulated, PaceError when the host could not keep pace, RunError when the run broke.
@@ -106,11 +105,7 @@ def emulate(
         for node, file in captures.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / f"{node}.pcapng", file)
-        with np.load(folder / "measured.npz", allow_pickle=False) as columns:
-            measured = {
-                name: columns[name]
-                for name in ("start", "finish", "sent", "received", "link_bytes")
-            }
+        measured = _measured(folder / "measured.npz")
     result = Result(
         engine="emulate",
         fabric=fabric,
@@ -128,6 +123,12 @@ def emulate(
         **measured,
     ).check()
     return _kept(result)
+
+
+def _measured(file: Path) -> dict[str, np.ndarray]:
+    names = "start", "finish", "sent", "received", "link_bytes"
+    with np.load(file, allow_pickle=False) as columns:
+        return {name: columns[name] for name in names}
 
 
 def _parted(progress: Progress, looks: Progress | None) -> Progress:
@@ -156,15 +157,15 @@ def emulatable(fabric: Fabric, policy: str) -> str:
     turn in slots or rounds.
     """
     policy = spelled(policy, fabric)
-    found = parse_policy(policy, fabric)
-    if fabric.ocses and found.granularity == "time-slotted":
+    parsed = parse_policy(policy, fabric)
+    if fabric.ocses and parsed.granularity == "time-slotted":
         raise RFabricError(
             f"fabric {fabric.name}, policy {policy}: its circuits turn every "
-            f"{show_time(found.slot)} whatever is under way, an emulation changes them where a "
+            f"{show_time(parsed.slot)} whatever is under way, an emulation changes them where a "
             "phase or collective begins; `rfabric simulate` follows the slots, or emulate the "
             f"same cables with --policy demand,granularity=per-phase or --policy static"
         )
-    if fabric.ocses and found.granularity == "intra-collective":
+    if fabric.ocses and parsed.granularity == "intra-collective":
         raise RFabricError(
             f"fabric {fabric.name}, policy {policy}: in rounds flows send a share at a time "
             "and pause, an emulation changes circuits where a phase or collective begins; "

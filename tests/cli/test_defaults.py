@@ -26,21 +26,21 @@ def toml(text: str, file: str = "rfabric.toml") -> None:
 
 def test_a_file_says_what_the_line_leaves_out(here):
     toml('seed = 7\nout = "res"\n[simulate]\ntopo = ["ideal", "rotor"]\nin-flight = "drop"\n')
-    found = parse(["simulate"])
-    assert (found.seed, found.out, found.topo) == (7, "res", ["ideal", "rotor"])
-    assert found.in_flight == "drop" and found.defaults == str(here / "rfabric.toml")
+    asked = parse(["simulate"])
+    assert (asked.seed, asked.out, asked.topo) == (7, "res", ["ideal", "rotor"])
+    assert asked.in_flight == "drop" and asked.defaults == str(here / "rfabric.toml")
     said = "rfabric simulate --seed=7 --out=res --topo=ideal --topo=rotor --in-flight=drop"
-    assert found.command == said
-    assert parse(said.split()[1:]).topo == found.topo  # as it is written down, it is run again
+    assert asked.command == said
+    assert parse(said.split()[1:]).topo == asked.topo  # as it is written down, it is run again
     assert parse(["circuits"]).in_flight == "hold"
     assert parse(["compare"]).seed == [7]
 
 
 def test_what_is_typed_beats_the_file_lists_and_short_options_too(here):
     toml('[compare]\ntopo = ["ideal"]\nseed = [1, 2]\njson = true\n[trace]\noutput = "a.csv"\n')
-    found = parse(["compare", "--topo", "rotor", "--seed=5"])
-    assert (found.topo, found.seed, found.json) == (["rotor"], [5], True)
-    assert found.command == "rfabric compare --json --topo rotor --seed=5"
+    asked = parse(["compare", "--topo", "rotor", "--seed=5"])
+    assert (asked.topo, asked.seed, asked.json) == (["rotor"], [5], True)
+    assert asked.command == "rfabric compare --json --topo rotor --seed=5"
     assert parse(["trace", "-ob.csv"]).output == "b.csv" and parse(["trace"]).output == "a.csv"
 
 
@@ -62,20 +62,20 @@ def test_every_option_of_every_verb_may_stand_in_a_file(here):
                 missing += ["--minimise", "step_s"]
             if key == "soak" or action.type and action.type.__name__ == "time":
                 toml(f'[{name}]\n{key} = "7s"\n')
-            found = parse([name, *missing])
-            said = found.command.split()[2 : len(found.command.split()) - len(missing)]
+            read = parse([name, *missing])
+            said = read.command.split()[2 : len(read.command.split()) - len(missing)]
             assert said and f"--{key}" in said[0], (name, key)
             os.remove("rfabric.toml")
             typed = vars(parse([name, *said, *missing]))
-            assert typed | {"command": 0, "defaults": 0, "added": 0, "run": 0} == vars(found) | {
+            assert typed | {"command": 0, "defaults": 0, "added": 0, "run": 0} == vars(read) | {
                 "command": 0, "defaults": 0, "added": 0, "run": 0
             }  # fmt: skip
 
 
 def test_off_is_off_and_an_empty_list_is_none(here):
     toml("[compare]\njson = false\nverbose = 0\ntopo = []\n")
-    found = parse(["compare"])
-    assert (found.json, found.verbose, found.topo) == (False, 0, [])
+    asked = parse(["compare"])
+    assert (asked.json, asked.verbose, asked.topo) == (False, 0, [])
 
 
 def test_the_nearest_file_counts_and_pyproject_where_it_speaks_of_rfabric(here, monkeypatch):
@@ -158,9 +158,9 @@ def stat_of(owner: int):
     real = Path.stat
 
     def stat(self, **settings):
-        found = list(real(self, **settings))
-        found[4] = owner
-        return os.stat_result(found)
+        values = list(real(self, **settings))
+        values[4] = owner
+        return os.stat_result(values)
 
     return stat
 
@@ -190,8 +190,8 @@ def test_a_verb_with_an_option_of_any_name_is_called_by_its_own(here, capsys):
 
 def test_of_options_that_exclude_each_other_the_typed_one_counts(here):
     toml('[best]\nminimise = "step_s"\n')
-    found = parse(["best"])
-    assert (found.minimise, found.maximise) == ("step_s", "")
-    found = parse(["best", "--maximise", "tokens_per_s"])
-    assert (found.minimise, found.maximise) == ("", "tokens_per_s")
-    assert found.command == "rfabric best --maximise tokens_per_s"
+    asked = parse(["best"])
+    assert (asked.minimise, asked.maximise) == ("step_s", "")
+    asked = parse(["best", "--maximise", "tokens_per_s"])
+    assert (asked.minimise, asked.maximise) == ("", "tokens_per_s")
+    assert asked.command == "rfabric best --maximise tokens_per_s"

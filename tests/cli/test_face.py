@@ -52,7 +52,7 @@ def test_every_name_of_the_face_is_there_and_says_what_it_is():
 
 
 @pytest.mark.parametrize(
-    "first", ["import rfabric.fabric", ("from rfabric.trace import Trace"), "pass"]
+    "first", ["import rfabric.fabric", "from rfabric.trace import Trace", "pass"]
 )
 def test_a_room_is_a_verb_whenever_it_was_imported(first):
     nouns = "rfabric.fabric.Node.__name__, rfabric.trace.Trace.__name__"
@@ -203,7 +203,7 @@ def test_an_object_decides_in_its_own_process_alone(mine):
 
     fabric = rfabric.fabric(SMALL)
     with pytest.raises(
-        RFabricError, match=("policy demand is an object of this process.*simulate it")
+        RFabricError, match="policy demand is an object of this process.*simulate it"
     ):
         check(Case(fabric, parse_policy("demand", fabric)), "emulate")
 

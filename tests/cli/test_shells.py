@@ -52,16 +52,16 @@ def answers(command, folder):
 @pytest.mark.parametrize(("words", "there", "not_there"), CASES, ids=lambda c: " ".join(c))
 def test_bash_completes(tmp_path, capsys, words, there, not_there):
     script = script_of("bash", tmp_path, capsys)
-    found = answers(["bash", "-c", ASK_BASH, "ask", script, *words], tmp_path)
-    assert found.issuperset(there) and found.isdisjoint(not_there)
+    offered = answers(["bash", "-c", ASK_BASH, "ask", script, *words], tmp_path)
+    assert offered.issuperset(there) and offered.isdisjoint(not_there)
 
 
 def test_fish_completes(tmp_path, capsys):
     script = script_of("fish", tmp_path, capsys)
     for words, there, not_there in CASES:
         asked = f"source {script}; complete -C 'rfabric {' '.join(words)}'"
-        found = answers(["fish", "--no-config", "-c", asked], tmp_path)
-        assert found.issuperset(there) and found.isdisjoint(not_there), words
+        offered = answers(["fish", "--no-config", "-c", asked], tmp_path)
+        assert offered.issuperset(there) and offered.isdisjoint(not_there), words
 
 
 def test_zsh_takes_the_script_from_its_folders(tmp_path, capsys):

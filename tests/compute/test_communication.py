@@ -51,8 +51,8 @@ BIG = 2**40
 def test_a_large_ring_moves_its_share_at_the_rate_of_nvlink(gpus):
     share = (gpus - 1) / gpus
     own = BIG / gpus / A100.copy
-    found = collective_seconds("all-reduce", BIG, gpus, A100, "ring")
-    assert found == pytest.approx(2 * share * BIG / A100.nvlink + own, rel=1e-4)
+    seconds = collective_seconds("all-reduce", BIG, gpus, A100, "ring")
+    assert seconds == pytest.approx(2 * share * BIG / A100.nvlink + own, rel=1e-4)
     assert collective_seconds("all-gather", BIG, gpus, A100) == pytest.approx(
         share * BIG / A100.nvlink + own, rel=1e-4
     )
@@ -60,8 +60,8 @@ def test_a_large_ring_moves_its_share_at_the_rate_of_nvlink(gpus):
 
 def test_over_servers_the_nics_of_all_ranks_carry_a_ring_together():
     group = RankGroup(32, 4)
-    found = bus_bandwidth("all-gather", BIG, group, A100)
-    assert found == pytest.approx(8 * A100.nic, rel=0.04)  # 190 GB/s below NVLink's 233
+    bandwidth = bus_bandwidth("all-gather", BIG, group, A100)
+    assert bandwidth == pytest.approx(8 * A100.nic, rel=0.04)  # 190 GB/s below NVLink's 233
     assert bus_bandwidth("all-gather", BIG, RankGroup(4, 4), A100) == pytest.approx(
         A100.nic, rel=0.04
     )
@@ -78,13 +78,13 @@ def test_a_switch_that_reduces_sends_less_than_a_ring():
 
 
 def test_halving_doubling_is_known_but_never_chosen():
-    found = algorithms("all-reduce", 4096, RankGroup(64, 64), H100)
+    by_algorithm = algorithms("all-reduce", 4096, RankGroup(64, 64), H100)
     assert collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100) == min(
-        v for k, v in found.items() if k != "halving-doubling"
+        v for k, v in by_algorithm.items() if k != "halving-doubling"
     )
     assert (
         collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100, "halving-doubling")
-        == found["halving-doubling"]
+        == by_algorithm["halving-doubling"]
     )
 
 
@@ -105,13 +105,13 @@ def test_small_messages_take_the_latency_of_their_steps():
 )
 def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
     net, group = network(GPUS[gpu]), RankGroup(*shape)
-    found = collective_seconds(kind, size, group, net)
-    assert 0 < found <= collective_seconds(kind, 2 * size, group, net)
+    seconds = collective_seconds(kind, size, group, net)
+    assert 0 < seconds <= collective_seconds(kind, 2 * size, group, net)
     least = {"all-reduce": 1, "broadcast": 1, "reduce": 1, "send-recv": 1}.get(
         kind, (group.gpus - 1) / group.gpus
     )
-    assert found > least * size / max(net.gpu.nvlink_bytes_per_s, group.local * net.nic_bps / 8)
-    assert collective_seconds(kind.replace("-", "_"), size, group, net) == found
+    assert seconds > least * size / max(net.gpu.nvlink_bytes_per_s, group.local * net.nic_bps / 8)
+    assert collective_seconds(kind.replace("-", "_"), size, group, net) == seconds
 
 
 def test_groups_are_counts_numbers_or_shapes():
@@ -428,8 +428,8 @@ def test_every_weight_sync_is_within_a_factor_of_two():
 def test_no_all_reduce_over_many_servers_beats_their_nics(gpu, servers):
     """Each server has to send 2 (m-1)/m of the buffer: 2 (n-1)/n, the bus factor, at most."""
     net = network(GPUS[gpu])
-    for found in algorithms("all-reduce", BIG, RankGroup(8 * servers, servers), net).values():
-        assert found >= 2 * (servers - 1) / servers * BIG / (8 * net.nic)
+    for seconds in algorithms("all-reduce", BIG, RankGroup(8 * servers, servers), net).values():
+        assert seconds >= 2 * (servers - 1) / servers * BIG / (8 * net.nic)
 
 
 def test_crossing_servers_pays_for_filling_the_pipeline_up_to_its_depth():

@@ -272,7 +272,7 @@ def test_stored_bytes_follow_the_published_precision():
     assert oss.stored_bytes / 2**30 == pytest.approx(60.8, rel=0.02)
     assert llama.stored_bytes == llama.weight_bytes == 2 * llama.parameters
     with pytest.raises(
-        RFabricError, match=("weights stored as 'fp3' are not known; use one of fp32, bf16")
+        RFabricError, match="weights stored as 'fp3' are not known; use one of fp32, bf16"
     ):
         llama.weight_bytes_at("fp3")
 
@@ -368,7 +368,7 @@ def test_a_total_that_is_no_number_is_named(tmp_path):
 
 
 @pytest.mark.skipif(
-    not (SHARED / "models").is_dir(), reason=("needs the shared reference data beside the checkout")
+    not (SHARED / "models").is_dir(), reason="needs the shared reference data beside the checkout"
 )
 def test_the_reference_configs_come_to_their_totals():
     groups = [

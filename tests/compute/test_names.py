@@ -77,14 +77,14 @@ def test_a_config_that_is_not_understood_is_refused_by_name(change, message):
 def test_a_field_that_is_missing_is_named(lost):
     config = {key: value for key, value in PLAIN.items() if key != lost}
     with pytest.raises(
-        RFabricError, match=(f"its config lacks {lost}; give the published config.json")
+        RFabricError, match=f"its config lacks {lost}; give the published config.json"
     ):
         made(config)
 
 
 def test_a_pattern_of_layers_must_fit_them():
     with pytest.raises(
-        RFabricError, match=("hybrid_override_pattern 'M-X' must tell each of 4 layers")
+        RFabricError, match="hybrid_override_pattern 'M-X' must tell each of 4 layers"
     ):
         made(model_type="nemotron_h", hybrid_override_pattern="M-X")
 
@@ -159,8 +159,8 @@ def test_every_family_reads_a_plain_decoder():
     ],
 )
 def test_a_model_is_found_in_whatever_spelling(text, name):
-    found = find_model(text)
-    assert (found.name if found else None) == name
+    model = find_model(text)
+    assert (model.name if model else None) == name
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -239,15 +239,15 @@ def test_every_gpu_is_whole_and_names_its_source(gpu):
     ],
 )
 def test_a_gpu_is_found_in_whatever_spelling(text, name):
-    found = find_gpu(text)
-    assert (found.name if found else None) == name
+    gpu = find_gpu(text)
+    assert (gpu.name if gpu else None) == name
 
 
 def test_a_precision_that_a_gpu_lacks_is_refused():
     with pytest.raises(RFabricError, match="GPU A100 has no fp8 matmul; use bf16"):
         GPUS["A100"].peak("fp8")
     with pytest.raises(
-        RFabricError, match=("precision 'fp6' is not known; use one of bf16, fp8, fp4")
+        RFabricError, match="precision 'fp6' is not known; use one of bf16, fp8, fp4"
     ):
         GPUS["H100"].peak("fp6")
 

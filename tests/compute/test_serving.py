@@ -24,7 +24,7 @@ from rfabric.study.validate import rl_logs, serving, serving_rows
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason=("the measured inputs do not lie beside the checkout")
+    not DATA.is_dir(), reason="the measured inputs do not lie beside the checkout"
 )
 STEP = DecodeStep(
     weights_s=1e-2,
@@ -164,11 +164,8 @@ def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Reque
     while any(e is None for e in end):
         while waiting and len(inside) < b.max_num_seqs:
             i = waiting[0]
-            new = (
-                made[i]
-                + 1
-                - (prompt[i] if group[i] >= 0 and any(group[j] == group[i] for j in inside) else 0)
-            )
+            shared = group[i] >= 0 and any(group[j] == group[i] for j in inside)
+            new = made[i] + 1 - (prompt[i] if shared else 0)
             to_come = sum(target[j] - made[j] for j in [*inside, i])
             if held() + new + b.reserve * to_come > capacity * (1 - b.watermark * bool(inside)):
                 break
@@ -195,23 +192,18 @@ def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Reque
             if group[i] >= 0:
                 ready.add(group[i])
 
-        def send_back(count):
+        while old and held() + min(len(old), len(decoding)) > capacity and len(inside) > 1:
             i = inside.pop()
             if i in decoding:
                 decoding.remove(i)
             waiting.insert(0, i)
             ready.intersection_update({group[j] for j in inside})
-            return count - 1
-
-        while old and held() + min(len(old), len(decoding)) > capacity and len(inside) > 1:
-            send_back(0)
         old = [i for i in old if i in decoding]
         context = sum(made[i] for i in old)
-        now += (
-            step.mixed(len(old), context, tokens, pairs)
-            if tokens
-            else step.seconds(len(old), context)
-        )
+        if tokens:
+            now += step.mixed(len(old), context, tokens, pairs)
+        else:
+            now += step.seconds(len(old), context)
         for i in old:
             made[i], room[i] = made[i] + 1, room[i] + 1
         for i in done:
@@ -247,20 +239,20 @@ def test_events_take_what_tokens_take(
     prompt = prompt[np.arange(len(prompt)) // group * group]  # of a group, the same
     batching = Batching(budget, most, alone, chunked, reserve)
     requests = independent(prompt, output, group)
-    found = serve(STEP, capacity, batching, requests)
+    served = serve(STEP, capacity, batching, requests)
     first, end = token_by_token(STEP, capacity, batching, requests)
-    assert found.first == pytest.approx(first, rel=1e-9)
-    assert found.end == pytest.approx(end, rel=1e-9)
-    assert found.prefill + found.decode + found.idle == pytest.approx(found.seconds)
-    assert found.peak_kv_tokens <= capacity
+    assert served.first == pytest.approx(first, rel=1e-9)
+    assert served.end == pytest.approx(end, rel=1e-9)
+    assert served.prefill + served.decode + served.idle == pytest.approx(served.seconds)
+    assert served.peak_kv_tokens <= capacity
 
 
 def test_a_request_alone_takes_its_prefill_and_its_steps():
-    found = serve(STEP, 10**6, Batching(), independent(np.array([1000]), np.array([50])))
+    served = serve(STEP, 10**6, Batching(), independent(np.array([1000]), np.array([50])))
     prefill = STEP.mixed(0, 0, 1000, 1000**2 / 2)
-    assert found.ttft == pytest.approx([prefill])
-    assert found.seconds == pytest.approx(prefill + STEP.seconds(1, 1001, 49))
-    assert found.tpot == pytest.approx([STEP.seconds(1, 1001, 49) / 49])
+    assert served.ttft == pytest.approx([prefill])
+    assert served.seconds == pytest.approx(prefill + STEP.seconds(1, 1001, 49))
+    assert served.tpot == pytest.approx([STEP.seconds(1, 1001, 49) / 49])
 
 
 def test_a_full_cache_preempts_and_a_reservation_does_not():
@@ -288,27 +280,27 @@ def test_a_group_computes_its_prompt_once():
 
 def test_prefill_first_finishes_all_prompts_before_any_decodes():
     requests = independent(np.full(6, 1000), np.full(6, 20))
-    found = serve(STEP, 10**6, Batching(1000, prefill_first=True), requests)
-    assert np.ptp(found.end) == 0 and len(set(found.first)) == 6
+    served = serve(STEP, 10**6, Batching(1000, prefill_first=True), requests)
+    assert np.ptp(served.end) == 0 and len(set(served.first)) == 6
     mixed = serve(STEP, 10**6, Batching(1000), requests)
-    assert mixed.end[0] < found.end[0]
+    assert mixed.end[0] < served.end[0]
 
 
 def test_a_closed_loop_keeps_its_clients_busy():
-    found = serve(STEP, 10**6, Batching(), closed_loop(4, 200, 50, 3, gap=0.25))
-    arrival = found.arrival.reshape(3, 4)
+    served = serve(STEP, 10**6, Batching(), closed_loop(4, 200, 50, 3, gap=0.25))
+    arrival = served.arrival.reshape(3, 4)
     assert (arrival[0] == 0).all()
-    assert arrival[1:] == pytest.approx(found.end.reshape(3, 4)[:-1] + 0.25)
+    assert arrival[1:] == pytest.approx(served.end.reshape(3, 4)[:-1] + 0.25)
 
 
 def test_turns_wait_for_their_environment_and_find_their_context():
     prompt, output = np.array([500]), np.array([90])
-    found = serve(STEP, 10**6, Batching(), in_turns(prompt, output, 3, 2.0, 40))
-    assert found.idle == pytest.approx(4.0)
+    served = serve(STEP, 10**6, Batching(), in_turns(prompt, output, 3, 2.0, 40))
+    assert served.idle == pytest.approx(4.0)
     once = serve(STEP, 10**6, Batching(), in_turns(prompt, output, 1, 2.0, 40))
     again = sum(STEP.mixed(0, 0, 40, 40 * (before + 20)) for before in (530, 600))
-    assert found.prefill == pytest.approx(once.prefill + again)
-    assert found.output.tolist() == [30, 30, 30]
+    assert served.prefill == pytest.approx(once.prefill + again)
+    assert served.output.tolist() == [30, 30, 30]
 
 
 def test_contexts_that_wait_give_way_and_are_computed_again():
@@ -332,10 +324,10 @@ def test_a_response_of_fewer_tokens_than_turns_takes_fewer():
 def test_a_replica_takes_what_its_recipe_says():
     w = read_recipe("grpo-64")
     prompts, outputs = np.repeat([300, 700], 8), np.arange(100, 1700, 100)
-    found = replica_time(w, prompts, outputs)
+    single = replica_time(w, prompts, outputs)
     requests = independent(prompts, outputs, w.generation.group_size)
     assert (
-        found.seconds == serve(decode_step(w), w.kv_capacity_tokens, Batching(), requests).seconds
+        single.seconds == serve(decode_step(w), w.kv_capacity_tokens, Batching(), requests).seconds
     )
     said = [
         "generation.turns=4",
@@ -344,7 +336,7 @@ def test_a_replica_takes_what_its_recipe_says():
     ]
     asked = read_recipe("grpo-64", [*said, "training.micro_batch_tokens=20000"])
     turned = replica_time(asked, prompts, outputs)
-    assert turned.idle > 0 and turned.seconds > found.seconds
+    assert turned.idle > 0 and turned.seconds > single.seconds
     assert prefill_seconds(w, 2000) == decode_step(w).mixed(0, 0, 2000, 2000**2 / 2)
 
 
@@ -370,11 +362,11 @@ def test_requests_cost_events_not_tokens(monkeypatch):
     [
         (
             lambda: Batching(batched_tokens=0),
-            ("batched_tokens: 0 must be 1 or more; engines use 2048"),
+            "batched_tokens: 0 must be 1 or more; engines use 2048",
         ),
         (
             lambda: independent(np.array([]), np.array([])),
-            ("requests: there are none; give a prompt"),
+            "requests: there are none; give a prompt",
         ),
         (lambda: independent(np.array([5]), np.array([0])), "requests: output 0 must be 1 or more"),
         (
@@ -479,7 +471,7 @@ def test_windows_of_servegen_count_by_their_rates(tmp_path):
         (
             "a.csv",
             "input_length,output_length\n5,0\n",
-            ("all 1 rows of output_length are 0; a length is 1 or more"),
+            "all 1 rows of output_length are 0; a length is 1 or more",
         ),
         ("a.csv", "input_length,output_length\n5,many\n", "column output_length must hold numbers"),
         ("a.jsonl", "5\n", "each line must hold an object"),
@@ -509,7 +501,7 @@ def test_moments_that_contradict_are_refused():
     with pytest.raises(RFabricError, match="mean 600 must lie between 5 and 512, both 1 or more"):
         Lengths.of_moments("x", 600, 5, 512, 64)
     with pytest.raises(
-        RFabricError, match=("64 draws, one of 512, have a mean of 12.9219 at least, not 9")
+        RFabricError, match="64 draws, one of 512, have a mean of 12.9219 at least, not 9"
     ):
         Lengths.of_moments("x", 9, 5, 512, 64)
 
@@ -538,17 +530,17 @@ def recorded(path):
 
 @needs_data
 def test_recorded_agents_can_be_served():
-    found = recorded(DATA / "traces" / "agentic_coding_requests.csv")
+    requests = recorded(DATA / "traces" / "agentic_coding_requests.csv")
     server = Server(find_model("Qwen3-30B-A3B"), GPUS["H200"], tp=8)
-    served = serve(step_of(server), server.kv_capacity_tokens, Batching(), found)
+    served = serve(step_of(server), server.kv_capacity_tokens, Batching(), requests)
     assert (
         served.end > served.arrival
     ).all() and served.peak_kv_tokens <= server.kv_capacity_tokens
-    follows = found.after >= 0
-    gaps = served.arrival[follows] - served.end[found.after[follows]]
-    assert gaps == pytest.approx(found.gap[follows]) and found.gap.max() <= 300
+    follows = requests.after >= 0
+    gaps = served.arrival[follows] - served.end[requests.after[follows]]
+    assert gaps == pytest.approx(requests.gap[follows]) and requests.gap.max() <= 300
     # their contexts fit all at once
-    few = Requests(*(getattr(found, f.name)[:500] for f in dataclasses.fields(found)))
+    few = Requests(*(getattr(requests, f.name)[:500] for f in dataclasses.fields(requests)))
     forgetful = dataclasses.replace(few, cached=np.zeros(len(few)))
     kept, again = (
         serve(step_of(server), server.kv_capacity_tokens, Batching(), r).prefill

@@ -34,10 +34,10 @@ model = functools.cache(find_model)
 
 def data(pattern: str) -> Path:
     """The first file of the measured tables that a pattern names."""
-    found = sorted(DATA.glob(pattern))
-    if not found:
+    files = sorted(DATA.glob(pattern))
+    if not files:
         pytest.skip(f"the measured tables are not here: {pattern}")
-    return found[0]
+    return files[0]
 
 
 def trainer(name="Llama-3.1-8B", gpu="H100", **changes) -> Trainer:

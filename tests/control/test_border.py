@@ -257,10 +257,10 @@ def test_only_our_own_names_are_answered_on_loopback(server, host, status):
 def test_an_exposed_controller_answers_to_its_addresses_and_the_names_it_was_given(tmp_path):
     file = tmp_path / "tokens"
     told = {"RFABRIC_REST_HOST": "0.0.0.0", "RFABRIC_REST_NAMES": "ocs.example, Other.example"}
-    found = border.from_environment(told | {"RFABRIC_REST_TOKENS": str(file)})
-    assert found.exposed and list(found.tokens.values()) == ["operator"]
-    token = next(iter(found.tokens))
-    with serving(border=found) as server:
+    guarded = border.from_environment(told | {"RFABRIC_REST_TOKENS": str(file)})
+    assert guarded.exposed and list(guarded.tokens.values()) == ["operator"]
+    token = next(iter(guarded.tokens))
+    with serving(border=guarded) as server:
         shown = {"Authorization": f"Bearer {token}"}
         names = {"10.0.0.1": 200, "ocs.example:8080": 200, "OTHER.example": 200}
         names |= {"evil.example": 421}
@@ -492,13 +492,13 @@ def test_every_order_leaves_a_line_that_says_who_what_and_in_which_epoch(caplog)
         ask(server, "POST", "/plans/1/commit", None, shown)
         ask(server, "POST", "/plans/9/commit\x1b[31m".replace("\x1b", "%1b"), None, shown)
         ask(server, "DELETE", "/plans", None)
-    found = [record.fields for record in caplog.records if record.name == "rfabric.audit"]
-    assert [(f["method"], f["status"], f["token"]) for f in found] == [
+    audited = [record.fields for record in caplog.records if record.name == "rfabric.audit"]
+    assert [(o["method"], o["status"], o["token"]) for o in audited] == [
         ("POST", 200, "alice"), ("POST", 200, "alice"), ("POST", 404, "alice"),
         ("DELETE", 401, None),
     ]  # fmt: skip
-    assert [f.get("epoch") for f in found] == [1, 1, None, None]
-    assert found[1]["state"] == "ACTIVE" and found[0]["peer"].startswith("127.0.0.1:")
+    assert [o.get("epoch") for o in audited] == [1, 1, None, None]
+    assert audited[1]["state"] == "ACTIVE" and audited[0]["peer"].startswith("127.0.0.1:")
     assert 'token="alice"' in caplog.records[0].getMessage() and SECRET not in caplog.text
 
 
@@ -543,14 +543,14 @@ def test_a_rewire_is_told_state_by_state_with_its_times(server):
     with reading(server) as (_, events):
         client = Client(f"http://127.0.0.1:{server.port}")
         done = client.commit(client.plan_circuits(other_circuits(SMALL)).epoch)
-        found = []
-        while not found or found[-1][1] != "rewire":
-            found.append(next(events))
-        states = [about["state"] for _, kind, about in found if kind == "plan"]
+        told = []
+        while not told or told[-1][1] != "rewire":
+            told.append(next(events))
+        states = [about["state"] for _, kind, about in told if kind == "plan"]
         assert states == [
             "PLANNED", "PREPARED", "PROGRAMMING", "DARK", "LIGHTING", "VERIFYING", "ACTIVE",
         ]  # fmt: skip
-        last = found[-1][2]
+        last = told[-1][2]
         assert (last["usable_s"], last["lost_bytes"]) == (done.usable, done.lost_bytes)
         server.served.switches.away.add("a1")
         kinds = next(events)
@@ -558,7 +558,7 @@ def test_a_rewire_is_told_state_by_state_with_its_times(server):
         assert {k: kinds[2][k] for k in ("switch", "connected")} == {
             "switch": "a1", "connected": False,
         }  # fmt: skip
-    numbers = [number for number, _, _ in found]
+    numbers = [number for number, _, _ in told]
     assert numbers == sorted(numbers)
     with reading(server, **{"Last-Event-ID": str(numbers[2])}) as (_, events):
         assert next(events)[0] == numbers[3]  # goes on where it was
@@ -624,8 +624,8 @@ def test_a_port_that_goes_down_is_told():
         datapath = Said(id=SMALL.node["a1"].dpid, ofproto=of)
         desc = Said(port_no=3, state=state)
         told.replugged(core, Said(datapath=datapath, desc=desc, reason=reason))
-    found = [reader.waiting.get_nowait().about for _ in range(3)]
-    assert [(f["switch"], f["port"], f["up"]) for f in found] == [
+    events = [reader.waiting.get_nowait().about for _ in range(3)]
+    assert [(e["switch"], e["port"], e["up"]) for e in events] == [
         ("a1", 3, False), ("a1", 3, True), ("a1", 3, False),
     ]  # fmt: skip
 

@@ -160,14 +160,14 @@ def test_what_does_not_fit_the_state_is_refused_and_says_what_does():
     start = Epochs(Circuits(frozenset([A])))
     open_ = start.propose(rewire([A], [C]), 0.01)
     with pytest.raises(
-        StateError, match=("plan 1 is PLANNED and can become PREPARED or ABORTED, not PROGRAMMING")
+        StateError, match="plan 1 is PLANNED and can become PREPARED or ABORTED, not PROGRAMMING"
     ):
         open_.commit(1, 0)
     two = open_.ready(1).propose(rewire([], [B]), 0.01).ready(2).commit(1, 0)
     with pytest.raises(StateError, match="plan 2 must wait: plan 1 is PROGRAMMING"):
         two.commit(2, 0)
     with pytest.raises(
-        StateError, match=("plan 1 is PROGRAMMING: a rewire that has begun ends by itself")
+        StateError, match="plan 1 is PROGRAMMING: a rewire that has begun ends by itself"
     ):
         two.abort(1)
     done = two.programmed(1, 0).light(1, 1).usable(1, 1).verified(1)
@@ -179,7 +179,7 @@ def test_what_does_not_fit_the_state_is_refused_and_says_what_does():
     with pytest.raises(StateError, match="not made for the circuits of epoch 0"):
         start.propose(rewire([B], [C]), 0.01)
     with pytest.raises(
-        RFabricError, match=("port a1:1 is already in circuit a1:1-a1:2; tear it down")
+        RFabricError, match="port a1:1 is already in circuit a1:1-a1:2; tear it down"
     ):
         start.propose(rewire([], [C]), 0.01)
 
@@ -571,7 +571,7 @@ def test_a_plan_that_disconnects_demand_is_refused_and_nothing_happens():
     core.set_pairs([("h1", "h4")])
     with pytest.raises(
         RFabricError,
-        match=("the plan disconnects 1 pairs with demand, first h1 -> h4; give the ToRs an"),
+        match="the plan disconnects 1 pairs with demand, first h1 -> h4; give the ToRs an",
     ):
         core.plan(explicit(other_circuits(fabric)))
     assert not core.epochs.plans
@@ -614,7 +614,7 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
     switches.push, switches.flows = failing, reading
     plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
     with pytest.raises(
-        RolledBackError, match=("plan 1 failed: .*a1.*; circuits of epoch 0 are back")
+        RolledBackError, match="plan 1 failed: .*a1.*; circuits of epoch 0 are back"
     ) as failed:
         core.commit(plan.epoch)
     assert (
@@ -639,12 +639,12 @@ def test_a_time_out_takes_as_long_as_it_says_and_names_the_switch():
     other, _, _ = core.plan(explicit(other_circuits(SMALL)))  # while all was well
     switches.moods["c1"] = "silent"
     with pytest.raises(
-        RolledBackError, match=("tearing down circuits: c1 did not answer within 1 s")
+        RolledBackError, match="tearing down circuits: c1 did not answer within 1 s"
     ):
         core.commit(plan.epoch)
     assert core.waiting_for == ["c1"]
     with pytest.raises(
-        UnavailableError, match=("no answer from c1; wait until GET /health says ready")
+        UnavailableError, match="no answer from c1; wait until GET /health says ready"
     ):
         core.commit(other.epoch)
     assert core.epochs.plan(other.epoch).state == "PREPARED"
@@ -793,7 +793,7 @@ def with_demand(**keys):
             "/plans",
             changed(polcy="x"),
             400,
-            ("unknown key 'polcy'; it takes policy, demand, pairs"),
+            "unknown key 'polcy'; it takes policy, demand, pairs",
         ),
         ("POST", "/plans", {"policy": "demand"}, 400, "'demand' is missing"),
         (
@@ -801,14 +801,14 @@ def with_demand(**keys):
             "/plans",
             changed(policy="best"),
             400,
-            ("no policy named 'best'; there are own, static, demand, phase"),
+            "no policy named 'best'; there are own, static, demand, phase",
         ),
         (
             "POST",
             "/plans",
             changed(pairs=[["h1", "h99"]]),
             400,
-            ("'h99' is not a host of rfabric; there are h1 to h8"),
+            "'h99' is not a host of rfabric; there are h1 to h8",
         ),
         ("POST", "/plans", changed(pairs=[["h1", "h1"]]), 400, "must be two different hosts"),
         ("POST", "/plans", changed(time_dilation=0.5), 400, "time_dilation 0.5 must be 1 or more"),
@@ -817,14 +817,14 @@ def with_demand(**keys):
             "/plans",
             changed(in_flight="keep"),
             400,
-            ("in_flight 'keep' is not one of hold, drain, drop"),
+            "in_flight 'keep' is not one of hold, drain, drop",
         ),
         (
             "POST",
             "/plans",
             changed(now_s=-1),
             400,
-            ("now_s: -1 must be a number, finite and not negative"),
+            "now_s: -1 must be a number, finite and not negative",
         ),
         ("POST", "/plans", changed(upcoming=[{}]), 400, r"upcoming\[0\]: 'racks' is missing"),
         (
@@ -832,21 +832,21 @@ def with_demand(**keys):
             "/plans",
             with_demand(racks=["t1"]),
             400,
-            ("demand.racks must be the fabric's racks in order: t1, t2"),
+            "demand.racks must be the fabric's racks in order: t1, t2",
         ),
         (
             "POST",
             "/plans",
             with_demand(bytes=[[0]]),
             400,
-            ("demand.bytes must be 4 rows of 4 numbers"),
+            "demand.bytes must be 4 rows of 4 numbers",
         ),
         (
             "POST",
             "/plans",
             with_demand(bytes=[["1GB"] * 4] * 4),
             400,
-            ("demand.bytes: '1GB' must be a number"),
+            "demand.bytes: '1GB' must be a number",
         ),
         (
             "POST",
@@ -889,7 +889,7 @@ def with_demand(**keys):
             "/plans",
             {"circuits": ["a1:1-2", "a1:2-1"]},
             400,
-            ("circuit a1:1-a1:2 is listed twice"),
+            "circuit a1:1-a1:2 is listed twice",
         ),
         ("POST", "/plans", {"circuits": ["t1:1-2"]}, 400, "t1 is not an OCS of rfabric"),
         ("POST", "/plans", {"circuits": ["a1:1-99"]}, 400, "no cable at a1:99; a1 has 4"),
@@ -899,14 +899,14 @@ def with_demand(**keys):
             "/ocs/a1/circuits",
             {"circuits": ["a2:1-2"]},
             400,
-            ("circuit a2:1-a2:2 is not on a1; PUT it to /ocs/a2"),
+            "circuit a2:1-a2:2 is not on a1; PUT it to /ocs/a2",
         ),
         (
             "PUT",
             "/ocs/a9/circuits",
             {"circuits": []},
             404,
-            ("no OCS 'a9' in rfabric; there are a1, a2"),
+            "no OCS 'a9' in rfabric; there are a1, a2",
         ),
         ("GET", "/ocs/t1", None, 404, "no OCS 't1'"),
         ("PUT", "/pairs", {"pairs": [["h1"]]}, 400, "must be two different hosts"),
@@ -915,7 +915,7 @@ def with_demand(**keys):
             "/plans/1/commit",
             None,
             404,
-            ("no plan 1; none was made yet: POST /plans makes one"),
+            "no plan 1; none was made yet: POST /plans makes one",
         ),
         ("POST", "/plans/1/abort", {"now": 1}, 400, "unknown key 'now'; it takes none"),
         ("DELETE", "/plans", None, 405, "/plans takes GET or POST, not DELETE"),
@@ -965,10 +965,10 @@ RACKS = len(SMALL.racks)
 def test_a_demand_comes_back_from_its_json_as_it_was(rows, window, phase, times, follows):
     wanted = Demand(SMALL.racks, rows, window, phase, *times, follows)
     body = schema.parse_json(json.dumps(schema.demand_json(wanted)).encode())
-    found = schema.demand(body, SMALL, "demand")
-    assert found.bytes.tolist() == wanted.bytes.tolist()
+    demand = schema.demand(body, SMALL, "demand")
+    assert demand.bytes.tolist() == wanted.bytes.tolist()
     for name in ("racks", "window", "phase", "floor", "lead", "ahead", "follows"):
-        assert getattr(found, name) == getattr(wanted, name)
+        assert getattr(demand, name) == getattr(wanted, name)
 
 
 @settings(max_examples=50, deadline=None)
@@ -980,10 +980,10 @@ def test_pairs_and_what_they_send_come_back_from_their_json_as_they_were(data):
     routing = Routing("placed", Sent(*ends, [sent]))
     body = schema.parse_json(json.dumps(schema.pairs_json(chosen, routing, SMALL)).encode())
     assert body["bytes"] == [sent]  # in the order of the pairs
-    pairs, found = schema.pairs_request(body, SMALL)
-    assert list(pairs) == chosen and found.scheme == "placed"
-    assert found.sent.codes.tolist() == routing.sent.codes.tolist()
-    assert found.sent.bytes.tolist() == routing.sent.bytes.tolist()
+    pairs, read = schema.pairs_request(body, SMALL)
+    assert list(pairs) == chosen and read.scheme == "placed"
+    assert read.sent.codes.tolist() == routing.sent.codes.tolist()
+    assert read.sent.bytes.tolist() == routing.sent.bytes.tolist()
     stranger = next(pair for pair in all_pairs(SMALL) if pair not in chosen[:-1])
     more = schema.pairs_json([*chosen[:-1], stranger], routing, SMALL)["bytes"][0]
     assert more[-1] == (sent[-1] if stranger == chosen[-1] else 0.0)  # it knows nothing of others
@@ -1071,7 +1071,7 @@ def test_the_client_tells_bad_input_from_a_broken_run(server):
     planned = client.plan_circuits(other_circuits(SMALL))
     server.served.switches.moods["a2"] = "refusing"
     with pytest.raises(
-        RunError, match=("plan 1 failed: tearing down circuits: a2 refused: FLOW_MOD_FAILED")
+        RunError, match="plan 1 failed: tearing down circuits: a2 refused: FLOW_MOD_FAILED"
     ):
         client.commit(planned.epoch)
     with pytest.raises(RunError, match="is not ready after 0.2 s: waiting for a2"):
@@ -1125,12 +1125,12 @@ def test_a_fabric_is_known_when_its_last_switch_connects_and_not_before(spec):
         for dpid in order[:-1]:
             seen[dpid] = ports[dpid]
             assert infer(fabric.name, seen).fabric is None and infer(fabric.name, seen).trouble
-        found = infer(fabric.name, ports).fabric
-        assert (found.nodes, [(k.a, k.b) for k in found.links]) == (
+        inferred = infer(fabric.name, ports).fabric
+        assert (inferred.nodes, [(k.a, k.b) for k in inferred.links]) == (
             fabric.nodes,
             [(k.a, k.b) for k in fabric.links],
         )
-        assert parse_fabric(found.spec).nodes == fabric.nodes
+        assert parse_fabric(inferred.spec).nodes == fabric.nodes
 
 
 def test_switches_that_contradict_the_fabric_are_named_with_the_way_out():

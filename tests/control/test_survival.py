@@ -162,8 +162,8 @@ def test_whenever_it_dies_the_next_one_finds_the_circuits_before_or_after(tmp_pa
         switches.left = rng.choice([None, rng.randint(1, 60)])  # it may die again
         core = restarted(folder, switches)
         switches.left = None
-        found, state = switches.lit(), core.epochs.plan(plan.epoch).state
-        assert found == core.epochs.circuits == (after if state == "ACTIVE" else before)
+        lit, state = switches.lit(), core.epochs.plan(plan.epoch).state
+        assert lit == core.epochs.circuits == (after if state == "ACTIVE" else before)
         assert core.ready and not violations(core.epochs) and core.demanded == frozenset(PAIRS[::7])
         assert not any(switches.where_lost(*pair) for pair in PAIRS[::7])
         other = core.epochs.plan(spare.epoch).state
@@ -326,19 +326,19 @@ def crosses(core, name):
 
 def test_an_ocs_that_programs_half_is_gone_around_within_its_delay():
     core, switches = controlled()
-    flows, found = switches.flows, []
+    flows, failed_at = switches.flows, []
 
     def half(asked, timeout_s):
-        if not found:
+        if not failed_at:
             switches.tables[SMALL.node["a1"].dpid].popitem()
             switches.moods["a1"] = "forgetful"
-            found.append(switches.clock.now())
+            failed_at.append(switches.clock.now())
         return flows(asked, timeout_s)
 
     switches.flows = half
     with pytest.raises(RolledBackError, match="a1 does not hold what was intended"):
         rewired(core, other_circuits(SMALL))
-    assert switches.clock.now() - found[0] <= SMALL.reconfig_delay + 0.05
+    assert switches.clock.now() - failed_at[0] <= SMALL.reconfig_delay + 0.05
     assert core.out == {"a1"} and not crosses(core, "a1") and crosses(core, "a2")
     assert not any(switches.where_lost(*pair) for pair in PAIRS)
     plan, decision, _ = core.plan(PlanRequest(Intent("demand", demand_of(SMALL, seed=3))))
@@ -414,9 +414,9 @@ def test_only_what_changed_is_read_back():
     flows, read = switches.flows, []
 
     def counting(asked, timeout_s):
-        found = flows(asked, timeout_s)
-        read.extend(entry for held in found.values() for entry in held.values())
-        return found
+        held = flows(asked, timeout_s)
+        read.extend(entry for entries in held.values() for entry in entries.values())
+        return held
 
     switches.flows = counting
     rewired(core, wanted)
@@ -577,9 +577,9 @@ def test_a_process_killed_in_a_rewire_is_followed_by_one_that_ends_it(tmp_path):
             with process(tmp_path, ofp, rest) as controller:
                 sent = switches.wires
                 client.wait_ready(30)
-                found, plans = client.circuits(), {p["epoch"]: p for p in client.plans()}
+                after, plans = client.circuits(), {p["epoch"]: p for p in client.plans()}
                 state = plans[plan.epoch]["state"]
-                assert found == switches.lit() == wanted[1 - at if state == "ACTIVE" else at]
+                assert after == switches.lit() == wanted[1 - at if state == "ACTIVE" else at]
                 assert state in ("ACTIVE", "ABORTED", "PREPARED") and life <= len(plans)
                 assert client.epoch() == (plan.epoch if state == "ACTIVE" else epoch)
                 assert len(client.get("/pairs")["pairs"]) == len(PAIRS)

@@ -117,7 +117,7 @@ def test_scale_keeps_the_busiest_moment_below_the_datapath_and_the_run_within_pa
 
 def test_a_host_too_slow_for_the_fabric_is_told_so():
     with pytest.raises(
-        RFabricError, match=("this host moves 1e.03 packet-hops/s.*use a smaller fabric or trace")
+        RFabricError, match="this host moves 1e.03 packet-hops/s.*use a smaller fabric or trace"
     ):
         choose_scale([simulate(rfabric(), step(rfabric()))], 1e3)
 
@@ -126,7 +126,7 @@ def test_cables_of_very_different_rates_cannot_be_shaped_by_one_factor():
     far = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=40Mbit/s")
     with pytest.raises(
         RFabricError,
-        match=("40 Mbit/s to 400 Gbit/s cannot be shaped .* may be 8000 times the slowest"),
+        match="40 Mbit/s to 400 Gbit/s cannot be shaped .* may be 8000 times the slowest",
     ):
         choose_scale([simulate(far, step(far))], 2e5)
 
@@ -136,7 +136,7 @@ def test_the_scale_keeps_the_slowest_cable_of_unequal_ones_above_what_can_be_sha
     scale = choose_scale([simulate(two, step(two))], 2e5)
     assert 10e9 * scale.bandwidth / scale.dilation >= 0.95e6  # two digits
     with pytest.raises(
-        RFabricError, match=("this host moves 5e.03 packet-hops/s; the slowest cable")
+        RFabricError, match="this host moves 5e.03 packet-hops/s; the slowest cable"
     ):
         choose_scale([simulate(two, step(two))], 5e3)
 
@@ -332,11 +332,11 @@ def descendants(pid):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
             parents[int(stat.parent.name)] = int(fields[1])
-    found, more = set(), {pid}
+    below, more = set(), {pid}
     while more:
-        more = {p for p, parent in parents.items() if parent in more} - found
-        found |= more
-    return {p: text for p in found if (text := command_of(p))}
+        more = {p for p, parent in parents.items() if parent in more} - below
+        below |= more
+    return {p: text for p in below if (text := command_of(p))}
 
 
 def command_of(pid):
@@ -456,7 +456,7 @@ def test_two_runs_at_once(tmp_path):
 def test_an_error_inside_the_world_reaches_the_caller(tmp_path):
     with pytest.raises(
         RFabricError,
-        match=("bandwidth_scale / time_dilation is 1e-09: .* between 6.25e-07 and 0.005"),
+        match="bandwidth_scale / time_dilation is 1e-09: .* between 6.25e-07 and 0.005",
     ):
         world.emulate(
             fat_tree(**SMALL), step(fat_tree(**SMALL)), scale=Scale(1e-9, 1.0), out=tmp_path

@@ -184,13 +184,13 @@ def world(run_dir, scenario):
 
 def processes_of(run_dir):
     """Command lines that name the folder: what is left of a run."""
-    found = []
+    lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if str(run_dir) in line and f"/proc/{os.getpid()}/" not in str(path):
-                found.append(line)
-    return found
+                lines.append(line)
+    return lines
 
 
 def gone(run_dir, patience=15.0):
@@ -314,7 +314,7 @@ def test_not_root_and_missing_programs_say_the_way_out(monkeypatch):
         sandbox, "which", lambda program: None if program in ("mnexec", "tc") else program
     )
     with pytest.raises(
-        RFabricError, match=("missing programs: tc, mnexec; .*apt-get install iproute2 mininet")
+        RFabricError, match="missing programs: tc, mnexec; .*apt-get install iproute2 mininet"
     ):
         sandbox.require()
     monkeypatch.setattr(sandbox, "which", lambda program: program)
@@ -536,7 +536,7 @@ def test_the_advice_grows_with_the_overrun():
         for w in (2.5, 4.0, 40.0)
     ]
     assert advice == [
-        (f"let nothing else run beside it, or use --bandwidth-scale {x}")
+        f"let nothing else run beside it, or use --bandwidth-scale {x}"
         for x in ("6e-05", "3.8e-05", "3e-05")
     ]
 

@@ -36,8 +36,8 @@ def test_loss_and_silence_of_a_stream():
     at = [PERIOD_S * n for n in range(6)]
     #  the second pair loses rounds 1 and 2, and the last; the first pair nothing
     got = [bytes([1, n not in (1, 2, 5)]) for n in range(6)]
-    found = lost_of(at, got)
-    assert (found.sent, found.lost) == (12, 3) and found.silent == pytest.approx(2 * PERIOD_S)
+    loss = lost_of(at, got)
+    assert (loss.sent, loss.lost) == (12, 3) and loss.silent == pytest.approx(2 * PERIOD_S)
     assert lost_of(at, [bytes([1, 1])] * 6) == Loss(12, 0, 0.0) and lost_of([], []).sent == 0
     assert lost_of(at, [bytes([0])] * 6).silent == pytest.approx(5 * PERIOD_S)
 
@@ -52,10 +52,10 @@ def test_loss_and_silence_of_a_stream():
     ],
 )
 def test_a_broken_promise_is_named(fault, loss, took, text):
-    found = judged(fault, loss, took)
-    assert "; ".join(found.broken) == text
-    assert Drilled.from_json(json.loads(json.dumps(found.to_json()))) == found
-    assert drill.table([found]).rows[0].cells[-1] == (text or "kept")
+    drilled = judged(fault, loss, took)
+    assert "; ".join(drilled.broken) == text
+    assert Drilled.from_json(json.loads(json.dumps(drilled.to_json()))) == drilled
+    assert drill.table([drilled]).rows[0].cells[-1] == (text or "kept")
 
 
 @pytest.mark.parametrize("spec", [SMALL, "rfabric,pods=4"])
@@ -117,9 +117,9 @@ def test_what_grows_is_told_from_what_does_not():
         "descriptors": [3.0 + n // 4 for n in range(20)],
         "memory, bytes": [5e7 + 1e6 * n + noise[n] / 10 for n in range(20)],
     }
-    found = soaked(**grows).grown()
-    assert not any(one.ok for one in found)
-    assert found[0].slope == pytest.approx(50) and "grows" in drill.growth(found).rows[0].cells
+    grown = soaked(**grows).grown()
+    assert not any(one.ok for one in grown)
+    assert grown[0].slope == pytest.approx(50) and "grows" in drill.growth(grown).rows[0].cells
 
 
 def test_too_few_samples_tell_nothing():
@@ -310,19 +310,19 @@ def test_of_a_shell_that_is_killed_nothing_is_left(shell):
         time.sleep(0.05)
 
 
-def promised(found):
+def broken(drilled):
     """The promises that are broken, but for those on time: others run beside this."""
-    return [text for text in found["broken"] if not text.startswith("recovery took")]
+    return [text for text in drilled["broken"] if not text.startswith("recovery took")]
 
 
 @pytest.mark.root
 def test_the_drills_keep_their_promises(tmp_path):
     done = ran(tmp_path, "drill", "--hosts", "16", "--json", timeout=240)
-    found = json.loads(done.stdout)["drills"]
-    assert [one["fault"] for one in found] == list(DRILLS), done.stderr
-    assert not [one for one in found if promised(one)]
-    assert done.returncode == any(one["broken"] for one in found)
-    by_fault = {one["fault"]: one for one in found}
+    drills = json.loads(done.stdout)["drills"]
+    assert [one["fault"] for one in drills] == list(DRILLS), done.stderr
+    assert not [one for one in drills if broken(one)]
+    assert done.returncode == any(one["broken"] for one in drills)
+    by_fault = {one["fault"]: one for one in drills}
     assert by_fault["switches"]["packets_lost"] > 0 == by_fault["controller"]["packets_lost"]
     assert all(by_fault[name]["packets_sent"] > 100 for name in INSIDE)
 

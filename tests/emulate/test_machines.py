@@ -47,8 +47,8 @@ BUSY = 150.0
 
 
 def test_machines_have_a_name_for_the_remote_shell_and_an_address_for_the_others():
-    found = parse_machines("root@gpu1=10.0.0.1,gpu2=10.0.0.2", "ssh -p 22", "agent")
-    assert [(m.name, m.address) for m in found.all] == [
+    machines = parse_machines("root@gpu1=10.0.0.1,gpu2=10.0.0.2", "ssh -p 22", "agent")
+    assert [(m.name, m.address) for m in machines.all] == [
         ("root@gpu1", "10.0.0.1"), ("gpu2", "10.0.0.2"),
     ]  # fmt: skip
     assert not Machines()
@@ -168,9 +168,9 @@ def test_the_busiest_machine_bounds_what_all_carry():
 
 def test_any_machine_can_fail_a_run():
     slow = Pace(False, 0.9, 0.0, ("the datapath fell behind",), "use --bandwidth-scale 1e-5")
-    found = merged(Pace(), {"gpu1": Pace(cpu=0.2), "gpu2": slow})
-    assert not found.ok and found.reasons == ("gpu2: the datapath fell behind",)
-    assert found.advice and found.cpu == 0.9
+    pace = merged(Pace(), {"gpu1": Pace(cpu=0.2), "gpu2": slow})
+    assert not pace.ok and pace.reasons == ("gpu2: the datapath fell behind",)
+    assert pace.advice and pace.cpu == 0.9
     assert merged(Pace(), {"gpu1": Pace(), "gpu2": Pace()}).ok
 
 

@@ -89,18 +89,18 @@ def test_time_without_a_full_cable_refuses_a_run():
 def test_an_opinion_under_way_is_the_verdict_without_what_hosts_are_asked_for(monkeypatch):
     """Of the flows that have ended: another that is under way has no end to be late for."""
     monkeypatch.setattr(guard, "_softnet_dropped", lambda: 3)
-    found = object.__new__(guard.Guard)
-    found.packet_time, found.may_drop, found.samples = 3.6e-3, False, []
-    found._softnet, found._ticks, found._foreign = 3, guard._cpu_ticks(), [(2.0, 0.1)]
-    pace = found.opinion(np.array([0.01]), np.ones(1), 1e-4)
+    watcher = object.__new__(guard.Guard)
+    watcher.packet_time, watcher.may_drop, watcher.samples = 3.6e-3, False, []
+    watcher._softnet, watcher._ticks, watcher._foreign = 3, guard._cpu_ticks(), [(2.0, 0.1)]
+    pace = watcher.opinion(np.array([0.01]), np.ones(1), 1e-4)
     assert pace.ok and pace.worst_lateness == 0.01 and pace.foreign == pytest.approx(0.1)
-    found._foreign.append((2.0, 0.9))
-    pace = found.opinion(np.array([0.01, 0.2]), np.ones(2), 1e-4, {"a/0 x": 0.2})
+    watcher._foreign.append((2.0, 0.9))
+    pace = watcher.opinion(np.array([0.01, 0.2]), np.ones(2), 1e-4, {"a/0 x": 0.2})
     assert len(pace.reasons) == 3 and not pace.ok
-    found._softnet = 1
+    watcher._softnet = 1
     assert (
         "dropped 2 packets from its backlog"
-        in found.opinion(np.zeros(0), np.zeros(0), 1e-4).reasons[0]
+        in watcher.opinion(np.zeros(0), np.zeros(0), 1e-4).reasons[0]
     )
 
 

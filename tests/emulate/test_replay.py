@@ -78,10 +78,12 @@ class FakeControl:
     def plan(self, demand, pairs, now, upcoming, sending, also):
         time.sleep(self.planning)
         policy = parse_policy("demand", self.fabric)
-        found = intend(
+        decision = intend(
             self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending, also=also
         )
-        return self.planned(found.rewire, found.why, found.later, found.wait, found.others)
+        return self.planned(
+            decision.rewire, decision.why, decision.later, decision.wait, decision.others
+        )
 
     def plan_circuits(self, circuits, pairs):
         return self.planned(Rewire.between(self.circuits, circuits), "asked for")
@@ -228,7 +230,7 @@ def test_a_stall_is_noticed_and_named(monkeypatch):
     monkeypatch.setattr(module, "STALL", 0.2)
     with pytest.raises(
         RunError,
-        match=("no byte arrived for 0.2 s while 2 flows are in flight .first: row 1, h1 -> h17"),
+        match="no byte arrived for 0.2 s while 2 flows are in flight .first: row 1, h1 -> h17",
     ):
         play(fat_tree(), two_phases(fat_tree()), FakeWire(seconds=1e9)).run()
 

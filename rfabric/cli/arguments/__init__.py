@@ -74,10 +74,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     verb = top.by_word().get(words[0]) if words else None
     given, added = defaults.FileDefaults(), []
     if verb is None or HELP & set(words):
-        found = top.parse_args(words)
+        asked = top.parse_args(words)
     else:
         given = defaults.read(".", top.verbs())
-        found, added = defaults.parse(words, verb, top, given)
-    found.command = shlex.join(["rfabric", *words[:1], *added, *words[1:]])
-    found.defaults, found.added = str(given.file or ""), shlex.join(added)
-    return found
+        asked, added = defaults.parse(words, verb, top, given)
+    asked.command = shlex.join(["rfabric", *words[:1], *added, *words[1:]])
+    asked.defaults, asked.added = str(given.file or ""), shlex.join(added)
+    return asked

@@ -73,7 +73,9 @@ def read(folder: str, verbs: Mapping[str, Parser]) -> FileDefaults:
     return FileDefaults(file, every, tables)
 
 
-def parse(words: Sequence[str], verb: Parser, top: Parser, given: FileDefaults):
+def parse(
+    words: Sequence[str], verb: Parser, top: Parser, given: FileDefaults
+) -> tuple[argparse.Namespace, list[str]]:
     """The namespace of these words, and the words that the file put in for what they leave out."""
     said, known = given.of(verb), options(verb)
     dests = {known[name].dest for name in said}
@@ -83,26 +85,26 @@ def parse(words: Sequence[str], verb: Parser, top: Parser, given: FileDefaults):
               if any(a.dest in dests for a in g._group_actions)]  # fmt: skip
     for group in groups:
         group.required = False
-    found = top.parse_args(words)
+    typed = top.parse_args(words)
     for group in groups:
-        _beat(group._group_actions, found, dests)
+        _beat(group._group_actions, typed, dests)
     added: list[str] = []
     for name, value in said.items():
-        if not hasattr(found, known[name].dest):
+        if not hasattr(typed, known[name].dest):
             added += _words(name, value, known[name], given.file)
     read_in = _parsed(verb, [known[name] for name in said], added, given.file)
     for name in said:
-        if not hasattr(found, known[name].dest):
-            setattr(found, known[name].dest, getattr(read_in, known[name].dest, _off(known[name])))
-    return found, added
+        if not hasattr(typed, known[name].dest):
+            setattr(typed, known[name].dest, getattr(read_in, known[name].dest, _off(known[name])))
+    return typed, added
 
 
-def _beat(rivals: Sequence[argparse.Action], found: argparse.Namespace, said: Set[str]) -> None:
+def _beat(rivals: Sequence[argparse.Action], typed: argparse.Namespace, said: Set[str]) -> None:
     """Of options that exclude each other, the typed one leaves nothing to what the file says."""
-    if any(getattr(found, a.dest, a.default) != a.default for a in rivals):
+    if any(getattr(typed, a.dest, a.default) != a.default for a in rivals):
         for action in rivals:
-            if action.dest in said and not hasattr(found, action.dest):
-                setattr(found, action.dest, _off(action))
+            if action.dest in said and not hasattr(typed, action.dest):
+                setattr(typed, action.dest, _off(action))
 
 
 def _nearest(folder: str) -> tuple[Path | None, dict]:

@@ -1,16 +1,16 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import JOINT, REPRODUCTIONS
-from .options import add_verb, out_option, seed_option, set_option
-from .parsing import count, file, port, time
+from .options import add_verb, out_option, repeatable, seed_option, set_option
+from .parsing import Verbs, count, file, port, time
 
 
-def doctor(verbs) -> None:
+def doctor(verbs: Verbs) -> None:
     """The words of `rfabric doctor`."""
     verb = add_verb(
         verbs,
         "doctor",
-        ("what this host can emulate"),
+        "what this host can emulate",
         "sudo rfabric doctor",
         "rfabric doctor --json",
         module="host",
@@ -18,7 +18,7 @@ def doctor(verbs) -> None:
     out_option(verb)
 
 
-def selftest(verbs) -> None:
+def selftest(verbs: Verbs) -> None:
     """The words of `rfabric selftest`."""
     verb = add_verb(
         verbs,
@@ -35,18 +35,17 @@ def selftest(verbs) -> None:
     verb.add_argument(
         "--hosts", metavar="N", type=count, default=16, help="of each fabric (default %(default)s)"
     )
-    verb.add_argument(
+    repeatable(
+        verb,
         "--only",
-        action="append",
-        metavar="PART",
-        default=[],
+        "PART",
         help="one of fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: hold, "
         "drain, drop (repeatable)",
     )
     out_option(verb)
 
 
-def drill(verbs) -> None:
+def drill(verbs: Verbs) -> None:
     """The words of `rfabric drill`."""
     verb = add_verb(
         verbs,
@@ -63,11 +62,10 @@ def drill(verbs) -> None:
     verb.add_argument(
         "--hosts", metavar="N", type=count, default=8, help="of the fabric (default %(default)s)"
     )
-    verb.add_argument(
+    repeatable(
+        verb,
         "--only",
-        action="append",
-        metavar="FAULT",
-        default=[],
+        "FAULT",
         help="one of controller, commit, clock, disk, connection, cable, mute, half, switches, "
         "sender (repeatable)",
     )
@@ -82,7 +80,7 @@ def drill(verbs) -> None:
     out_option(verb)
 
 
-def shell(verbs) -> None:
+def shell(verbs: Verbs) -> None:
     """The words of `rfabric shell`."""
     verb = add_verb(
         verbs,
@@ -111,7 +109,7 @@ def shell(verbs) -> None:
     out_option(verb)
 
 
-def agent(verbs) -> None:
+def agent(verbs: Verbs) -> None:
     """The words of `rfabric agent`."""
     add_verb(
         verbs,
@@ -122,7 +120,7 @@ def agent(verbs) -> None:
     )
 
 
-def control(verbs) -> None:
+def control(verbs: Verbs) -> None:
     """The words of `rfabric control`."""
     verb = add_verb(
         verbs,
@@ -146,7 +144,7 @@ def control(verbs) -> None:
         help="a file like controller/ocs.py (default: what the fabric needs)",
     )
     verb.add_argument(
-        "--topo", metavar="FABRIC", default="", help=("the fabric; default: read from the switches")
+        "--topo", metavar="FABRIC", default="", help="the fabric; default: read from the switches"
     )
     verb.add_argument(
         "--host", default="", help="REST address (default 127.0.0.1); any but loopback needs tokens"
@@ -193,7 +191,7 @@ def control(verbs) -> None:
     )  # fmt: skip
 
 
-def ocs(verbs) -> None:
+def ocs(verbs: Verbs) -> None:
     """The words of `rfabric ocs`."""
     verb = add_verb(
         verbs,
@@ -224,7 +222,7 @@ def ocs(verbs) -> None:
     )  # fmt: skip
 
 
-def clean(verbs) -> None:
+def clean(verbs: Verbs) -> None:
     """The words of `rfabric clean`."""
     verb = add_verb(
         verbs, "clean", "remove what broken runs left, or end one by its id",
@@ -233,17 +231,17 @@ def clean(verbs) -> None:
         module="host",
     )  # fmt: skip
     verb.add_argument(
-        "run_id", metavar="RUN", nargs="?", help=("the id of a run to end, even if it is alive")
+        "run_id", metavar="RUN", nargs="?", help="the id of a run to end, even if it is alive"
     )
     out_option(verb)
 
 
-def bench(verbs) -> None:
+def bench(verbs: Verbs) -> None:
     """The words of `rfabric bench`."""
     verb = add_verb(
         verbs,
         "bench",
-        ("how fast the simulator is on this machine, beside SimGrid where that is installed"),
+        "how fast the simulator is on this machine, beside SimGrid where that is installed",
         "rfabric bench                                          a few minutes",
         "rfabric bench --case mix --case web-k8 --patience 60s",
         "rfabric bench --patience 0 --json                      without SimGrid",
@@ -251,26 +249,17 @@ def bench(verbs) -> None:
         "rfabric bench --case planning-128-joint         a scheduler's, the fabric asked",
         module="host",
     )
-    verb.add_argument(
-        "--case",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="only this one; may be given again",
-    )
+    repeatable(verb, "--case", "NAME", help="only this one; may be given again")
     verb.add_argument(
         "--patience", metavar="TIME", default="20s",
         help="CPU time for each run of SimGrid, 0 for none (default %(default)s)",
     )  # fmt: skip
     verb.add_argument(
-        "--out",
-        metavar="DIR",
-        default="bench",
-        help=("where the tables go (default ./%(default)s)"),
+        "--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)"
     )
 
 
-def validate(verbs) -> None:
+def validate(verbs: Verbs) -> None:
     """The words of `rfabric validate`."""
     verb = add_verb(
         verbs,
@@ -295,7 +284,7 @@ def validate(verbs) -> None:
     verb.add_argument(
         "folder",
         metavar="DIR",
-        help=("holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/"),
+        help="holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/",
     )
     verb.add_argument("--rows", action="store_true", help="one line a measured point")
     verb.add_argument(
@@ -316,7 +305,7 @@ def validate(verbs) -> None:
     )
 
 
-def validate_run(verbs) -> None:
+def validate_run(verbs: Verbs) -> None:
     """The words of `rfabric validate-run`."""
     verb = add_verb(
         verbs,
@@ -340,12 +329,12 @@ def validate_run(verbs) -> None:
     seed_option(verb)
 
 
-def reproduce(verbs) -> None:
+def reproduce(verbs: Verbs) -> None:
     """The words of `rfabric reproduce`."""
     verb = add_verb(
         verbs,
         "reproduce",
-        ("published experiments run again: paper, ours, ratio, and why they differ"),
+        "published experiments run again: paper, ours, ratio, and why they differ",
         "rfabric reproduce weave                                a few minutes",
         "rfabric reproduce weave --seed 3 --json",
         "rfabric reproduce weave --experiment billing           what a likely cause does",
@@ -369,7 +358,7 @@ def reproduce(verbs) -> None:
     seed_option(verb)
 
 
-def completion(verbs) -> None:
+def completion(verbs: Verbs) -> None:
     """The words of `rfabric completion`."""
     verb = add_verb(
         verbs,
@@ -385,7 +374,7 @@ def completion(verbs) -> None:
     )
 
 
-def man(verbs) -> None:
+def man(verbs: Verbs) -> None:
     """The words of `rfabric man`."""
     verb = add_verb(
         verbs,

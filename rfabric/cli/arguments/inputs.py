@@ -6,14 +6,15 @@ from .options import (
     KINDS,
     add_verb,
     format_option,
+    repeatable,
     seed_option,
     set_option,
     topo_option,
 )
-from .parsing import count, file, money, seconds
+from .parsing import Verbs, count, file, money, seconds
 
 
-def trace(verbs) -> None:
+def trace(verbs: Verbs) -> None:
     """The words of `rfabric trace`."""
     verb = add_verb(
         verbs, "trace", "what a recipe sends, and where its seconds come from",
@@ -47,7 +48,7 @@ def trace(verbs) -> None:
     )
 
 
-def topo(verbs) -> None:
+def topo(verbs: Verbs) -> None:
     """The words of `rfabric topo`."""
     verb = add_verb(
         verbs, "topo", "what a fabric is made of and costs",
@@ -88,7 +89,7 @@ def topo(verbs) -> None:
     verb.add_argument("--dot", action="store_true", help="print it for Graphviz")
 
 
-def list_(verbs) -> None:
+def list_(verbs: Verbs) -> None:
     """The words of `rfabric list`."""
     verb = add_verb(
         verbs,
@@ -102,7 +103,7 @@ def list_(verbs) -> None:
     verb.add_argument("kind", metavar="KIND", nargs="?", choices=KINDS, help=", ".join(KINDS))
 
 
-def cost(verbs) -> None:
+def cost(verbs: Verbs) -> None:
     """The words of `rfabric cost`."""
     verb = add_verb(
         verbs,
@@ -123,34 +124,31 @@ def cost(verbs) -> None:
         metavar="N",
         type=count,
         default=0,
-        help=("room for so many, where the fabric names no size"),
+        help="room for so many, where the fabric names no size",
     )
     verb.add_argument(
         "--rate",
         metavar="RATE",
         default="",
-        help=("of NICs and cables, such as 400Gbit/s, where the fabric names none"),
+        help="of NICs and cables, such as 400Gbit/s, where the fabric names none",
     )
     verb.add_argument(
-        "--prices", metavar="FILE", default="", help=("a table like rfabric/fabric/prices.csv")
+        "--prices", metavar="FILE", default="", help="a table like rfabric/fabric/prices.csv"
     )
     verb.add_argument(
-        "--copper", action="store_true", help=("copper below the ToR; the table must price it")
+        "--copper", action="store_true", help="copper below the ToR; the table must price it"
     )
-    verb.add_argument(
+    repeatable(
+        verb,
         "--metres",
-        metavar="TIER=M",
-        action="append",
-        default=[],
-        help=(
-            "length of the cables whose lower end is a host, edge, server, aggregation or "
-            "core; may be given again"
-        ),
+        "TIER=M",
+        help="length of the cables whose lower end is a host, edge, server, aggregation or "
+        "core; may be given again",
     )
     verb.add_argument(
         "--sweep",
         action="store_true",
-        help=("by how much each price must change to flip the order of two"),
+        help="by how much each price must change to flip the order of two",
     )
     verb.add_argument(
         "--step-s",
@@ -194,7 +192,7 @@ def cost(verbs) -> None:
     )
 
 
-def model(verbs) -> None:
+def model(verbs: Verbs) -> None:
     """The words of `rfabric model`."""
     verb = add_verb(
         verbs, "model", "parameters, bytes and FLOPs of a model, and what it fits on",
@@ -206,7 +204,7 @@ def model(verbs) -> None:
     verb.add_argument(
         "model",
         metavar="CONFIG|NAME",
-        help=("a config.json in Hugging Face form, or a name in traffic/models"),
+        help="a config.json in Hugging Face form, or a name in traffic/models",
     )
     for name, what in (("tp", "tensor"), ("pp", "pipeline")):
         verb.add_argument(
@@ -217,7 +215,7 @@ def model(verbs) -> None:
             help=f"{what}-parallel GPUs (default 1)",
         )
     verb.add_argument(
-        "--ep", metavar="N", type=count, help=("expert-parallel GPUs (default: those of --tp)")
+        "--ep", metavar="N", type=count, help="expert-parallel GPUs (default: those of --tp)"
     )
     verb.add_argument(
         "--context",
@@ -229,11 +227,11 @@ def model(verbs) -> None:
         "--precision",
         metavar="KIND",
         default="bf16",
-        help=("how weights are stored (default %(default)s)"),
+        help="how weights are stored (default %(default)s)",
     )
 
 
-def import_(verbs) -> None:
+def import_(verbs: Verbs) -> None:
     """The words of `rfabric import`."""
     verb = add_verb(
         verbs,
@@ -259,24 +257,23 @@ def import_(verbs) -> None:
     verb.add_argument(
         "file",
         metavar="FILE",
-        help=("its YAML file or its launch script; a script is read, never run"),
+        help="its YAML file or its launch script; a script is read, never run",
     )
     verb.add_argument(
         "--model",
         "--model-config",
         default="",
-        help=("a name in traffic/models or a config.json, where the file's is unknown"),
+        help="a name in traffic/models or a config.json, where the file's is unknown",
     )
-    verb.add_argument(
+    repeatable(
+        verb,
         "--env",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+        "NAME=VALUE",
         help="a variable the script finds set where it runs; all others are unset (repeatable)",
     )
     verb.add_argument("--gpu", default="", help="the GPU, which no such file names (default H100)")
     verb.add_argument(
-        "--lengths", default="", help=("lengths of responses: a CSV or a name in traffic/lengths")
+        "--lengths", default="", help="lengths of responses: a CSV or a name in traffic/lengths"
     )
     verb.add_argument(
         "-o",
@@ -287,19 +284,19 @@ def import_(verbs) -> None:
     )
 
 
-def check(verbs) -> None:
+def check(verbs: Verbs) -> None:
     """The words of `rfabric check`."""
     verb = add_verb(
         verbs,
         "check",
-        ("say whether files are sound: recipes, traces, fabrics, topologies, summaries"),
+        "say whether files are sound: recipes, traces, fabrics, topologies, summaries",
         "rfabric check traffic/grpo-64.yaml mine.csv topologies/rfabric.py runs/*/summary.json",
         module="inputs",
     )
     verb.add_argument("files", metavar="FILE", nargs="+")
 
 
-def report(verbs) -> None:
+def report(verbs: Verbs) -> None:
     """The words of `rfabric report`."""
     verb = add_verb(
         verbs,

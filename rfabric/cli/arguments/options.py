@@ -6,7 +6,7 @@ from importlib import import_module
 
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
-from .parsing import Parser, count, port, positive, time, whole
+from .parsing import Parser, Verbs, count, port, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 USUAL_TRAFFIC = (
@@ -19,7 +19,9 @@ REPETITIONS = ("folded", "all")
 KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus", "formats")
 
 
-def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str = "") -> Parser:
+def add_verb(
+    verbs: Verbs, name: str, what: str, *examples: str, module: str, once: str = ""
+) -> Parser:
     """A verb with its examples and the options that all have; `module` of the folder above does it.
 
     once: what it was called until version 0.1, a name that still works, with a note.
@@ -38,11 +40,24 @@ def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str
 
 def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None]:
     def run(args: argparse.Namespace) -> int | None:
-        found = import_module(f"..{module}", __package__)
+        verbs = import_module(f"..{module}", __package__)
         plain = {"import": "import_", "list": "list_"}.get(name, name.replace("-", "_"))
-        return getattr(found, plain)(args)
+        return getattr(verbs, plain)(args)
 
     return run
+
+
+def repeatable(verb: Parser, name: str, metavar: str, help: str) -> None:
+    """An option that may be given again; its value is the list of all."""
+    verb.add_argument(name, metavar=metavar, action="append", default=[], help=help)
+
+
+def jobs_option(verb: Parser) -> None:
+    """--jobs: how many runs at a time."""
+    verb.add_argument(
+        "--jobs", metavar="N", type=count, default=0,
+        help="runs at a time (default: as many as cores)",
+    )  # fmt: skip
 
 
 def page_option(verb: Parser) -> None:
@@ -68,11 +83,10 @@ def step_options(
             help=f"a recipe or a trace file{again} (default {USUAL_TRAFFIC})",
         )
         set_option(verb)
-    verb.add_argument(
+    repeatable(
+        verb,
         "--policy",
-        metavar="POLICY",
-        action="append",
-        default=[],
+        "POLICY",
         help="who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, static, "
         "demand, phase, greedy, matching, bvn, mesh, isolated-pod, bipartite, tree, rotor; "
         "who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
@@ -109,13 +123,7 @@ def grid_options(verb: Parser) -> None:
     verb.add_argument(
         "--seeds", metavar="N", type=count, default=0, help="so many seeds, from --seed on"
     )
-    verb.add_argument(
-        "--jobs",
-        metavar="N",
-        type=count,
-        default=0,
-        help="runs at a time (default: as many as cores)",
-    )
+    jobs_option(verb)
     verb.add_argument(
         "--match", choices=("cost", "bandwidth"), default="",
         help="thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
@@ -124,8 +132,8 @@ def grid_options(verb: Parser) -> None:
 
 def topo_option(verb: Parser) -> None:
     """--topo: which fabrics."""
-    verb.add_argument(
-        "--topo", metavar="FABRIC", action="append", default=[],
+    repeatable(
+        verb, "--topo", "FABRIC",
         help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...] or FILE[,...] of a network (`rfabric list "
         "formats`); a backslash before `,` `:` `+` in a path; may be given again",
     )  # fmt: skip
@@ -141,7 +149,7 @@ def scale_options(verb: Parser) -> None:
             name,
             metavar="X",
             type=positive,
-            help=(f"{what} (default: chosen from what the host can carry)"),
+            help=f"{what} (default: chosen from what the host can carry)",
         )
     verb.add_argument(
         "--sample",
@@ -190,15 +198,12 @@ def machines_options(verb: Parser) -> None:
 
 def pcap_option(verb: Parser) -> None:
     """--pcap: where packets of an emulation are captured."""
-    verb.add_argument(
+    repeatable(
+        verb,
         "--pcap",
-        metavar="NODE",
-        action="append",
-        default=[],
-        help=(
-            "capture the packets at a host or switch of an emulation, to pcap/ in the run folder, "
-            "for Wireshark; may be given again"
-        ),
+        "NODE",
+        help="capture the packets at a host or switch of an emulation, to pcap/ in the run folder, "
+        "for Wireshark; may be given again",
     )
 
 
@@ -263,11 +268,10 @@ def repetitions_option(verb: Parser) -> None:
 
 def set_option(verb: Parser) -> None:
     """--set: settings of the recipe."""
-    verb.add_argument(
+    repeatable(
+        verb,
         "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
+        "KEY=VALUE",
         help="put over the recipe, such as training.tp=2; of a trace file, a setting of its "
         "format, such as ranks_per_host=8",
     )
@@ -297,8 +301,5 @@ def seed_option(verb: Parser) -> None:
 def out_option(verb: Parser) -> None:
     """--out: where run folders go."""
     verb.add_argument(
-        "--out",
-        metavar="DIR",
-        default="runs",
-        help=("where run folders go (default ./%(default)s)"),
+        "--out", metavar="DIR", default="runs", help="where run folders go (default ./%(default)s)"
     )

@@ -1,6 +1,7 @@
 """argparse as this command line wants it: one-line errors with hints, and what a word may be."""
 
 import argparse
+import math
 import re
 from pathlib import Path
 from typing import NoReturn
@@ -21,18 +22,18 @@ class Parser(argparse.ArgumentParser):
         """Raise the error, with where to read on."""
         raise RFabricError(f"{message}; see `{self.prog} --help`")
 
-    def parse_args(self, args=None, namespace=None):
+    def parse_args(self, args=None, namespace=None) -> argparse.Namespace:  # type: ignore[override]
         """Words to settings; what is left over is the verb's error."""
-        found, rest = self.parse_known_args(args, namespace)
+        settings, rest = self.parse_known_args(args, namespace)
         if rest:
-            self.verb_parser(found).error(
-                f"unknown argument {rest[0]}{self.verb_parser(found).hint(rest[0])}"
+            self.verb_parser(settings).error(
+                f"unknown argument {rest[0]}{self.verb_parser(settings).hint(rest[0])}"
             )
-        return found
+        return settings
 
-    def verb_parser(self, found: argparse.Namespace) -> "Parser":
+    def verb_parser(self, settings: argparse.Namespace) -> "Parser":
         """The parser of the verb that was said; this one where none was."""
-        return self.by_word().get(getattr(found, "verb", None), self)
+        return self.by_word().get(getattr(settings, "verb", None), self)
 
     def by_word(self) -> dict[str, "Parser"]:
         """The parsers of the verbs, by every word that one may be called by."""
@@ -59,6 +60,9 @@ class Parser(argparse.ArgumentParser):
             raise RFabricError(
                 f"no {name} {value!r}{meant(str(value), action.choices)}; there are {choices}"
             )
+
+
+Verbs = argparse._SubParsersAction  # what the verbs are added to
 
 
 def whole(text: str) -> int:
@@ -114,35 +118,32 @@ def port(text: str) -> int:
 
 def seconds(text: str) -> float:
     """Seconds, as a bare number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
+    if (value := _finite(text)) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
     return value
 
 
 def money(text: str) -> float:
     """US dollars."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
+    if (value := _finite(text)) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number, 0 or more")
     return value
 
 
 def positive(text: str) -> float:
     """A number above 0."""
+    if (value := _finite(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"scale {text!r} must be a number above 0")
+    return value
+
+
+def _finite(text: str) -> float:
+    """The number that a text is; -1 where it is none, or an infinite one."""
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"scale {text!r} must be a number above 0")
-    return value
+        return -1.0
+    return value if math.isfinite(value) else -1.0
 
 
 def time(text: str) -> float:

@@ -7,11 +7,13 @@ from .options import (
     engine_option,
     format_option,
     grid_options,
+    jobs_option,
     live_option,
     machines_options,
     out_option,
     page_option,
     pcap_option,
+    repeatable,
     repetitions_option,
     routing_option,
     scale_options,
@@ -19,10 +21,10 @@ from .options import (
     set_option,
     step_options,
 )
-from .parsing import count, file
+from .parsing import Verbs, file
 
 
-def emulate(verbs) -> None:
+def emulate(verbs: Verbs) -> None:
     """The words of `rfabric emulate`."""
     verb = add_verb(
         verbs,
@@ -46,7 +48,7 @@ def emulate(verbs) -> None:
     live_option(verb)
 
 
-def simulate(verbs) -> None:
+def simulate(verbs: Verbs) -> None:
     """The words of `rfabric simulate`."""
     verb = add_verb(
         verbs, "simulate", "the same step in the flow-level simulator",
@@ -58,7 +60,7 @@ def simulate(verbs) -> None:
     page_option(verb)
 
 
-def compare(verbs) -> None:
+def compare(verbs: Verbs) -> None:
     """The words of `rfabric compare`."""
     verb = add_verb(
         verbs,
@@ -86,17 +88,17 @@ def compare(verbs) -> None:
         "--resume",
         metavar="FOLDER",
         default="",
-        help=("finish a comparison; all else is in its grid.json"),
+        help="finish a comparison; all else is in its grid.json",
     )
     scale_options(verb)
 
 
-def crossover(verbs) -> None:
+def crossover(verbs: Verbs) -> None:
     """The words of `rfabric crossover`."""
     verb = add_verb(
         verbs,
         "crossover",
-        ("step time against the reconfiguration delay, and where rewiring stops to pay"),
+        "step time against the reconfiguration delay, and where rewiring stops to pay",
         (
             "rfabric crossover                                      rfabric, mixnet (reinit=0s) "
             "and rotor against Fat-Trees"
@@ -108,39 +110,24 @@ def crossover(verbs) -> None:
         ),
         module="comparing",
     )
-    verb.add_argument(
-        "--topo",
-        metavar="FABRIC",
-        action="append",
-        default=[],
-        help=("an optical fabric; may be given again"),
-    )
-    verb.add_argument(
-        "--against",
-        metavar="FABRIC",
-        action="append",
-        default=[],
-        help="a packet fabric; may be given again",
-    )
+    repeatable(verb, "--topo", "FABRIC", help="an optical fabric; may be given again")
+    repeatable(verb, "--against", "FABRIC", help="a packet fabric; may be given again")
     verb.add_argument(
         "--traffic",
         metavar="RECIPE",
         default=DEFAULT_TRAFFIC,
-        help=("a recipe or a trace (default %(default)s)"),
+        help="a recipe or a trace (default %(default)s)",
     )
     set_option(verb)
     verb.add_argument(
-        "--policy", default="demand", help=("who chooses the circuits (default %(default)s)")
+        "--policy", default="demand", help="who chooses the circuits (default %(default)s)"
     )
-    verb.add_argument(
+    repeatable(
+        verb,
         "--granularity",
-        metavar="WHEN",
-        action="append",
-        default=[],
-        help=(
-            "one-shot, per-phase, per-collective, intra-collective or time-slotted; may be "
-            "given again (default: all)"
-        ),
+        "WHEN",
+        help="one-shot, per-phase, per-collective, intra-collective or time-slotted; may be "
+        "given again (default: all)",
     )
     verb.add_argument(
         "--delays",
@@ -148,13 +135,7 @@ def crossover(verbs) -> None:
         default="",
         help="reconfiguration delays, such as 1ms,10ms (default 10us to 1s, two a decade)",
     )
-    verb.add_argument(
-        "--jobs",
-        metavar="N",
-        type=count,
-        default=0,
-        help="runs at a time (default: as many as cores)",
-    )
+    jobs_option(verb)
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it here as well")
     routing_option(verb)
     repetitions_option(verb)
@@ -162,7 +143,7 @@ def crossover(verbs) -> None:
     out_option(verb)
 
 
-def replay(verbs) -> None:
+def replay(verbs: Verbs) -> None:
     """The words of `rfabric replay`."""
     verb = add_verb(
         verbs, "replay", "run a trace file of your own",
@@ -187,12 +168,12 @@ def replay(verbs) -> None:
     live_option(verb)
 
 
-def circuits(verbs) -> None:
+def circuits(verbs: Verbs) -> None:
     """The words of `rfabric plan`."""
     verb = add_verb(
         verbs,
         "circuits",
-        ("which circuits each stage gets, and how near they come to what the hardware could do"),
+        "which circuits each stage gets, and how near they come to what the hardware could do",
         "rfabric circuits --topo rfabric --traffic grpo-64 --png circuits.png",
         "rfabric circuits --traffic grpo-64-moe --policy demand,granularity=per-collective",
         "rfabric circuits --topo rfabric,delay=1ms --traffic mine.csv --policy bvn --json",
@@ -201,11 +182,11 @@ def circuits(verbs) -> None:
     )
     step_options(verb)
     verb.add_argument(
-        "--png", metavar="FILE", type=file, help=("draw the demand and the circuits of every stage")
+        "--png", metavar="FILE", type=file, help="draw the demand and the circuits of every stage"
     )
 
 
-def timeline(verbs) -> None:
+def timeline(verbs: Verbs) -> None:
     """The words of `rfabric schedule`."""
     verb = add_verb(
         verbs,
@@ -245,12 +226,12 @@ def timeline(verbs) -> None:
     set_option(verb)
     seed_option(verb)
     verb.add_argument(
-        "--jobs", metavar="FILE", default="", help=("a CSV of arriving jobs instead of a recipe")
+        "--jobs", metavar="FILE", default="", help="a CSV of arriving jobs instead of a recipe"
     )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
     verb.add_argument(
         "--perfetto",
         metavar="FILE",
         type=file,
-        help=("write it for chrome://tracing and ui.perfetto.dev"),
+        help="write it for chrome://tracing and ui.perfetto.dev",
     )

@@ -1,12 +1,12 @@
 """The verbs of sweeps and of the store that they fill: what each takes."""
 
 from .options import add_verb, grid_options, step_options
-from .parsing import Parser, count, shard, share
+from .parsing import Parser, Verbs, count, shard, share
 
 STORE = "sweep"
 
 
-def sweep(verbs) -> None:
+def sweep(verbs: Verbs) -> None:
     """The words of `rfabric sweep`."""
     verb = add_verb(
         verbs,
@@ -45,7 +45,7 @@ def sweep(verbs) -> None:
     )  # fmt: skip
 
 
-def best(verbs) -> None:
+def best(verbs: Verbs) -> None:
     """The words of `rfabric best`."""
     verb = add_verb(
         verbs,
@@ -67,7 +67,7 @@ def best(verbs) -> None:
     _store_option(verb)
 
 
-def query(verbs) -> None:
+def query(verbs: Verbs) -> None:
     """The words of `rfabric query`."""
     verb = add_verb(
         verbs,
@@ -83,7 +83,7 @@ def query(verbs) -> None:
     _store_option(verb)
 
 
-def merge(verbs) -> None:
+def merge(verbs: Verbs) -> None:
     """The words of `rfabric merge`."""
     verb = add_verb(
         verbs,

@@ -250,8 +250,8 @@ class Agent:
         import numpy as np
 
         none = np.zeros(0)
-        found: Pace = self.guard.verdict(none, none, bandwidth)
-        return found.to_json()
+        pace: Pace = self.guard.verdict(none, none, bandwidth)
+        return pace.to_json()
 
     def end(self) -> None:
         """Over: the world ends when it has been said."""
@@ -267,15 +267,15 @@ ORDERS: dict[str, Callable] = {
 
 def tunnels_of(slices: Slices, machine: int, addresses: list[str], vni: int) -> list[Tunnel]:
     """This machine's ends of all cut cables; identifiers go up from `vni` by cable."""
-    found = []
+    tunnels = []
     for number, link in enumerate(slices.tunnels):
         cable, places = slices.fabric.links[link], slices.ends(link)
         for port, at, other in zip((cable.a, cable.b), places, places[::-1], strict=True):
             if at == machine:
-                found.append(
+                tunnels.append(
                     Tunnel(port.interface, vni + number, addresses[machine], addresses[other])
                 )
-    return found
+    return tunnels
 
 
 def main(folder: str, home: str) -> None:

@@ -46,7 +46,7 @@ class FarWire:
         hosts = {lane.dst for lane in some}
         self._ask("listen", "hosts", [(self._at(host), host) for host in hosts])
         told = [(self._at(lane.src), [lane.number, lane.src, lane.dst]) for lane in some]
-        ports = [iter(found or ()) for found in self._ask("connect", "lanes", told)]
+        ports = [iter(numbers or ()) for numbers in self._ask("connect", "lanes", told)]
         told = [
             (self._at(lane.dst), [lane.number, lane.src, lane.dst, next(ports[self._at(lane.src)])])
             for lane in some
@@ -125,8 +125,8 @@ class FarWire:
         """As `Wire.progress`: what was read, some ms ago at most, stands for what was sent too."""
         if time.monotonic() - self._progress[0] > FRESH_S:
             self._flush()
-            found = self.leader.ask("arriving")
-            known = {int(flow): count for one in found for flow, count in one.items()}
+            answers = self.leader.ask("arriving")
+            known = {int(flow): count for one in answers for flow, count in one.items()}
             self._progress = time.monotonic(), known
         # what is no more on its way there has arrived
         count = self._progress[1].get(flow, self._flows[flow].size)
@@ -134,17 +134,17 @@ class FarWire:
 
     def counted(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Wire.counted`."""
-        found = self.leader.ask("counted")
-        return self._column(found, "sent", n), self._column(found, "got", n)
+        answers = self.leader.ask("counted")
+        return self._column(answers, "sent", n), self._column(answers, "got", n)
 
     def lag(self) -> float:
         """The most seconds between when a flow was to start on its machine and when it did."""
         return max(self.leader.ask("lag"))
 
     @staticmethod
-    def _column(found: list[dict], name: str, n: int) -> np.ndarray:
+    def _column(answers: list[dict], name: str, n: int) -> np.ndarray:
         column = np.zeros(n, np.int64)
-        for one in found:
+        for one in answers:
             for flow, value in one[name].items():
                 if 0 <= int(flow) < n:
                     column[int(flow)] = value

@@ -78,9 +78,9 @@ class Leader:
             agent.facts = news["hello"]
             waiting.discard(agent)
         for what, way in (("version", "install the same rfabric on all"), ("datapath", "")):
-            found = {agent.name: agent.facts[what] for agent in self.agents}
-            if len(set(found.values())) > 1:
-                said = ", ".join(f"{name}: {value}" for name, value in found.items())
+            facts = {agent.name: agent.facts[what] for agent in self.agents}
+            if len(set(facts.values())) > 1:
+                said = ", ".join(f"{name}: {value}" for name, value in facts.items())
                 raise RFabricError(f"machines differ in {what} ({said}); {way}".rstrip("; "))
         for _ in range(ASKED):
             self.ask("clock")

@@ -27,6 +27,6 @@ def measure(
         if some.tunnels:
             job = {"task": "between", "fabric": some.fabric.to_json()}
             with job_folder(out) as folder:
-                found = in_world(job, folder, progress, machines)["between"]
-            most = min(most, Between({(a, b): rate for a, b, rate in found}).most(some))
+                rates = in_world(job, folder, progress, machines)["between"]
+            most = min(most, Between({(a, b): rate for a, b, rate in rates}).most(some))
     return min(hops_carried(result, hops) for result in expected), most

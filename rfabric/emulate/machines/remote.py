@@ -65,22 +65,22 @@ def _machine(word: str) -> Machine:
         raise RFabricError(f"--on: {word!r} is no machine; write HOST or HOST=ADDRESS")
     asked = address or name.rpartition("@")[2]
     try:
-        found = socket.getaddrinfo(asked, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+        ipv4 = socket.getaddrinfo(asked, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError) as error:
         raise RFabricError(
             f"--on: {asked} has no IPv4 address ({error}); write {name}=ADDRESS"
         ) from error
-    return Machine(name, str(found))
+    return Machine(name, str(ipv4))
 
 
 def _words(option: str, text: str) -> list[str]:
     try:
-        found = shlex.split(text)
+        words = shlex.split(text)
     except ValueError as error:
         raise RFabricError(f"{option} {text!r}: {error}") from error
-    if not found:
+    if not words:
         raise RFabricError(f"{option}: it is empty; it must name a program")
-    return found
+    return words
 
 
 @contextlib.contextmanager

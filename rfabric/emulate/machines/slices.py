@@ -46,10 +46,10 @@ class Slices:
 
     def between(self) -> dict[tuple[int, int], list[int]]:
         """The tunnels of each pair of machines that has any, the smaller number first."""
-        found: dict[tuple[int, int], list[int]] = {}
+        by_pair: dict[tuple[int, int], list[int]] = {}
         for link in self.tunnels:
-            found.setdefault(tuple(sorted(self.ends(link))), []).append(link)
-        return found
+            by_pair.setdefault(tuple(sorted(self.ends(link))), []).append(link)
+        return by_pair
 
 
 def sliced(fabric: Fabric, machines: int) -> Slices:

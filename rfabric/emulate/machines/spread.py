@@ -133,12 +133,12 @@ class Spread:
         """Whether each pair carries so much: once of TRIES is enough, for a host that is busy for a
         moment loses packets too.
         """
-        found = dict.fromkeys(rates, False)
+        carried = dict.fromkeys(rates, False)
         for _ in range(TRIES):
-            left = {pair: rate for pair, rate in rates.items() if not found[pair]}
+            left = {pair: rate for pair, rate in rates.items() if not carried[pair]}
             if left:
-                found |= self.pour(left)
-        return found
+                carried |= self.pour(left)
+        return carried
 
     def pour(self, rates: Mapping[Pair, float]) -> dict[Pair, bool]:
         """Send so much (bit/s) between each pair, both ways, for a moment: did all come through?"""
@@ -155,29 +155,28 @@ class Spread:
         time.sleep(ARRIVES_S)
         came = self._poured(ends)
         least = (1 - 5 * LOST) * bytes_in(rate, POURED_S) / (MTU + ETHERNET)
-        found = {}
+        through = {}
         for pair, ((a, at_a), (b, at_b)) in ends.items():
             ways = ((sent[a][at_a], (b, at_b)), (sent[b][at_b], (a, at_a)))
-            found[pair] = all(
+            through[pair] = all(
                 came[end] - before[end] >= (1 - LOST) * count and count >= least
                 for count, end in ways
             )
-        return found
+        return through
 
     def _ends(self, pair: Pair) -> list[tuple[int, str]]:
         """(machine, interface) of both ends of the first tunnel of a pair."""
         number = self.slices.between()[pair][0]
         cable, places = self.fabric.links[number], self.slices.ends(number)
-        found = [(places[0], cable.a.interface), (places[1], cable.b.interface)]
-        return sorted(found)
+        return sorted([(places[0], cable.a.interface), (places[1], cable.b.interface)])
 
     def _poured(self, ends: Mapping[Pair, list[tuple[int, str]]]) -> dict[tuple[int, str], int]:
         words = [
             {"interfaces": [e[1] for some in ends.values() for e in some if e[0] == number]}
             for number in range(len(self.names))
         ]
-        found = self.leader.ask_each("poured", words)
-        return {(n, name): count for n, one in enumerate(found) for name, count in one.items()}
+        answers = self.leader.ask_each("poured", words)
+        return {(n, name): count for n, one in enumerate(answers) for name, count in one.items()}
 
     def wire(self) -> FarWire:
         """What sends and receives."""

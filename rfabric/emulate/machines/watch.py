@@ -26,8 +26,9 @@ class FarCounters:
 
     def read(self) -> tuple[np.ndarray, int]:
         """Each directed cable is counted where its port is."""
-        found = self.leader.ask("counters")
-        return sum(np.array(one["frames"]) for one in found), sum(one["dropped"] for one in found)
+        answers = self.leader.ask("counters")
+        frames = sum(np.array(one["frames"]) for one in answers)
+        return frames, sum(one["dropped"] for one in answers)
 
 
 class FarGuard:
@@ -90,7 +91,7 @@ class FarGuard:
     ) -> Pace:  # fmt: skip
         """The pace of the run: ours, and that of every machine, each of which can fail it."""
         ours = self.opinion(late, took, bandwidth_scale, idle)
-        found = [
+        theirs = [
             Pace.from_json(one) for one in self.leader.ask("verdict", bandwidth=bandwidth_scale)
         ]
         lag = self.wire.lag()
@@ -101,7 +102,7 @@ class FarGuard:
                 f"instant it was told, the limit is {show_time(LATE_LIMIT)}"),
                 advice=ours.advice or "let nothing else run beside it on any machine",
             )  # fmt: skip
-        return merged(ours, dict(zip((a.name for a in self.leader.agents), found, strict=True)))
+        return merged(ours, dict(zip((a.name for a in self.leader.agents), theirs, strict=True)))
 
 
 def together(worlds: Sequence[Processors]) -> Processors:
