@@ -14,6 +14,7 @@ along it, and are held where one of their ways is dark.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -79,11 +80,10 @@ def _ways(
         .reshape(-1, 2)
         .T
     )
-    found = split(routes.choices, src, dst)
-    links = [tuple(way.tolist()) for way in np.split(found.links, found.offsets[1:-1])][
-        : len(found.share)
-    ]
-    return [links[begin:end] for begin, end in zip(found.first[:-1], found.first[1:], strict=True)]
+    ways = split(routes.choices, src, dst)
+    links = [tuple(way.tolist()) for way in np.split(ways.links, ways.offsets[1:-1])]
+    links = links[: len(ways.share)]  # without ways, numpy still splits off one that is empty
+    return [links[begin:end] for begin, end in pairwise(ways.first.tolist())]
 
 
 def _ruled(
@@ -98,14 +98,10 @@ def _ruled(
     routes, ways = routes_of(fabric, circuits), _ways(fabric, circuits, pairs, routing)
     below = routes.rules(())
     for turn in range(max(map(len, ways), default=0)):
-        some = [
-            (pair, found[turn])
-            for pair, found in zip(pairs, ways, strict=True)
-            if len(found) > turn
-        ]
+        some = [(pair, own[turn]) for pair, own in zip(pairs, ways, strict=True) if len(own) > turn]
         rules = [rule for pair, links in some for rule in routes.rules_along(*pair, links)]
         yield [pair for pair, _ in some], below + rules
-    yield [pair for pair, found in zip(pairs, ways, strict=True) if not found], below
+    yield [pair for pair, own in zip(pairs, ways, strict=True) if not own], below
 
 
 def _crosses(ways: Sequence[tuple[int, ...]], cables: frozenset[int]) -> bool:

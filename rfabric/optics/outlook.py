@@ -127,12 +127,12 @@ class Outlook:
         """Seconds of each stage beside the others; `left[i, j]`: the share that i still has to send
         as j begins.
         """
-        found = self.least.copy()
+        seconds = self.least.copy()
         for i, own in enumerate(self.seconds):
             used = own > 0
             others, mine = self.seconds[:, used] * left[:, i, None], own[used] * left[i, :, None]
-            found[i] = max(found[i], np.minimum(others, mine).sum(axis=0).max(initial=0.0))
-        return found
+            seconds[i] = max(seconds[i], np.minimum(others, mine).sum(axis=0).max(initial=0.0))
+        return seconds
 
 
 def _ask(load: Load, rate: np.ndarray, seconds: np.ndarray) -> float:
