@@ -86,7 +86,7 @@ def _halves(sides: Sequence[_Side], part: np.ndarray, some: np.ndarray) -> np.nd
     place = np.zeros(len(step), np.int64)
     place[moving] = np.arange(len(moving))
     jump, low = place[step[moving]], np.arange(len(moving))
-    while (low[jump] != low).any():  # the lowest edge of each half, found by jumps that double
+    while (low[jump] != low).any():  # to the lowest edge of each half, by jumps that double
         low, jump = np.minimum(low, low[jump]), jump[jump]
     name = np.arange(len(step))
     name[moving] = moving[low]

@@ -80,10 +80,10 @@ class Placer:
         for start in (rows, rows[:, :0]) if (rows < self.bundles.nowhere).any(1).all() else (rows,):
             self._place(start, enough)
             if self._seconds.sum() < least:
-                found, least = self.arcs, self._seconds.sum()
+                best, least = self.arcs, self._seconds.sum()
             if (self._seconds <= enough * (1 + UNEVEN)).all():
                 break
-        return np.append(self.bundles.path, -1)[found]
+        return np.append(self.bundles.path, -1)[best]
 
     def _place(self, rows: np.ndarray, enough: np.ndarray) -> None:
         """Place every pair: on its row of bundles where it has one, one after another where not;
@@ -125,14 +125,14 @@ class Placer:
         row, end = (ways.cabling.rack_row[ends] for ends in (self.rack, self.to))
         up = np.flatnonzero(~self._level[self.pair_key])
         size = np.unique(self.total[up], return_inverse=True)[1]
-        found = np.full((len(row), 0), some.nowhere)
-        if len(up):
-            rows = tiered(some, row[up], end[up], (self.signature[up], -size))
-            steps = np.append(some.step, 0.0)[rows].sum(1)
-            rows[np.abs(steps - ways.cost(row[up], self.to[up])) > 1e-6 * steps] = some.nowhere
-            found = np.full((len(row), rows.shape[1]), some.nowhere)
-            found[up] = rows
-        return found
+        if not len(up):
+            return np.full((len(row), 0), some.nowhere)
+        rows = tiered(some, row[up], end[up], (self.signature[up], -size))
+        steps = np.append(some.step, 0.0)[rows].sum(1)
+        rows[np.abs(steps - ways.cost(row[up], self.to[up])) > 1e-6 * steps] = some.nowhere
+        every = np.full((len(row), rows.shape[1]), some.nowhere)
+        every[up] = rows
+        return every
 
     @cached_property
     def _level(self) -> np.ndarray:
@@ -246,18 +246,20 @@ class Placer:
         """
         row, some = self.choices.ways.cabling.rack_row, self.bundles
         entry, owner = self._entries(np.arange(len(self.rack)))
-        found = np.zeros(len(self.sent))
+        seconds = np.zeros(len(self.sent))
         for ends, sides in ((self.rack, some.leaves), (self.to, some.leads)):
             rate = np.bincount(
                 np.repeat(sides, some.width), some.arc_rate, minlength=some.switches
             )[row]
             code = self.kind[entry] * len(row) + ends[owner]
-            load = np.bincount(code, self.bytes[entry], minlength=found.size * len(row)).reshape(
+            load = np.bincount(code, self.bytes[entry], minlength=seconds.size * len(row)).reshape(
                 -1, len(row)
             )
             lit = rate > 0  # racks without an arc send nothing
-            found = np.maximum(found, transfer_seconds(load[:, lit], rate[lit]).max(1, initial=0.0))
-        return found
+            seconds = np.maximum(
+                seconds, transfer_seconds(load[:, lit], rate[lit]).max(1, initial=0.0)
+            )
+        return seconds
 
     # --- what they share --------------------------------------------------------------------------
 
@@ -280,8 +282,8 @@ class Placer:
         )
         if len(new):
             racks = self.racks[new]
-            found = new, self.choices.every(racks >> 32, racks & 0xFFFFFFFF, self.most)
-            self._every = found if self._every is None else self._merged(self._every, found)
+            offered = new, self.choices.every(racks >> 32, racks & 0xFFFFFFFF, self.most)
+            self._every = offered if self._every is None else self._merged(self._every, offered)
         return self._every[1], np.searchsorted(self._every[0], self.pair_key[pairs])
 
     def _merged(self, *some: tuple[np.ndarray, Offers]) -> tuple[np.ndarray, Offers]:

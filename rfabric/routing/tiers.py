@@ -17,7 +17,7 @@ import numpy as np
 
 from .choices import Bundles
 from .colouring import coloured
-from .rows import ranks
+from .rows import closed_up, ranks
 
 
 def tiered(
@@ -47,9 +47,9 @@ def tiered(
         at[going], to[going] = bundles.leads[up[going]], bundles.leaves[down[going]]
         tier = np.unique(np.concatenate((at[going], to[going])))
         going = going[at[going] != to[going]]
-    found = np.column_stack([*ups, *downs[::-1]]) if ups else np.zeros((len(start), 0), np.int64)
-    found[at < 0] = bundles.nowhere
-    return np.take_along_axis(found, np.argsort(found == bundles.nowhere, axis=1, kind="stable"), 1)
+    rows = np.column_stack([*ups, *downs[::-1]]) if ups else np.zeros((len(start), 0), np.int64)
+    rows[at < 0] = bundles.nowhere
+    return closed_up(rows, bundles.nowhere)
 
 
 class _Parts:
