@@ -84,16 +84,15 @@ def fat_tree(
 
 def _cores(pods: int, tors: int, radix: int) -> int:
     """Core switches a plane, or an error that says which shape fits."""
-    found = core_switches(pods, tors, radix, 1)
-    if found is None:
-        near = nearest(tors, lambda n: core_switches(pods, n, radix, 1) is not None)
-        way_out = f"the nearest that works is tors={near}" if near else f"use at most pods={radix}"
-        raise RFabricError(
-            f"fat-tree: switches of {radix} ports do not join {pods} pods of tors={tors}, the "
-            f"limit is {radix} pods of {radix // 2}; {way_out}, or "
-            f"radix={max(pods, 2 * tors if pods > 1 else tors)}"
-        )
-    return found
+    if (cores := core_switches(pods, tors, radix, 1)) is not None:
+        return cores
+    near = nearest(tors, lambda n: core_switches(pods, n, radix, 1) is not None)
+    way_out = f"the nearest that works is tors={near}" if near else f"use at most pods={radix}"
+    raise RFabricError(
+        f"fat-tree: switches of {radix} ports do not join {pods} pods of tors={tors}, the limit is "
+        f"{radix} pods of {radix // 2}; {way_out}, or "
+        f"radix={max(pods, 2 * tors if pods > 1 else tors)}"
+    )
 
 
 def _classic(k: int, *given: int) -> tuple[int, int, int]:

@@ -139,13 +139,13 @@ def _above(regions: int, region: int, radix: int, tiers: int) -> Tiers:
             "mixnet: one region has nothing above its leaf; use tiers=2, or more servers than "
             "one region"
         )
-    found = joined("mixnet", "servers", regions, radix, unit=region, least=2 if tiers == 3 else 1)
-    if tiers == 2 and found.cores:
+    above = joined("mixnet", "servers", regions, radix, unit=region, least=2 if tiers == 3 else 1)
+    if tiers == 2 and above.cores:
         raise RFabricError(
             f"mixnet: two tiers of switches of {radix} ports end at {radix} regions of "
             f"{region} servers, there are {regions}; use tiers=3 or radix={regions}"
         )
-    return found
+    return above
 
 
 def _check_regions(servers: int, gpus: int, region: int, optical: int, ocs_ports: int) -> None:

@@ -205,10 +205,11 @@ def slots(demand: Demand, fabric: Fabric, every: bool = False, least: int = 0) -
     a = asked(fabric, demand, every)
     partners = np.bincount(np.concatenate((a.rows, a.columns)), minlength=len(a.racks))
     rounds = max(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0), least)
-    given, every, heaviest = np.zeros(len(a.wanted)), [], a.wanted.max(initial=0.0)
-    while len(every) < MOST_SLOTS and (len(every) < rounds or (given == 0).any()):
-        every.append(_plane_by_plane(a, given, heaviest * (len(every) >= rounds)))
-    return every
+    given, heaviest = np.zeros(len(a.wanted)), a.wanted.max(initial=0.0)
+    configurations: list[Matchings] = []
+    while len(configurations) < MOST_SLOTS and (len(configurations) < rounds or (given == 0).any()):
+        configurations.append(_plane_by_plane(a, given, heaviest * (len(configurations) >= rounds)))
+    return configurations
 
 
 SOLVERS = {"greedy": greedy, "matching": matching, "bvn": decomposition}

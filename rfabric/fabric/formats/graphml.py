@@ -46,7 +46,7 @@ def _check(root) -> None:
     known = set(names)
     edges = list(graphs[0].iter(f"{SPACE}edge"))
     ids = [(e.get("id"), frozenset((e.get("source"), e.get("target")))) for e in edges]
-    if (edge := twice(found for found in ids if found[0])) is not None:
+    if (edge := twice(each for each in ids if each[0])) is not None:
         raise RFabricError(f"edge {edge[0]} stands twice; give each an id of its own, or none")
     for edge in edges:
         for end in (edge.get("source"), edge.get("target")):

@@ -68,8 +68,8 @@ def network_of(
 
 def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
     """The attributes that say nothing here."""
-    found = {str(key) for said in every for key in said}
-    return {key for key in found - own if not is_quantity(key)}
+    keys = {str(key) for said in every for key in said}
+    return {key for key in keys - own if not is_quantity(key)}
 
 
 def stand_both_ways(cables: Sequence[NamedCable]) -> bool:
@@ -84,7 +84,7 @@ def one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[Named
     ways: dict[tuple[str, str], list[NamedCable]] = {}
     for cable in cables:
         ways.setdefault((cable.a, cable.b), []).append(cable)
-    found = []
+    kept = []
     for (a, b), there in ways.items():
         back = ways.get((b, a), [])
         if (a, b) > (b, a) and back:
@@ -94,10 +94,10 @@ def one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[Named
                 f"{there[0].where}: {a} to {b} and {b} to {a} differ in number, rate or delay; a "
                 "cable is the same both ways"
             )
-        found += there
-    if len(found) < len(cables):
-        dropped.append(f"{len(cables):,} edges of one direction are {len(found):,} cables")
-    return found
+        kept += there
+    if len(kept) < len(cables):
+        dropped.append(f"{len(cables):,} edges of one direction are {len(kept):,} cables")
+    return kept
 
 
 def _speeds(cables: list[NamedCable]) -> Counter:
@@ -147,10 +147,10 @@ def names_from(graph) -> dict[Any, str]:
 
 def edges_from(graph, names: Mapping[Any, str]) -> list[Edge]:
     """The edges of a networkx graph, in the order they were written where they say it."""
-    found = [
+    edges = [
         Edge(names[a], names[b], said, f"edge {names[a]} - {names[b]}")
         for a, b, said in graph.edges(data=True)
     ]
-    if all(isinstance(edge.attributes.get("cable"), int) for edge in found):
-        found.sort(key=lambda edge: edge.attributes["cable"])
-    return found
+    if all(isinstance(edge.attributes.get("cable"), int) for edge in edges):
+        edges.sort(key=lambda edge: edge.attributes["cable"])
+    return edges
