@@ -62,19 +62,19 @@ def _asked(fabric: Fabric, trace: Trace) -> list[Demand]:
     """What one set of circuits might be made for: the whole job, each phase, the heaviest
     collectives; steps added up.
     """
-    parts: dict[tuple[str, ...], list[np.ndarray]] = {}
+    by_name: dict[tuple[str, ...], list[np.ndarray]] = {}
     for (_, phase, label), rows in trace.communication().items():
         for name in ((phase,), (phase, label)):
-            parts.setdefault(name, []).append(rows)
-    every = {name: np.concatenate(rows) for name, rows in parts.items()}
+            by_name.setdefault(name, []).append(rows)
+    every = {name: np.concatenate(rows) for name, rows in by_name.items()}
     by_bytes = sorted(every, key=lambda name: -trace.size[every[name]].sum())
     phases, collectives = ([name for name in by_bytes if len(name) == n] for n in (1, 2))
     whole = trace.demand_of(fabric, np.arange(len(trace)), phase="all")
-    found = [whole]
+    demands = [whole]
     for name in phases + collectives[:MOST_COLLECTIVES]:
         part = trace.demand_of(fabric, every[name])
-        found.append(replace(part, sent=_beside(part, whole), phase=name[0]))
-    return found
+        demands.append(replace(part, sent=_beside(part, whole), phase=name[0]))
+    return demands
 
 
 def _beside(part: Demand, whole: Demand) -> Entries:

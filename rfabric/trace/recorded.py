@@ -85,13 +85,13 @@ def kind_named(name: str, where: str, skip: Sequence[str] = ()) -> str:
     plain = name.lower().replace("_", "").replace("-", "").removeprefix("nccl")
     if plain in {one.lower().replace("_", "") for one in skip}:
         return ""
-    found = next((kind for start, kind in KINDS.items() if plain.startswith(start)), "")
-    if not found:
-        raise RFabricError(
-            f"{where}: unknown collective {name!r}; there are {', '.join(KINDS)}; leave it out "
-            f"with the setting skip={name}"
-        )
-    return found
+    for start, kind in KINDS.items():
+        if plain.startswith(start):
+            return kind
+    raise RFabricError(
+        f"{where}: unknown collective {name!r}; there are {', '.join(KINDS)}; leave it out with "
+        f"the setting skip={name}"
+    )
 
 
 def checked_size(value: object, where: str) -> int:

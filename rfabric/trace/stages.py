@@ -78,20 +78,10 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
     if granularity in ("per-collective", "intra-collective"):
         return _in_line(trace, _collectives(trace, ready), finish)
     by_phase = trace.rows_by_phase
-    parts = list(by_phase.values())
-    found = zip(by_phase, parts, _firsts(trace, parts), strict=True)
-    phases = [
-        Stage(
-            key,
-            "",
-            rows,
-            entries,
-            None,
-            _lead(trace, ready, rows, entries),
-            float(ready[entries].min()),
-        )
-        for key, rows, entries in found
-    ]
+    firsts, phases = _firsts(trace, list(by_phase.values())), []
+    for (key, rows), entries in zip(by_phase.items(), firsts, strict=True):
+        lead = _lead(trace, ready, rows, entries)
+        phases.append(Stage(key, "", rows, entries, None, lead, float(ready[entries].min())))
     level = _levels(trace)
     phases.sort(key=lambda stage: (stage.begin, level[stage.entries].min()))
     return _in_line(trace, phases, finish)
@@ -146,7 +136,7 @@ def _lead(trace: Trace, ready: np.ndarray, rows: np.ndarray, entries: np.ndarray
 
 
 def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
-    found: list[tuple[float, PhaseKey, str, np.ndarray]] = []
+    runs: list[tuple[float, PhaseKey, str, np.ndarray]] = []
     for key, rows in trace.rows_by_phase.items():
         rows = rows[trace.size[rows] > 0]
         loop = trace.loop_of[rows]
@@ -155,19 +145,19 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
         # turns of a loop may differ in label
         changed = np.where(loop[1:] >= 0, 0, np.diff(trace.label[rows]))
         cuts = np.flatnonzero(changed | np.diff(loop)) + 1
-        found += [
+        runs += [
             (float(ready[part[0]]), key, trace.labels[trace.label[part[0]]], np.sort(part))
             for part in np.split(rows, cuts)
             if len(part)
         ]
     level = _levels(trace)
     # of those at one instant, what others wait for is first
-    found.sort(key=lambda one: (one[0], level[one[3]].min()))
+    runs.sort(key=lambda one: (one[0], level[one[3]].min()))
     # none where nothing is sent
-    ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]
+    ends = [*(begin for begin, *_ in runs[1:]), float("inf")][: len(runs)]
     stages = []
-    firsts = _entries(trace, [rows for *_, rows in found])
-    for (begin, key, label, rows), end, first in zip(found, ends, firsts, strict=True):
+    firsts = _entries(trace, [rows for *_, rows in runs])
+    for (begin, key, label, rows), end, first in zip(runs, ends, firsts, strict=True):
         entries = _before(trace, first)
         lead = _lead(trace, ready, rows, entries)
         loop = int(trace.loop_of[rows[0]])
@@ -193,13 +183,13 @@ def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage
         first[rows] = latest[rows] == latest[rows].min(initial=len(every))
     nearest, none = trace.nearest(numbers, first), np.zeros(0, np.int64)
     ends = [float(finish[rows].max(initial=0.0)) for rows in sends]
-    found = []
+    told = []
     for i, stage in enumerate(every):
         follows = tuple(k for k in nearest.get(i, none).tolist() if k < i)
         gap = max(stage.begin - max(ends[k] for k in follows), 0.0) if follows else 0.0
         waves = depths[stage.rows].astype(np.int32)
-        found.append(replace(stage, number=i, follows=follows, gap=gap, waves=waves))
-    return found
+        told.append(replace(stage, number=i, follows=follows, gap=gap, waves=waves))
+    return told
 
 
 def _numbered(trace: Trace, parts: list[np.ndarray]) -> np.ndarray:
@@ -214,42 +204,42 @@ def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:
     """When each row is ready; all rows of a loop (-1: none) with its first, so that nothing comes
     between its repetitions.
     """
-    found, some = ready.copy(), loop >= 0
+    first_ready, some = ready.copy(), loop >= 0
     if some.any():
         which = loop[some] - loop[some].min()
         first = np.full(which.max() + 1, np.inf)
         np.minimum.at(first, which, ready[some])
-        found[some] = first[which]
-    return found
+        first_ready[some] = first[which]
+    return first_ready
 
 
 def begins(every: list[Stage]) -> dict[int, list[Stage]]:
     """The stages that may begin as a row is ready, by row."""
-    found: dict[int, list[Stage]] = {}
+    by_row: dict[int, list[Stage]] = {}
     for stage in every:
         for row in stage.entries.tolist():
-            found.setdefault(row, []).append(stage)
-    return found
+            by_row.setdefault(row, []).append(stage)
+    return by_row
 
 
 def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
     """The compute rows right before `rows`, past rows that take no time; where a row waits for
     bytes or nothing, the row.
     """
-    found, seen = set(), set(rows.tolist())
+    before, seen = set(), set(rows.tolist())
     open_ = [(row, row) for row in sorted(seen)]
     while open_:
         row, first = open_.pop()
         parents = trace.waits_for(row).tolist()
         if not parents or (trace.size[parents] > 0).any():
-            found.add(first)
+            before.add(first)
         for parent in parents:
             if trace.gap[parent] > 0 and not trace.size[parent]:
-                found.add(parent)
+                before.add(parent)
             elif not trace.size[parent] and parent not in seen:
                 open_.append((parent, first))
             seen.add(parent)
-    return np.array(sorted(found), dtype=np.int64)
+    return np.array(sorted(before), dtype=np.int64)
 
 
 def _firsts(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:

@@ -124,13 +124,13 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
 
 def _head(words: list[str]) -> dict[str, int]:
     """The numbers behind `key:`, tensor-parallel GPUs as `tp`."""
-    found = {"ep": 1, "pp": 1, "model_parallel_NPU_group": 1}
+    numbers = {"ep": 1, "pp": 1, "model_parallel_NPU_group": 1}
     for key, value in zip(words[1:], words[2:], strict=False):
         if key.endswith(":") and re.fullmatch(r"\d+", value):
-            found[key[:-1]] = whole(value, f"line 1: {key[:-1]}", 0, 2**40)
+            numbers[key[:-1]] = whole(value, f"line 1: {key[:-1]}", 0, 2**40)
     for key in ("ep", "pp", "model_parallel_NPU_group"):
-        whole(found[key], f"line 1: {key}", 1, 2**20)
-    return found | {"tp": found["model_parallel_NPU_group"]}
+        whole(numbers[key], f"line 1: {key}", 1, 2**20)
+    return numbers | {"tp": numbers["model_parallel_NPU_group"]}
 
 
 def _among(head: dict[str, int], gpus: int) -> dict[str, tuple[int, int]]:

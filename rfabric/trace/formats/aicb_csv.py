@@ -53,7 +53,7 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
 
 def _sizes(rows: list) -> dict[str, int]:
     """GPUs of each kind of group."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for where, row in rows:
         if None in row.values():
             raise RFabricError(f"{where}: fewer cells than the header; is the file whole?")
@@ -61,9 +61,9 @@ def _sizes(rows: list) -> dict[str, int]:
         if text in ("None", ""):
             continue
         size = whole(text, f"{where}: comm_group_size", 1, 2**20)
-        if found.setdefault(group, size) != size:
-            raise RFabricError(f"{where}: {group} of {size} GPUs, before of {found[group]}")
-    return found
+        if sizes.setdefault(group, size) != size:
+            raise RFabricError(f"{where}: {group} of {size} GPUs, before of {sizes[group]}")
+    return sizes
 
 
 def _word(text: str) -> str:
