@@ -2,15 +2,13 @@
 `prices.csv`.
 
     NIC              one a host cable; in a server whose NICs are cabled to OCSes, one a cable that
-                     leaves the server (one for
-                     `nic_ports` of them where a NIC is split)
+                     leaves the server (one for `nic_ports` of them where a NIC is split)
     electrical port  one a cabled port of a packet switch
     OCS port         one a cabled port of an optical circuit switch; of a patch panel, a patch-panel
                      port
     transceiver      one at each cable end in a NIC or a packet switch, by rate and reach; an OCS
-                     passes light and has none; the
-                     ports of a split NIC share one, whose fibres part (a DR4 module has four lanes
-                     of its own)
+                     passes light and has none; the ports of a split NIC share one, whose fibres
+                     part (a DR4 module has four lanes of its own)
     fibre            metres of cable: METRES by tier, or what a cable's own delay says at 5 ns/m
     copper cable     with `copper`: one for two transceivers and the fibre, where a host cable is
                      short enough

@@ -1,13 +1,12 @@
 """The checker beside planner and routing: does every demanded pair arrive, in an epoch and while a
 rewire is under way?
 
-faults         every circuit on cabled ports of one OCS, no port twice; every rule out of a cabled
-               port; a packet of every
-               pair, walked from switch to switch by the rules, arrives, passes no switch twice, and
-               is not dropped
-faults_during  the same while circuits that change are dark, for the pairs that are not held: whose
-               way, before and after,
-               avoids them; their packets arrive by the old rules and by the new ones
+    faults         every circuit on cabled ports of one OCS, no port twice; every rule out of a
+                   cabled port; a packet of every pair, walked from switch to switch by the rules,
+                   arrives, passes no switch twice, and is not dropped
+    faults_during  the same while circuits that change are dark, for the pairs that are not held,
+                   whose way avoids these circuits before and after: their packets arrive by the
+                   old rules and by the new ones
 
 Pairs that take several ways at once (`split`) are walked once a way, by the rules that would lead
 along it, and are held where one of their ways is dark.

@@ -207,14 +207,13 @@ class BySolver(CircuitPolicy):
         before = completion(self.fabric, circuits, demand)
         if before <= demand.floor * (1 + SAME):
             return circuits
-        best = min(
-            (self._plan(s, demand, circuits) for s in self._solvers(demand)),
-            key=lambda plan: plan[0],
-        )
-        return best[2] if best[0] < before * (1 - SAME) else circuits
+        options = self.options(demand, circuits)
+        seconds = [completion(self.fabric, lit, demand) for lit in options]
+        least = min(seconds)
+        return options[seconds.index(least)] if least < before * (1 - SAME) else circuits
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return [self._plan(solver, demand, circuits)[2] for solver in self._solvers(demand)]
+        return [self._solved(solver, demand, circuits) for solver in self._solvers(demand)]
 
     def _solvers(self, demand: Demand) -> tuple[str, ...]:
         """Whole circuits per pair (bvn) are worth a try only where racks have not many more
@@ -228,7 +227,7 @@ class BySolver(CircuitPolicy):
         )
         return ("matching", "bvn") if few else ("matching",)
 
-    def _plan(self, solver: str, demand: Demand, circuits: Circuits) -> tuple[float, int, Circuits]:
+    def _solved(self, solver: str, demand: Demand, circuits: Circuits) -> Circuits:
         asked = solver, *(column.tobytes() for column in demand.sent)
         pairs = _kept(
             self.fabric,
@@ -237,8 +236,7 @@ class BySolver(CircuitPolicy):
                 self.fabric, bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand)
             ),
         )
-        lit = _lit(self.fabric, _least_moved(self.fabric, pairs, circuits))
-        return completion(self.fabric, lit, demand), Rewire.between(circuits, lit).size, lit
+        return _lit(self.fabric, _least_moved(self.fabric, pairs, circuits))
 
 
 class ByTemplate(CircuitPolicy):
@@ -447,13 +445,13 @@ def _numbered(fabric: Fabric, matchings: Matchings) -> list[np.ndarray]:
 def _least_moved(
     fabric: Fabric, pairs: Sequence[np.ndarray], circuits: Circuits
 ) -> list[np.ndarray]:
-    """The same matchings (see `_numbered`) dealt to planes so that as many circuits as possible
-    stay, and free racks keep the ones they have.
+    """The same matchings (see `_numbered`) in such planes that as many circuits as possible stay,
+    and free racks keep the ones they have.
 
     Only planes that join the same racks may swap their matchings.
     """
     table, lit = region_table(fabric), _partners(fabric, circuits)
-    rest, dealt = {i: _ordered(fabric, racks) for i, racks in enumerate(pairs)}, []
+    rest, by_plane = {i: _ordered(fabric, racks) for i, racks in enumerate(pairs)}, []
     for row, had in enumerate(lit):
         alike = [i for i in rest if (table[i] == table[row]).all()]
         best = max(alike, key=lambda i: (np.count_nonzero(had[rest[i][0]] == rest[i][1]), -i))
@@ -461,8 +459,8 @@ def _least_moved(
         free = had >= 0
         free[taken] = False
         a = np.flatnonzero(free & free[had] & (had > np.arange(len(had))))
-        dealt.append(_ordered(fabric, np.concatenate((taken, (a, had[a])), axis=1)))
-    return dealt
+        by_plane.append(_ordered(fabric, np.concatenate((taken, (a, had[a])), axis=1)))
+    return by_plane
 
 
 def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:

@@ -5,9 +5,9 @@
     matching  plane by plane a maximum-weight matching of what the planes before it leave worst
               served
     bvn       whole circuits per pair for the least time T: k(a, b) = ceil(bytes / (rate T)), at
-              most as many at a rack as
-              it has uplinks, less what the electrical path takes in T; then coloured into planes
-              (an integer Birkhoff-von Neumann decomposition; the time-slotted one is `slots`)
+              most as many at a rack as it has uplinks, less what the electrical path takes in T;
+              then coloured into planes (an integer Birkhoff-von Neumann decomposition; the
+              time-slotted one is `slots`)
 
 A circuit is duplex, so a pair weighs what its busier direction sends. A pair's weight falls with
 the circuits it has, as in D'Hondt's apportionment: the next circuit goes where it shortens the

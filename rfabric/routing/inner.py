@@ -167,9 +167,9 @@ class Net(_Held):
         return np.full(paths, np.inf) if done == NO_WAY else load
 
 
-class Sent(_Held):
-    """What pairs send, and what lies on arcs: `first`, `kind`, `bytes`, `seconds_a_byte` and `load`
-    of `placing.Placer`.
+class Laid(_Held):
+    """What pairs send, and what of it is laid on arcs: `first`, `kind`, `bytes`, `seconds_a_byte`
+    and `load` of `placing.Placer`.
     """
 
     def __init__(self, first, kind, bytes, seconds_a_byte, load: np.ndarray):

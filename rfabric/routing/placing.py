@@ -10,9 +10,9 @@
 
 What a way costs a pair: for each kind that the pair sends in, the seconds that the busiest arc of
 the way would then need, added up. Pairs that send in the same kinds share a *signature*, and with
-it the least loaded arc of each bundle. Steps 2 and 3 go by
-rounds: in a round each rack places one pair (step 3: each overfull arc gives some up), all at once,
-and of pairs that want the same arc the first gets it; others wait a round, a few times at most.
+it the least loaded arc of each bundle. Steps 2 and 3 go by rounds: in a round each rack places one
+pair (step 3: each overfull arc gives some up), all at once, and of pairs that want the same arc the
+first gets it; others wait a round, a few times at most.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,7 @@ import numpy as np
 
 from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
-from .inner import Sent as Laid
-from .inner import loops
+from .inner import Laid, loops
 from .rows import begins, mixed, offsets_of, ranks, spread
 from .tiers import tiered
 
@@ -104,11 +103,9 @@ class Placer:
 
     def _in_core(self) -> Laid | None:
         """The state as the compiled core takes it; None where that was never built."""
-        return (
-            Laid(self.first, self.kind, self.bytes, self.seconds_a_byte, self.load)
-            if loops()
-            else None
-        )
+        if not loops():
+            return None
+        return Laid(self.first, self.kind, self.bytes, self.seconds_a_byte, self.load)
 
     @property
     def _seconds(self) -> np.ndarray:
@@ -124,9 +121,9 @@ class Placer:
         ways, some = self.choices.ways, self.bundles
         row, end = (ways.cabling.rack_row[ends] for ends in (self.rack, self.to))
         up = np.flatnonzero(~self._level[self.pair_key])
-        size = np.unique(self.total[up], return_inverse=True)[1]
         if not len(up):
             return np.full((len(row), 0), some.nowhere)
+        size = np.unique(self.total[up], return_inverse=True)[1]
         rows = tiered(some, row[up], end[up], (self.signature[up], -size))
         steps = np.append(some.step, 0.0)[rows].sum(1)
         rows[np.abs(steps - ways.cost(row[up], self.to[up])) > 1e-6 * steps] = some.nowhere

@@ -1,11 +1,11 @@
 """What is lit before a job begins, in both worlds: nobody waits for circuits then, however slow the
 OCSes are.
 
-mesh of all racks  every policy starts with it
-one-shot           the policy is asked for the sum of all that the job sends, for what each phase
-                   sends, and for the
-                   heaviest collectives; of all it offers and the mesh that is lit with which the
-                   job is predicted to spend least time sending, by the ways of all flows
+    mesh of all racks  every policy starts with it
+    one-shot           the policy is asked for the sum of all that the job sends, for what each
+                       phase sends, and for the heaviest collectives. Of all that it offers, and
+                       the mesh, those circuits are lit with which the job is predicted to spend
+                       least time sending, by the ways of all flows
 """
 
 from dataclasses import replace

@@ -55,7 +55,7 @@ class Pairs:
     def _divide(self, fabric: Fabric, routing: Routing, rows: np.ndarray) -> None:
         """Give pairs, of which each sends so many `rows`, the parts of routing split."""
         counts, shares, total = [np.zeros(0, np.int64)], [np.zeros(0)], 0
-        for some, count, share in _deal(fabric, routing, self):
+        for some, count, share in _shares(fabric, routing, self):
             total += int(rows[some] @ count)
             if total > MOST_PARTS:
                 raise RFabricError(
@@ -93,7 +93,7 @@ class Pairs:
         return counts, spread(first, counts)
 
 
-def _deal(
+def _shares(
     fabric: Fabric, routing: Routing, pairs: Pairs
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(pairs, how many parts each has, shares of these parts), batch by batch: by the ways, or

@@ -5,10 +5,9 @@ Both worlds ask their policy as a stage begins.
     one-shot         the whole trace, decided before it begins
     per-phase        a phase of a step (training/0)
     per-collective   a communication phase in turn: rows of a phase in the order in which they could
-                     start on a network without
-                     delay, cut where the label changes (all-to-all, reduce-scatter, all-gather,
-                     all-to-all, ...); all repetitions of a loop are one, as the circuits that serve
-                     the first serve the others
+                     start on a network without delay, cut where the label changes (all-to-all,
+                     reduce-scatter, all-gather, all-to-all, ...); all repetitions of a loop are
+                     one, as the circuits that serve the first serve the others
     intra-collective as per-collective; rounds may turn inside a stage
     time-slotted     as per-phase; slots turn inside a stage
 

@@ -192,7 +192,7 @@ def test_rows_that_claim_arcs_are_those_that_python_finds(data):
     placer = object.__new__(placing.Placer)
     placer.nowhere, placer._laid = nowhere, None
     held = np.zeros((1, nowhere + 1))
-    laid = inner.Sent(nothing, nothing, nothing, held[0], held)
+    laid = inner.Laid(nothing, nothing, nothing, held[0], held)
     assert (laid.claims(arcs) == placer._claims(arcs)).all()
     assert (laid.claims(arcs) == placer._claims(arcs)).all()  # nothing is left of the first call
 
@@ -215,7 +215,7 @@ def test_seconds_on_a_way_are_added_up_in_the_order_of_numpy(hops):
     rows[:, hops // 2] = 0
     ends = random.integers(hops // 2 + 1, hops + 1, pairs)
     rows[np.arange(hops) >= ends[:, None]] = nowhere
-    laid = inner.Sent(every, np.zeros(pairs, np.int64), sent, seconds, load)
+    laid = inner.Laid(every, np.zeros(pairs, np.int64), sent, seconds, load)
     signature = np.zeros(pairs, np.int64)
     cost, way = laid.cheapest(
         every[:-1], signature, every[:-1], Offers(every, rows), np.arange(arcs)[None], None
