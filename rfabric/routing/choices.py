@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .rows import mixed, offsets_of, ranks, spread
+from .rows import mixed, offsets_of, ranks, spread, widened
 from .ways import Ways
 
 # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
@@ -112,9 +112,7 @@ class Choices:
         return Offers(offsets_of(np.bincount(key[order], minlength=count)), rows[order])
 
     def _padded(self, rows: np.ndarray, longest: int) -> np.ndarray:
-        return np.pad(
-            rows, ((0, 0), (0, longest - rows.shape[1])), constant_values=self.bundles.nowhere
-        )
+        return widened(rows, longest, self.bundles.nowhere)
 
     def _short(self, rack: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(key, row) of the ways of one or two bundles: straight to the rack, or over any one

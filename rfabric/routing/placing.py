@@ -23,7 +23,7 @@ import numpy as np
 from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
 from .inner import Laid, loops
-from .rows import begins, mixed, offsets_of, ranks, spread
+from .rows import begins, mixed, offsets_of, ranks, spread, widened
 from .tiers import tiered
 
 # times that the pairs on overfull cables are looked at, while the busiest cables gain by it
@@ -286,16 +286,9 @@ class Placer:
     def _merged(self, *some: tuple[np.ndarray, Offers]) -> tuple[np.ndarray, Offers]:
         """The keys of both, ascending, and their ways."""
         longest, nowhere = max(offers.rows.shape[1] for _, offers in some), self.bundles.nowhere
-        wide = (((0, 0), (0, longest - offers.rows.shape[1])) for _, offers in some)
-        rows = np.concatenate(
-            [
-                np.pad(o.rows, w, constant_values=nowhere)
-                for (_, o), w in zip(some, wide, strict=True)
-            ]
-        )
-        keys, counts = (
-            np.concatenate(parts) for parts in zip(*((k, o.counts) for k, o in some), strict=True)
-        )
+        rows = np.concatenate([widened(offers.rows, longest, nowhere) for _, offers in some])
+        keys = np.concatenate([key for key, _ in some])
+        counts = np.concatenate([offers.counts for _, offers in some])
         order = np.argsort(keys)
         row = spread(offsets_of(counts)[:-1][order], counts[order])
         return keys[order], Offers(offsets_of(counts[order]), rows[row])
@@ -356,9 +349,8 @@ class Placer:
         return ((taken[arcs] == order) | (arcs == self.nowhere)).all(1)
 
     def _put(self, pairs: np.ndarray, arcs: np.ndarray) -> None:
-        longer = arcs.shape[1] - self.arcs.shape[1]
-        if longer > 0:
-            self.arcs = np.pad(self.arcs, ((0, 0), (0, longer)), constant_values=self.nowhere)
+        if arcs.shape[1] > self.arcs.shape[1]:
+            self.arcs = widened(self.arcs, arcs.shape[1], self.nowhere)
         self.arcs[pairs, : arcs.shape[1]], self.arcs[pairs, arcs.shape[1] :] = arcs, self.nowhere
         self._add(pairs, arcs, 1)
 

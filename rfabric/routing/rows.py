@@ -35,6 +35,11 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return entries
 
 
+def widened(rows: np.ndarray, width: int, fill: int) -> np.ndarray:
+    """A copy of the rows with so many columns, the new ones holding `fill`."""
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=fill)
+
+
 def closed_up(rows: np.ndarray, fill: int) -> np.ndarray:
     """Each row with the entries that are `fill` behind the others, which keep their order."""
     return np.take_along_axis(rows, np.argsort(rows == fill, axis=1, kind="stable"), 1)

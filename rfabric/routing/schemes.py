@@ -22,7 +22,7 @@ from ..plugins import KINDS, called, entry, is_file
 from ..units import transfer_seconds
 from .choices import Bundles, Choices, Offers
 from .placing import Placer
-from .rows import closed_up, mixed, offsets_of, spread
+from .rows import closed_up, mixed, offsets_of, spread, widened
 
 SCHEMES = {  # one way a pair
     "ecmp": "the hash of the pair picks at every switch among the cheapest next hops",
@@ -253,8 +253,8 @@ def _two_hops(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) ->
 def _laid(rows: np.ndarray, at: np.ndarray, new: np.ndarray, fill: int) -> np.ndarray:
     """Rows with `new` in the rows `at`, the narrower ones filled up."""
     wide = max(rows.shape[1], new.shape[1])
-    rows = np.pad(rows, ((0, 0), (0, wide - rows.shape[1])), constant_values=fill)
-    rows[at] = np.pad(new, ((0, 0), (0, wide - new.shape[1])), constant_values=fill)
+    rows = widened(rows, wide, fill)
+    rows[at] = widened(new, wide, fill)
     return rows
 
 
