@@ -132,7 +132,15 @@ def graph_of(fabric: Fabric):
     return graph
 
 
-def names_from(graph) -> dict[Any, str]:
+def network_from(graph, name: str, reading: Reading) -> Network:
+    """The Network that a networkx graph is."""
+    names = _names(graph)
+    nodes = {names[node]: said for node, said in graph.nodes(data=True)}
+    edges = _edges(graph, names)
+    return network_of(name, nodes, edges, reading, graph.graph, graph.is_directed())
+
+
+def _names(graph) -> dict[Any, str]:
     """What each node of a networkx graph is called, by its id: its label, which is what a reader
     sees; with the id where several have that label; the id where it has none.
     """
@@ -145,7 +153,7 @@ def names_from(graph) -> dict[Any, str]:
     return names if twice(names.values()) is None else {node: str(node) for node in graph}
 
 
-def edges_from(graph, names: Mapping[Any, str]) -> list[Edge]:
+def _edges(graph, names: Mapping[Any, str]) -> list[Edge]:
     """The edges of a networkx graph, in the order they were written where they say it."""
     edges = [
         Edge(names[a], names[b], said, f"edge {names[a]} - {names[b]}")
