@@ -126,7 +126,7 @@ class _Program:
         self.tail, self.head = every // self.nodes, every % self.nodes
         self.cable = np.zeros(len(every))
         self.cable[np.searchsorted(every, codes)] = fixed
-        # of each pair, both directions
+        # the arcs of each pair, one in each direction
         self.arc_of = np.searchsorted(every, pair_codes).reshape(2, len(self.pairs))
         self.racks = racks
 

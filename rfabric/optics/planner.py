@@ -29,7 +29,7 @@ from .policies import Policy
 
 Pair = tuple[str, str]  # host names
 IN_FLIGHT = ("hold", "drain", "drop")
-# up to so many racks circuits are also sought for what begins and comes together, which is one
+# up to so many racks circuits are also sought for all that begins or comes, taken together: one
 # more run of the solver
 MOST_RACKS_AHEAD = 256
 

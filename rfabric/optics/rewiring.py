@@ -66,7 +66,7 @@ class Rewiring:
         self.epochs: list[tuple[float, Circuits]] = [(0.0, circuits)]
         self.records: list[RewireRecord] = []
         self.under_way: UnderWay | None = None
-        # rows with bytes, not known to have finished, of stages that have
+        # by stage that has begun: its rows with bytes that are not known to have finished
         self.begun: dict[Hashable, np.ndarray] = {}
         self.since: dict[Hashable, float] = {}  # s: when each of them began
         self.blocked: list[Hashable] = []  # stages that have no way until another ends

@@ -69,7 +69,7 @@ def direct(fabric: Fabric, circuits: Circuits) -> tuple[np.ndarray, np.ndarray, 
     path.
     """
     c, lit = cabling_of(fabric), routes_of(fabric, circuits).lights
-    # the last is for what is no packet switch, row -1
+    # the last entry is for row -1, which stands for what is no packet switch
     rack_of = np.full(int(c.row.max(initial=-1)) + 2, -1)
     rack_of[c.rack_row] = np.arange(len(c.rack_row))
     src, dst = (rack_of[c.row[c.node[ports]]] for ports in (lit.out, lit.into))

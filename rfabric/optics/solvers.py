@@ -33,8 +33,8 @@ from .planes import Pair, region_table, uplinks
 from .templates import Matchings
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
-# a rack's heaviest pairs beyond one an uplink that are looked at; lighter ones get no circuit
-# anyway
+# looked at are each rack's heaviest pairs, so many more than it has uplinks: lighter ones get no
+# circuit anyway
 PAIRS_MORE = 2
 MOST_SLOTS = 32
 HALVINGS = 14  # of the interval of T: to 1/16,384 of it
@@ -181,7 +181,7 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
         edges = np.flatnonzero(a.open_in(plane))
         rest = a.uplinks.max(initial=0) - plane
         load = np.bincount(a.rows, left, len(a.racks)) + np.bincount(a.columns, left, len(a.racks))
-        # a rack that needs every plane to come must be in this matching
+        # a rack that is owed a circuit in every plane still to come must be in this matching
         urgent = (load >= rest).astype(float)
         owed = left[edges] * (1 + 4 * (urgent[a.rows[edges]] + urgent[a.columns[edges]]))
         extra = a.wanted[edges] / (given[edges] + np.maximum(left[edges], 0) + 1)

@@ -18,10 +18,10 @@ from .rows import Entries, begins, distinct, mixed, offsets_of, some_of, spread,
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
-MOST_ARCS = 1 << 22  # for how many of them there is room, where the core follows them
-# bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 18 MB
+MOST_ARCS = 1 << 22  # candidates at once where the compiled core follows them: room for its answer
+# bytes of rings kept for one fabric, over all sets of circuits: those of 4,096 racks take 18 MB
 MOST_RINGS = 3 << 25
-# sets of circuits that keep them, however small: a controller meets new ones as long as it lives
+# sets of circuits whose rings are kept, however small: a controller meets new ones while it lives
 MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 KEPT_LOADS = 8
@@ -39,7 +39,7 @@ class Ways:
         self.cabling, self.lights = c, lit
         leaves, leads = c.row[c.node[lit.out]], c.row[c.node[lit.into]]
         arcs = np.flatnonzero((leaves >= 0) & (leads >= 0))
-        # light path of each arc, arcs by switch, then port
+        # the light path of each arc; arcs are in order of their switch, then of their port
         self.path = arcs[np.argsort(leaves[arcs], kind="stable")]
         self.leaves, self.leads = leaves[self.path], leads[self.path]
         self.step = reference / lit.rate[self.path]
@@ -48,7 +48,7 @@ class Ways:
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
         self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
         self._around: tuple[np.ndarray, np.ndarray] | None = None
-        # who has rings, the last asked last
+        # the sets of circuits whose rings are kept, the one asked last at the end
         self._recent: dict[Ways, None] = fabric.memo.setdefault("rings", {})
 
     def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
@@ -124,7 +124,7 @@ class Ways:
                     join(front, new, rows, first, leads)
                 else:
                     front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
-        # a copy: all that no ring of this number has would stay as long as the rest
+        # a copy: a slice would keep the whole array alive
         return rings, costs[: FAR + 1 if rings.itemsize > 1 else NEAR + 1].copy()
 
     @cached_property
@@ -337,7 +337,8 @@ class Ways:
         here = self.cost(row, rack)[owner]
         there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
         with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
-            # beside a very slow link a cheap arc the wrong way would be lost in the sum
+            # in a sum with the cost of a very slow link, a cheap arc the wrong way is lost: it
+            # must not pass for one that fits
             fits = np.abs(there - here) <= 1e-6 * self.step[arcs] + 1e-15 * here
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]

@@ -21,16 +21,12 @@ from ..routing.schemes import Routing
 from .model import Trace
 from .pairs import Pairs, PairWays
 
-MOST_COLLECTIVES = (
-    # heaviest kinds of collectives that circuits are sought for: training has reduce, gather,
-    # all-to-all
-    4
-)
-REST = (
-    # beside the part that circuits are sought for, the rest of the job counts so much: none of it
-    # may be cut off
-    1e-3
-)
+# the heaviest collectives, so many, that circuits are sought for: training has reduce, gather,
+# all-to-all
+MOST_COLLECTIVES = 4
+# how much the rest of the job counts beside the part that circuits are sought for: not nothing, as
+# none of it may be cut off
+REST = 1e-3
 
 
 def first_circuits(fabric: Fabric, trace: Trace, policy: Policy, routing: Routing) -> Circuits:

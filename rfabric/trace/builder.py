@@ -13,7 +13,7 @@ from .collectives import Flows
 from .loops import Loop
 from .model import MOST_BYTES, PhaseKey, Trace
 
-# columns in which rows added together are the same
+# columns that hold one value for all rows of a batch
 SHARED = ("start", "gap", "step", "phase", "label", "loop", "turn")
 
 

@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 USUAL_SERVER = 8  # GPUs, where neither the recording nor the user says
 MOST_RANKS = 1 << 20
 PHASE = "recorded"
-# how names begin that libraries give collectives, without blanks and dashes; the first that fits
+# how the names begin that libraries give collectives (small letters, no dashes); the first row
+# that fits counts
 KINDS = {
     "allreduce": "all-reduce", "reducescatter": "reduce-scatter", "allgather": "all-gather",
     "alltoall": "all-to-all", "broadcast": "broadcast", "reduce": "reduce", "send": "send",

@@ -141,7 +141,7 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
         loop = trace.loop_of[rows]
         order = np.lexsort((loop, _first_ready(ready[rows], loop)))
         rows, loop = rows[order], loop[order]
-        # turns of a loop may differ in label
+        # a loop is one stage, though its turns may differ in label
         changed = np.where(loop[1:] >= 0, 0, np.diff(trace.label[rows]))
         cuts = np.flatnonzero(changed | np.diff(loop)) + 1
         runs += [
@@ -152,7 +152,7 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
     level = _levels(trace)
     # of those at one instant, what others wait for is first
     runs.sort(key=lambda one: (one[0], level[one[3]].min()))
-    # none where nothing is sent
+    # each ends as the next begins; [] where nothing is sent
     ends = [*(begin for begin, *_ in runs[1:]), float("inf")][: len(runs)]
     stages = []
     firsts = _entries(trace, [rows for *_, rows in runs])

@@ -18,7 +18,7 @@ from ..roles import Role, word_role
 MOST_TEXT = 1 << 28  # characters of a topology file
 SHOWN_TEXT = 40  # characters of a value in a message
 PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-# what a bare number is multiplied by, by the end of its bare key
+# the unit of a number that has none, by the end of its key in small letters and digits
 RATE_ENDS = {
     f"{prefix}{unit}": factor * bits
     for prefix, factor in PREFIXES.items()
