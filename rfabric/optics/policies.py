@@ -317,11 +317,11 @@ class Rotor(CircuitPolicy):
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         count, every = len(planes(self.fabric)), templates.rounds(self.fabric.racks)
-        parts = [
+        slots = [
             [every[(i + j) % len(every)] for j in range(count)]
             for i in range(0, len(every), max(count, 1))
         ]
-        return [_lit(self.fabric, _numbered(self.fabric, part)) for part in parts] if count else []
+        return [_lit(self.fabric, _numbered(self.fabric, slot)) for slot in slots] if count else []
 
 
 POLICIES: dict[str, type[CircuitPolicy]] = {

@@ -191,10 +191,10 @@ def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage
     return told
 
 
-def _numbered(trace: Trace, parts: list[np.ndarray]) -> np.ndarray:
-    """Which of `parts` each row is in, -1: none: int64[n]."""
+def _numbered(trace: Trace, groups: list[np.ndarray]) -> np.ndarray:
+    """Which of `groups` each row is in, -1: none: int64[n]."""
     numbers = np.full(len(trace), -1, np.int64)
-    for i, rows in enumerate(parts):
+    for i, rows in enumerate(groups):
         numbers[rows] = i
     return numbers
 
@@ -241,19 +241,19 @@ def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
     return np.array(sorted(before), dtype=np.int64)
 
 
-def _firsts(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
-    """Of each part its rows that wait for no other of it."""
-    numbers = _numbered(trace, parts)
+def _firsts(trace: Trace, groups: list[np.ndarray]) -> list[np.ndarray]:
+    """Of each group of rows those that wait for no other of it."""
+    numbers = _numbered(trace, groups)
     owner = trace.owner
     inside = numbers[owner] == numbers[trace.after]
     follows = np.zeros(len(trace), bool)
     follows[owner[inside]] = True
-    return [rows[~follows[rows]] for rows in parts]
+    return [rows[~follows[rows]] for rows in groups]
 
 
-def _entries(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
-    """Of each part its rows that wait for no other of it; of those that wait for the same rows and
-    start at one time the first alone.
+def _entries(trace: Trace, groups: list[np.ndarray]) -> list[np.ndarray]:
+    """Of each group of rows those that wait for no other of it; of those that wait for the same
+    rows and start at one time the first alone.
     """
     counts = np.diff(trace.after_offsets).astype(np.uint64)
     sums = np.concatenate(
@@ -263,5 +263,5 @@ def _entries(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
     alike = np.stack((waits, counts, trace.start.view(np.uint64)))
     return [
         np.sort(first[np.unique(alike[:, first], axis=1, return_index=True)[1]])
-        for first in _firsts(trace, parts)
+        for first in _firsts(trace, groups)
     ]
