@@ -22,8 +22,7 @@ switches of 64 ports end at 65,536 GPUs.
 
 import sys
 
-# mn executes this file without __file__: its name in the code object is all there is to find
-# the checkout by
+# mn executes this file without __file__: the name in its code object tells where the checkout is.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -84,16 +83,15 @@ def fat_tree(
 
 def _cores(pods: int, tors: int, radix: int) -> int:
     """Core switches a plane, or an error that says which shape fits."""
-    found = core_switches(pods, tors, radix, 1)
-    if found is None:
-        near = nearest(tors, lambda n: core_switches(pods, n, radix, 1) is not None)
-        way_out = f"the nearest that works is tors={near}" if near else f"use at most pods={radix}"
-        raise RFabricError(
-            f"fat-tree: switches of {radix} ports do not join {pods} pods of tors={tors}, the "
-            f"limit is {radix} pods of {radix // 2}; {way_out}, or "
-            f"radix={max(pods, 2 * tors if pods > 1 else tors)}"
-        )
-    return found
+    if (cores := core_switches(pods, tors, radix, 1)) is not None:
+        return cores
+    near = nearest(tors, lambda n: core_switches(pods, n, radix, 1) is not None)
+    way_out = f"the nearest that works is tors={near}" if near else f"use at most pods={radix}"
+    raise RFabricError(
+        f"fat-tree: switches of {radix} ports do not join {pods} pods of tors={tors}, the limit is "
+        f"{radix} pods of {radix // 2}; {way_out}, or "
+        f"radix={max(pods, 2 * tors if pods > 1 else tors)}"
+    )
 
 
 def _classic(k: int, *given: int) -> tuple[int, int, int]:

@@ -15,8 +15,7 @@ no price.
 
 import sys
 
-# mn executes this file without __file__; its name in the code object is all there is to find the
-# checkout by.
+# mn executes this file without __file__: the name in its code object tells where the checkout is.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402

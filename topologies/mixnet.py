@@ -26,8 +26,7 @@ spines b1.. of groups of leaves between these and the cores.
 import sys
 from dataclasses import replace
 
-# mn executes this file without __file__: its name in the code object is all there is to find
-# the checkout by
+# mn executes this file without __file__: the name in its code object tells where the checkout is.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -139,13 +138,13 @@ def _above(regions: int, region: int, radix: int, tiers: int) -> Tiers:
             "mixnet: one region has nothing above its leaf; use tiers=2, or more servers than "
             "one region"
         )
-    found = joined("mixnet", "servers", regions, radix, unit=region, least=2 if tiers == 3 else 1)
-    if tiers == 2 and found.cores:
+    above = joined("mixnet", "servers", regions, radix, unit=region, least=2 if tiers == 3 else 1)
+    if tiers == 2 and above.cores:
         raise RFabricError(
             f"mixnet: two tiers of switches of {radix} ports end at {radix} regions of "
             f"{region} servers, there are {regions}; use tiers=3 or radix={regions}"
         )
-    return found
+    return above
 
 
 def _check_regions(servers: int, gpus: int, region: int, optical: int, ocs_ports: int) -> None:

@@ -2,15 +2,13 @@
 `prices.csv`.
 
     NIC              one a host cable; in a server whose NICs are cabled to OCSes, one a cable that
-                     leaves the server (one for
-                     `nic_ports` of them where a NIC is split)
+                     leaves the server (one for `nic_ports` of them where a NIC is split)
     electrical port  one a cabled port of a packet switch
     OCS port         one a cabled port of an optical circuit switch; of a patch panel, a patch-panel
                      port
     transceiver      one at each cable end in a NIC or a packet switch, by rate and reach; an OCS
-                     passes light and has none; the
-                     ports of a split NIC share one, whose fibres part (a DR4 module has four lanes
-                     of its own)
+                     passes light and has none; the ports of a split NIC share one, whose fibres
+                     part (a DR4 module has four lanes of its own)
     fibre            metres of cable: METRES by tier, or what a cable's own delay says at 5 ns/m
     copper cable     with `copper`: one for two transceivers and the fibre, where a host cable is
                      short enough
@@ -79,7 +77,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """One row of the table: USD and W of one part; None where no source was found.
+    """One row of the table: USD and W of one part; None where no source gives them.
 
     `reach` is inf where it does not matter.
     """
@@ -296,8 +294,8 @@ def _every_end(fabric: Fabric, count: Counter[Part], ends: int, split: int) -> N
 def _by(values) -> list[tuple[float, int]]:
     import numpy as np
 
-    found, counts = np.unique(values, return_counts=True)
-    return list(zip(found.tolist(), counts.tolist(), strict=True))
+    each, counts = np.unique(values, return_counts=True)
+    return list(zip(each.tolist(), counts.tolist(), strict=True))
 
 
 def _lengths(fabric: Fabric, tier, far, metres: Mapping[str, float]):
@@ -413,8 +411,8 @@ def flips(bills: Mapping[str, Bill]) -> list[Flip]:
     """For each pair of bills (by label) and each price used, the factor at which their order flips;
     the nearest to 1 first.
     """
-    found = [flip for a, b in combinations(bills, 2) for flip in _flips(a, b, bills)]
-    return sorted(found, key=lambda flip: abs(math.log(flip.factor)) if flip.factor else math.inf)
+    every = (flip for a, b in combinations(bills, 2) for flip in _flips(a, b, bills))
+    return sorted(every, key=lambda flip: abs(math.log(flip.factor)) if flip.factor else math.inf)
 
 
 def _flips(a: str, b: str, bills: Mapping[str, Bill]) -> list[Flip]:
@@ -422,20 +420,20 @@ def _flips(a: str, b: str, bills: Mapping[str, Bill]) -> list[Flip]:
     never.
     """
     gap = bills[b].usd - bills[a].usd
-    found = []
+    crossings = []
     for prices in _alike(bills[a].lines + bills[b].lines):
         slope = _spent(bills[a], prices) - _spent(bills[b], prices)
         factor = 1 + gap / slope if abs(slope) > 1e-9 else 0.0
-        found.append(Flip(prices, a, b, factor if factor > 0 else None))
-    return found
+        crossings.append(Flip(prices, a, b, factor if factor > 0 else None))
+    return crossings
 
 
 def _alike(lines: Iterable[Line]) -> list[tuple[Price, ...]]:
     """The prices of the lines, those of one item and figure together."""
-    found: dict[tuple, dict[Price, None]] = {}
+    groups: dict[tuple, dict[Price, None]] = {}
     for price in (line.price for line in lines):
-        found.setdefault((price.item, price.usd), {})[price] = None
-    return [tuple(prices) for prices in found.values()]
+        groups.setdefault((price.item, price.usd), {})[price] = None
+    return [tuple(prices) for prices in groups.values()]
 
 
 def _spent(priced: Bill, prices: Sequence[Price]) -> float:

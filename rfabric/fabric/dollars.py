@@ -117,15 +117,15 @@ def step_cost(
             f"{gpus.usd_per_hour:g} USD an hour do not pay for the {' and '.join(gpus.holds)} "
             f"that this price of GPUs is said to hold; say that it holds less"
         )
-    found = StepCost(own, power, named["nics"], (network.usd - nics) * hours / life, drawn)
+    cost = StepCost(own, power, named["nics"], (network.usd - nics) * hours / life, drawn)
     # of what a GPU's price may hold
     beside = sum(part for what, part in named.items() if what not in gpus.holds)
     paid = gpus.usd_per_hour * hours + beside + (network.usd - nics) * hours / life + (drawn or 0.0)
-    if not math.isclose(found.usd, paid, rel_tol=1e-9):
+    if not math.isclose(cost.usd, paid, rel_tol=1e-9):
         raise RunError(
-            f"the parts of a step cost {found.usd:.9g} USD, all that is paid {paid:.9g} USD"
+            f"the parts of a step cost {cost.usd:.9g} USD, all that is paid {paid:.9g} USD"
         )
-    return found
+    return cost
 
 
 def _energy_usd(watts: float | None, hours: float, usd_per_kwh: float) -> float | None:

@@ -43,8 +43,8 @@ def matched(fabric: Fabric, to: Fabric, by: str) -> Match:
 
     def at(i: int) -> Match:
         if i not in made:
-            found = build(fabric.name, known[i])
-            made[i] = Match(found, MEASURES[by](found) / target)
+            variant = build(fabric.name, known[i])
+            made[i] = Match(variant, MEASURES[by](variant) / target)
         return made[i]
 
     low, high = 0, len(known) - 1
@@ -127,8 +127,8 @@ def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
     )
     room = BUILDERS["fat-tree"].room  # type: ignore[attr-defined] # set by `sized`
     size = {k: given[k] for k in SHAPE} if fits else room(len(fabric.hosts), 1, same)
-    found = matched(build("fat-tree", size | same), fabric, "cost")
-    return found.fabric, found.share
+    best = matched(build("fat-tree", size | same), fabric, "cost")
+    return best.fabric, best.share
 
 
 def _ratios(

@@ -150,9 +150,9 @@ class Fabric:
         for host, ends in self._host_ends().items():
             nodes = [self.node[end.node] for end in ends]
             if len(nodes) != 1 or nodes[0].tier not in RACKS or nodes[0].kind != "eps":
-                found = ", ".join(node.name for node in nodes) or "nothing"
+                others = ", ".join(node.name for node in nodes) or "nothing"
                 raise RFabricError(
-                    f"host {host} is cabled to {found}; it needs one cable, to a ToR (tier "
+                    f"host {host} is cabled to {others}; it needs one cable, to a ToR (tier "
                     "edge, kind eps)"
                 )
 
@@ -215,12 +215,12 @@ class Fabric:
 
     def _host_ends(self) -> dict[str, list[Port]]:
         """The ports at the other ends of each host's cables."""
-        found: dict[str, list[Port]] = {host: [] for host in self.hosts}
+        ends: dict[str, list[Port]] = {host: [] for host in self.hosts}
         for link in self.links:
             for near, far in ((link.a, link.b), (link.b, link.a)):
-                if near.node in found:
-                    found[near.node].append(far)
-        return found
+                if near.node in ends:
+                    ends[near.node].append(far)
+        return ends
 
     @cached_property
     def host_index(self) -> dict[str, int]:
@@ -245,10 +245,10 @@ class Fabric:
         """The same fabric with this `spec`, which changes nothing that would have to be checked
         again.
         """
-        found = copy(self)
-        found.__dict__.pop("memo", None)
-        object.__setattr__(found, "spec", spec)
-        return found
+        same = copy(self)
+        same.__dict__.pop("memo", None)
+        object.__setattr__(same, "spec", spec)
+        return same
 
     def rate(self, port: Port) -> float:
         """bit/s of the cable at `port`."""

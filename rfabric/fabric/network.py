@@ -165,7 +165,7 @@ def _whole(network: Network, part: str) -> Network:
     """
     parts = _parts(network)
     if part:
-        kept = next((found for found in parts if part in found), None)
+        kept = next((nodes for nodes in parts if part in nodes), None)
         if kept is None:
             raise RFabricError(f"part={part}: no node has that name{meant(part, network.nodes)}")
     else:
@@ -188,9 +188,9 @@ def _only(network: Network, parts: list[set[str]]) -> set[str]:
             "it has no host: nothing is said to be one or called so (server1), and nothing has a "
             "single cable; hosts=8 hangs 8 below every ToR"
         )
-    held = [found for found in parts if any(name in found for name in hosts)]
+    held = [nodes for nodes in parts if any(name in nodes for name in hosts)]
     if len(held) > 1:
-        first, other = (next(n for n in hosts if n in found) for found in held[:2])
+        first, other = (next(n for n in hosts if n in nodes) for nodes in held[:2])
         raise RFabricError(
             f"the network falls into {len(held):,} parts: no way leads from {first} to {other}; "
             f"add the cable, or take one part by part={first}"
@@ -283,16 +283,16 @@ def _with_tiers(network: Network) -> Network:
     """
     nodes, near = dict(network.nodes), _neighbours(network)
     hosts = {name for name, role in nodes.items() if role.kind == "host"}
-    found = {name: role.tier for name, role in nodes.items() if name not in hosts}
-    for name in found:
-        if near[name] & hosts and found[name] != "server":
-            found[name] = "edge"
-    edges = {name for name, tier in found.items() if tier in ("edge", "server")}
-    for name, tier in found.items():
+    tiers = {name: role.tier for name, role in nodes.items() if name not in hosts}
+    for name in tiers:
+        if near[name] & hosts and tiers[name] != "server":
+            tiers[name] = "edge"
+    edges = {name for name, tier in tiers.items() if tier in ("edge", "server")}
+    for name, tier in tiers.items():
         if not tier or tier == "host" or tier == "edge" and not near[name] & hosts:
-            found[name] = "aggregation" if near[name] & edges - {name} else "core"
+            tiers[name] = "aggregation" if near[name] & edges - {name} else "core"
     return replace(
-        network, nodes={n: replace(role, tier=found.get(n, "host")) for n, role in nodes.items()}
+        network, nodes={n: replace(role, tier=tiers.get(n, "host")) for n, role in nodes.items()}
     )
 
 

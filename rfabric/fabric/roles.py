@@ -41,10 +41,10 @@ def word_role(text: str) -> Role | None:
     """
     if (whole := _one_word(re.sub(r"[^a-z0-9]+", "", text.lower()))) is not None:
         return whole
-    found = [role for word in _words(text) if (role := _one_word(word)) is not None]
-    if not found or found[-1].kind == "host" or found[-1].tier:
-        return found[-1] if found else None
-    return next((role for role in found[::-1] if role.tier and role.kind == "eps"), found[-1])
+    roles = [role for word in _words(text) if (role := _one_word(word)) is not None]
+    if not roles or roles[-1].kind == "host" or roles[-1].tier:
+        return roles[-1] if roles else None
+    return next((role for role in roles[::-1] if role.tier and role.kind == "eps"), roles[-1])
 
 
 def named_role(name: str, ends: int = 0) -> Role | None:
@@ -55,8 +55,8 @@ def named_role(name: str, ends: int = 0) -> Role | None:
     domain = re.fullmatch(r"([^.]+)(?:\.[\w-]+)*\.[a-z]+", name.lower())
     bare = re.sub(r"\d+", " ", domain[1] if domain else name)
     if ends == 1:
-        found = [_one_word(word) for word in _words(bare) if word not in ("rack", "racks")]
-        return next((r for r in found if r and r.kind == "host"), next(filter(None, found), None))
+        roles = [_one_word(word) for word in _words(bare) if word not in ("rack", "racks")]
+        return next((r for r in roles if r and r.kind == "host"), next(filter(None, roles), None))
     return word_role(bare)
 
 

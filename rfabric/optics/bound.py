@@ -47,11 +47,11 @@ def bound(
     """
     if demand.idle and not demand.floor:
         return Bound(0.0, "nothing")
-    found = [Bound(demand.floor, "nic"), Bound(cut_seconds(fabric, demand), "cut")]
+    bounds = [Bound(demand.floor, "nic"), Bound(cut_seconds(fabric, demand), "cut")]
     if not demand.idle and (program := _Program(fabric, demand)).size <= most:
-        found.append(Bound(program.seconds(whole), "milp" if whole else "lp"))
-    best = max(b.seconds for b in found)
-    return next(b for b in found if b.seconds >= best * (1 - 1e-6))  # the simplest that says it
+        bounds.append(Bound(program.seconds(whole), "milp" if whole else "lp"))
+    best = max(b.seconds for b in bounds)
+    return next(b for b in bounds if b.seconds >= best * (1 - 1e-6))  # the simplest that says it
 
 
 def fluid_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
@@ -126,7 +126,7 @@ class _Program:
         self.tail, self.head = every // self.nodes, every % self.nodes
         self.cable = np.zeros(len(every))
         self.cable[np.searchsorted(every, codes)] = fixed
-        # of each pair, both directions
+        # the arcs of each pair, one in each direction
         self.arc_of = np.searchsorted(every, pair_codes).reshape(2, len(self.pairs))
         self.racks = racks
 

@@ -1,19 +1,19 @@
 """The checker beside planner and routing: does every demanded pair arrive, in an epoch and while a
 rewire is under way?
 
-faults         every circuit on cabled ports of one OCS, no port twice; every rule out of a cabled
-               port; a packet of every
-               pair, walked from switch to switch by the rules, arrives, passes no switch twice, and
-               is not dropped
-faults_during  the same while circuits that change are dark, for the pairs that are not held: whose
-               way, before and after,
-               avoids them; their packets arrive by the old rules and by the new ones
+    faults         every circuit on cabled ports of one OCS, no port twice; every rule out of a
+                   cabled port; a packet of every pair, walked from switch to switch by the rules,
+                   arrives, passes no switch twice, and is not dropped
+    faults_during  the same while circuits that change are dark, for the pairs that are not held,
+                   whose way avoids these circuits before and after: their packets arrive by the
+                   old rules and by the new ones
 
 Pairs that take several ways at once (`split`) are walked once a way, by the rules that would lead
 along it, and are held where one of their ways is dark.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -79,11 +79,10 @@ def _ways(
         .reshape(-1, 2)
         .T
     )
-    found = split(routes.choices, src, dst)
-    links = [tuple(way.tolist()) for way in np.split(found.links, found.offsets[1:-1])][
-        : len(found.share)
-    ]
-    return [links[begin:end] for begin, end in zip(found.first[:-1], found.first[1:], strict=True)]
+    ways = split(routes.choices, src, dst)
+    links = [tuple(way.tolist()) for way in np.split(ways.links, ways.offsets[1:-1])]
+    links = links[: len(ways.share)]  # without ways, numpy still splits off one that is empty
+    return [links[begin:end] for begin, end in pairwise(ways.first.tolist())]
 
 
 def _ruled(
@@ -98,14 +97,10 @@ def _ruled(
     routes, ways = routes_of(fabric, circuits), _ways(fabric, circuits, pairs, routing)
     below = routes.rules(())
     for turn in range(max(map(len, ways), default=0)):
-        some = [
-            (pair, found[turn])
-            for pair, found in zip(pairs, ways, strict=True)
-            if len(found) > turn
-        ]
+        some = [(pair, own[turn]) for pair, own in zip(pairs, ways, strict=True) if len(own) > turn]
         rules = [rule for pair, links in some for rule in routes.rules_along(*pair, links)]
         yield [pair for pair, _ in some], below + rules
-    yield [pair for pair, found in zip(pairs, ways, strict=True) if not found], below
+    yield [pair for pair, own in zip(pairs, ways, strict=True) if not own], below
 
 
 def _crosses(ways: Sequence[tuple[int, ...]], cables: frozenset[int]) -> bool:

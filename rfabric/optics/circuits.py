@@ -96,9 +96,9 @@ class Circuits:
 
     def without(self, others: "Circuits") -> "Circuits":
         """Those that are not among `others`: no port can clash that did not before."""
-        found = object.__new__(Circuits)
-        object.__setattr__(found, "items", self.items - others.items)
-        return found
+        rest = object.__new__(Circuits)
+        object.__setattr__(rest, "items", self.items - others.items)
+        return rest
 
     def of(self, ocs: str) -> "Circuits":
         """The circuits of one OCS."""
@@ -161,13 +161,13 @@ def clashes(circuits: Iterable[Circuit]) -> list[tuple[Port, Circuit, Circuit]]:
     Circuits.
     """
     holder: dict[Port, Circuit] = {}
-    found = []
+    taken = []
     for circuit in circuits:
         for port in circuit:
             if port in holder:
-                found.append((port, holder[port], circuit))
+                taken.append((port, holder[port], circuit))
             holder[port] = circuit
-    return found
+    return taken
 
 
 @dataclass(frozen=True)

@@ -34,16 +34,16 @@ def _oriented(pairs: Sequence[Edge]) -> list[Edge]:
     for i, (a, b) in enumerate(edges):
         at.setdefault(a, []).append(i)
         at.setdefault(b, []).append(i)
-    found: list[Edge | None] = [None] * len(edges)
+    oriented: list[Edge | None] = [None] * len(edges)
     for start in sorted(at):
         here = start
         while at[here]:  # every degree is even: a walk ends where it began
             i = at[here].pop()
-            if found[i] is None:
+            if oriented[i] is None:
                 a, b = edges[i]
-                found[i] = (a, b) if a == here else (b, a)
-                here = found[i][1]
-    return found[: len(pairs)]
+                oriented[i] = (a, b) if a == here else (b, a)
+                here = oriented[i][1]
+    return oriented[: len(pairs)]
 
 
 def _evening(pairs: Sequence[Edge]) -> list[Edge]:

@@ -23,7 +23,7 @@ from .circuits import Circuits, Demand
 from .policies import GRANULARITIES, POLICIES, SLOT_DELAYS, USUAL, CircuitPolicy, Policy, spelled
 
 EXAMPLE = KINDS["policies"].example
-PARTS = ("name", "granularity", "slot", "decide", "options", "cycle", "rounds")
+MEMBERS = ("name", "granularity", "slot", "decide", "options", "cycle", "rounds")
 
 
 def parse_policy(asked: str | Policy, fabric: Fabric) -> Policy:
@@ -64,7 +64,7 @@ def _class_of(head: str) -> type[CircuitPolicy]:
 
 def check_policy(asked: Any) -> None:
     """RFabricError for an object that lacks what every policy has."""
-    missing = [name for name in PARTS if not hasattr(asked, name)]
+    missing = [name for name in MEMBERS if not hasattr(asked, name)]
     if missing or isinstance(asked, type):
         why = f"lacks {', '.join(missing)}" if missing else "is a class: give one made from it"
         raise RFabricError(

@@ -89,9 +89,9 @@ class NumberedCircuits(Circuits):
 
     def _some(self, mask: np.ndarray) -> Circuits:
         """Those of the mask."""
-        found = object.__new__(NumberedCircuits)
-        found._keep(self.fabric, self.ends[:, mask])
-        return found
+        some = object.__new__(NumberedCircuits)
+        some._keep(self.fabric, self.ends[:, mask])
+        return some
 
     def check(self, fabric: Fabric) -> Circuits:
         """See `Circuits.check`: ports of this fabric need no look."""

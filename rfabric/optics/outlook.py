@@ -3,9 +3,9 @@ rewire would change.
 
     seconds[i, l]  what stage i asks of directed link l: its bytes there over the link's rate
     alone          its busiest link, or `least`, whichever is longer
-    ends           beside the others: on each of its links what all of them ask, of each at most as
-                   much as stage i itself
-                   (equal shares: who asks less has gone before), the busiest of its links
+    ends           beside the others, the busiest of its links: on each what all of them ask, of
+                   each at most as much as stage i itself (equal shares: who asks less is done
+                   before)
 
 What comes is told of as well (`Prospect`), and when (`Begins`): what is dark as it wants to send
 keeps it waiting, and it gains by circuits lit before only what a rewire of its own would cost it.
@@ -107,12 +107,11 @@ class Outlook:
         return self._beside(np.ones((len(self.least), len(self.least))))
 
     def ends_from(self, begins: np.ndarray) -> np.ndarray:
-        """Seconds until each stage ends when it begins after so many: float64[stages].
+        """Seconds from now until each stage ends, where it begins after `begins` s:
+        float64[stages].
 
-        They share links while both send.
-
-        Of a stage that began before, another meets what is left as it begins itself, where each
-        sends evenly till its end.
+        Stages share links while both send: of one that began before, another meets what is left
+        as it begins itself, where each sends evenly till its end.
         """
         ends = begins + self.ends
         if (begins == begins[:1]).all():
@@ -127,12 +126,12 @@ class Outlook:
         """Seconds of each stage beside the others; `left[i, j]`: the share that i still has to send
         as j begins.
         """
-        found = self.least.copy()
+        seconds = self.least.copy()
         for i, own in enumerate(self.seconds):
             used = own > 0
             others, mine = self.seconds[:, used] * left[:, i, None], own[used] * left[i, :, None]
-            found[i] = max(found[i], np.minimum(others, mine).sum(axis=0).max(initial=0.0))
-        return found
+            seconds[i] = max(seconds[i], np.minimum(others, mine).sum(axis=0).max(initial=0.0))
+        return seconds
 
 
 def _ask(load: Load, rate: np.ndarray, seconds: np.ndarray) -> float:

@@ -49,12 +49,12 @@ def numbers(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> np.ndarray:
 
 def join(fabric: Fabric, matchings: dict[int, np.ndarray]) -> Circuits:
     """`light`, of pairs as numbers of racks, int64[2, pairs]."""
-    found = [np.zeros((2, 0), np.int64)]
+    ends = [np.zeros((2, 0), np.int64)]
     for plane, racks in matchings.items():
         if racks.size:
             _check(fabric, plane, racks)
-            found += _ends(fabric, plane, racks)
-    return NumberedCircuits(fabric, np.concatenate(found, axis=1))
+            ends += _ends(fabric, plane, racks)
+    return NumberedCircuits(fabric, np.concatenate(ends, axis=1))
 
 
 def _ends(fabric: Fabric, plane: int, racks: np.ndarray) -> list[np.ndarray]:
@@ -163,13 +163,13 @@ def _uplinks(fabric: Fabric) -> dict[int, Uplinks]:
         np.where(turn < np.diff(first)[c.node[below]], first[c.node[below]] + turn, -1)
     ]
     plane = _planes(fabric)[c.node[below]]
-    found = {}
+    by_plane = {}
     for number in distinct(plane).tolist():
         here, table = plane == number, np.full((2, len(fabric.racks)), -1, np.int64)
         racks = c.rack[c.node[below[here] ^ 1]]
         table[:, racks] = below[here], kept[here]
-        found[number] = Uplinks(racks, *table)
-    return found
+        by_plane[number] = Uplinks(racks, *table)
+    return by_plane
 
 
 def _ocs_ports(fabric: Fabric) -> np.ndarray:

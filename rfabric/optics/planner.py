@@ -29,7 +29,7 @@ from .policies import Policy
 
 Pair = tuple[str, str]  # host names
 IN_FLIGHT = ("hold", "drain", "drop")
-# up to so many racks circuits are also sought for what begins and comes together, which is one
+# up to so many racks circuits are also sought for all that begins or comes, taken together: one
 # more run of the solver
 MOST_RACKS_AHEAD = 256
 
@@ -119,10 +119,11 @@ def intend(
         stay = Prospect.of_racks(fabric, circuits, every, coming)
         decision = Decision(STAY, "circuits already fit", circuits)
         if _at_stake(stay, every, coming, dark, guard) > guard:
-            found = dict.fromkeys(
-                [*_candidates(fabric, policy, demand, circuits, now, coming, sending), *also]
+            proposed = _candidates(fabric, policy, demand, circuits, now, coming, sending)
+            candidates = dict.fromkeys([*proposed, *also])
+            decision = _best(
+                fabric, policy.name, candidates, every, coming, circuits, stay, dark, guard
             )
-            decision = _best(fabric, policy.name, found, every, coming, circuits, stay, dark, guard)
     if decision.wait and (sending or in_turn):
         return decision
     refuse_cut(fabric, decision.circuits, [*sending, demand])
@@ -147,14 +148,14 @@ def _candidates(
         asked.append([demand, *sending, *coming])
     if sending:
         asked.append([demand])
-    found = (policy.decide(together(some), circuits, now, coming).check(fabric) for some in asked)
-    return list(dict.fromkeys(found))
+    lit = (policy.decide(together(some), circuits, now, coming).check(fabric) for some in asked)
+    return list(dict.fromkeys(lit))
 
 
 def _best(
     fabric: Fabric,
     who: str,
-    found: Iterable[Circuits],
+    candidates: Iterable[Circuits],
     demands: Sequence[Demand],
     coming: Sequence[Demand],
     circuits: Circuits,
@@ -165,10 +166,8 @@ def _best(
     """The candidate that gains most over the circuits as they are; they stay where none gains more
     than `guard` s.
     """
-    others, blocked = (
-        [wanted for wanted in found if wanted != circuits],
-        bool(np.isinf(stay.now.least).any()),
-    )
+    others = [wanted for wanted in candidates if wanted != circuits]
+    blocked = bool(np.isinf(stay.now.least).any())
     if not others:
         return Decision(STAY, "circuits already fit", circuits, wait=blocked)
     begins, gains, least = Begins.of(demands, coming), [], -NEVER
@@ -179,13 +178,10 @@ def _best(
         least = max(least, gains[-1].seconds)
     (most, wanted), *rest = sorted(zip(gains, others, strict=True), key=lambda one: -one[0].seconds)
     if most.seconds > guard:
-        rewire, less = (
-            Rewire.between(circuits, wanted),
-            tuple(lit for found, lit in rest if found.seconds > guard),
-        )
-        return Decision(
-            rewire, (f"{who}: {rewire.size} circuits change"), wanted, most.later, others=less
-        )
+        rewire = Rewire.between(circuits, wanted)
+        text = f"{who}: {rewire.size} circuits change"
+        less = tuple(lit for gained, lit in rest if gained.seconds > guard)
+        return Decision(rewire, text, wanted, most.later, others=less)
     return Decision(STAY, refusal(most.seconds), circuits, wait=blocked)
 
 

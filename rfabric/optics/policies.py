@@ -126,11 +126,10 @@ class CircuitPolicy:
         """
         if demand.idle:
             return []
-        found, lit = [], circuits
-        for part in decomposed(demand, self.fabric):
-            lit = self._moved_to(bridged(self.fabric, part, demand), lit)
-            found.append(lit)
-        return found
+        lit = [circuits]
+        for slot in decomposed(demand, self.fabric):
+            lit.append(self._moved_to(bridged(self.fabric, slot, demand), lit[-1]))
+        return lit[1:]
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
         """Decompositions of a demand, to choose from: circuits lit one after another until every
@@ -144,29 +143,37 @@ class CircuitPolicy:
         if most < 2 or not count:
             return []
         every = templates.rounds(np.array(demand.racks)[partners > 0].tolist())
-        parts = [[every[i : i + count] for i in range(0, len(every), count)]]
+        decompositions = [[every[i : i + count] for i in range(0, len(every), count)]]
         turns = range(_even_turns(len(every), count))
-        parts.append([[every[(i * count + j) % len(every)] for j in range(count)] for i in turns])
+        decompositions.append(
+            [[every[(i * count + j) % len(every)] for j in range(count)] for i in turns]
+        )
         if len(demand.racks) <= MOST_RACKS_COMPARED:
-            parts += [
+            decompositions += [
                 decomposed(demand, self.fabric, every=True, least=n)
                 for n in (0, _even_turns(most, count))
             ]
-        return [self._in_turn(some, circuits) for some in parts if 1 < len(some) <= MOST_SLOTS]
+        return [
+            self._in_turn(slots, circuits)
+            for slots in decompositions
+            if 1 < len(slots) <= MOST_SLOTS
+        ]
 
-    def _in_turn(self, parts: list[Matchings], circuits: Circuits) -> list[Circuits]:
-        """Each part lit after the one before it, that first which is nearest to what is lit."""
+    def _in_turn(self, slots: list[Matchings], circuits: Circuits) -> list[Circuits]:
+        """Each slot lit after the one before it, that first which is nearest to what is lit."""
         count = len(planes(self.fabric))
-        padded = [[*part, *[[]] * (count - len(part))] for part in parts]
-        moved = [Rewire.between(circuits, self._moved_to(part, circuits)).size for part in padded]
+        padded = [[*slot, *[[]] * (count - len(slot))] for slot in slots]
+        moved = [Rewire.between(circuits, self._moved_to(slot, circuits)).size for slot in padded]
         first = moved.index(min(moved))
-        found = [circuits]
-        for part in padded[first:] + padded[:first]:
-            found.append(self._moved_to(part, found[-1]))
-        return list(dict.fromkeys(found[1:]))
+        lit = [circuits]
+        for slot in padded[first:] + padded[:first]:
+            lit.append(self._moved_to(slot, lit[-1]))
+        return list(dict.fromkeys(lit[1:]))
 
-    def _moved_to(self, part: Matchings, circuits: Circuits) -> Circuits:
-        return _lit(self.fabric, _least_moved(self.fabric, _numbered(self.fabric, part), circuits))
+    def _moved_to(self, matchings: Matchings, circuits: Circuits) -> Circuits:
+        return _lit(
+            self.fabric, _least_moved(self.fabric, _numbered(self.fabric, matchings), circuits)
+        )
 
 
 class Static(CircuitPolicy):
@@ -200,14 +207,13 @@ class BySolver(CircuitPolicy):
         before = completion(self.fabric, circuits, demand)
         if before <= demand.floor * (1 + SAME):
             return circuits
-        best = min(
-            (self._plan(s, demand, circuits) for s in self._solvers(demand)),
-            key=lambda plan: plan[0],
-        )
-        return best[2] if best[0] < before * (1 - SAME) else circuits
+        options = self.options(demand, circuits)
+        seconds = [completion(self.fabric, lit, demand) for lit in options]
+        least = min(seconds)
+        return options[seconds.index(least)] if least < before * (1 - SAME) else circuits
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return [self._plan(solver, demand, circuits)[2] for solver in self._solvers(demand)]
+        return [self._solved(solver, demand, circuits) for solver in self._solvers(demand)]
 
     def _solvers(self, demand: Demand) -> tuple[str, ...]:
         """Whole circuits per pair (bvn) are worth a try only where racks have not many more
@@ -221,17 +227,16 @@ class BySolver(CircuitPolicy):
         )
         return ("matching", "bvn") if few else ("matching",)
 
-    def _plan(self, solver: str, demand: Demand, circuits: Circuits) -> tuple[float, int, Circuits]:
+    def _solved(self, solver: str, demand: Demand, circuits: Circuits) -> Circuits:
         asked = solver, *(column.tobytes() for column in demand.sent)
-        found = _kept(
+        pairs = _kept(
             self.fabric,
             asked,
             lambda: _numbered(
                 self.fabric, bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand)
             ),
         )
-        lit = _lit(self.fabric, _least_moved(self.fabric, found, circuits))
-        return completion(self.fabric, lit, demand), Rewire.between(circuits, lit).size, lit
+        return _lit(self.fabric, _least_moved(self.fabric, pairs, circuits))
 
 
 class ByTemplate(CircuitPolicy):
@@ -240,10 +245,8 @@ class ByTemplate(CircuitPolicy):
     def decide(
         self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
     ) -> Circuits:
-        found = self._template(self.name, demand)
-        if found is None:
-            return circuits
-        return self.light(found, demand, circuits)
+        matchings = self._template(self.name, demand)
+        return circuits if matchings is None else self.light(matchings, demand, circuits)
 
     def _template(self, name: str, demand: Demand) -> Matchings | None:
         count, racks = len(planes(self.fabric)), np.array(demand.racks, dtype=object)
@@ -294,7 +297,7 @@ class ByPhase(ByTemplate):
         shape = "tree" if demand.phase == "weight_sync" else "rounds"
         every = [self._bridged(name, demand) for name in (shape, "bipartite")]
         every.append(bridged(self.fabric, SOLVERS["bvn"](demand, self.fabric), demand))
-        lit = [self._moved_to(found, circuits) for found in every]
+        lit = [self._moved_to(matchings, circuits) for matchings in every]
         return min(lit, key=lambda c: completion(self.fabric, c, demand))
 
     def _bridged(self, name: str, demand: Demand) -> Matchings:
@@ -314,11 +317,11 @@ class Rotor(CircuitPolicy):
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         count, every = len(planes(self.fabric)), templates.rounds(self.fabric.racks)
-        parts = [
+        slots = [
             [every[(i + j) % len(every)] for j in range(count)]
             for i in range(0, len(every), max(count, 1))
         ]
-        return [_lit(self.fabric, _numbered(self.fabric, part)) for part in parts] if count else []
+        return [_lit(self.fabric, _numbered(self.fabric, slot)) for slot in slots] if count else []
 
 
 POLICIES: dict[str, type[CircuitPolicy]] = {
@@ -408,10 +411,10 @@ def _even_turns(matchings: int, count: int) -> int:
     return matchings // gcd(matchings, count)
 
 
-def _lit(fabric: Fabric, found: Sequence[np.ndarray]) -> Circuits:
+def _lit(fabric: Fabric, pairs: Sequence[np.ndarray]) -> Circuits:
     """Circuits that join these pairs of racks (see `_numbered`), plane by plane."""
-    wanted = dict(zip(planes(fabric), found, strict=True))
-    return _kept(fabric, tuple(a.tobytes() for a in found), lambda: join(fabric, wanted))
+    wanted = dict(zip(planes(fabric), pairs, strict=True))
+    return _kept(fabric, tuple(a.tobytes() for a in pairs), lambda: join(fabric, wanted))
 
 
 def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
@@ -419,17 +422,17 @@ def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
     stages that repeat ask again.
     """
     known = fabric.memo.setdefault("policies", {})
-    known[question] = found = known.pop(question) if question in known else answer()
+    known[question] = value = known.pop(question) if question in known else answer()
     if len(known) > KEPT:
         known.pop(next(iter(known)))
-    return found
+    return value
 
 
-def _numbered(fabric: Fabric, found: Matchings) -> list[np.ndarray]:
+def _numbered(fabric: Fabric, matchings: Matchings) -> list[np.ndarray]:
     """The pairs of each plane as numbers of racks, int64[2, pairs], without those of a template
     that the plane cannot join, where a fabric has regions.
     """
-    every = zip(planes(fabric), region_table(fabric), found, strict=True)
+    every = zip(planes(fabric), region_table(fabric), matchings, strict=True)
     pairs = [(numbers(fabric, plane, pairs), here) for plane, here, pairs in every]
     if (region_table(fabric) == 0).all():
         return [racks for racks, _ in pairs]
@@ -440,15 +443,15 @@ def _numbered(fabric: Fabric, found: Matchings) -> list[np.ndarray]:
 
 
 def _least_moved(
-    fabric: Fabric, found: Sequence[np.ndarray], circuits: Circuits
+    fabric: Fabric, pairs: Sequence[np.ndarray], circuits: Circuits
 ) -> list[np.ndarray]:
-    """The same matchings (see `_numbered`) dealt to planes so that as many circuits as possible
-    stay, and free racks keep the ones they have.
+    """The same matchings (see `_numbered`) in such planes that as many circuits as possible stay,
+    and free racks keep the ones they have.
 
     Only planes that join the same racks may swap their matchings.
     """
     table, lit = region_table(fabric), _partners(fabric, circuits)
-    rest, dealt = {i: _ordered(fabric, racks) for i, racks in enumerate(found)}, []
+    rest, by_plane = {i: _ordered(fabric, racks) for i, racks in enumerate(pairs)}, []
     for row, had in enumerate(lit):
         alike = [i for i in rest if (table[i] == table[row]).all()]
         best = max(alike, key=lambda i: (np.count_nonzero(had[rest[i][0]] == rest[i][1]), -i))
@@ -456,20 +459,20 @@ def _least_moved(
         free = had >= 0
         free[taken] = False
         a = np.flatnonzero(free & free[had] & (had > np.arange(len(had))))
-        dealt.append(_ordered(fabric, np.concatenate((taken, (a, had[a])), axis=1)))
-    return dealt
+        by_plane.append(_ordered(fabric, np.concatenate((taken, (a, had[a])), axis=1)))
+    return by_plane
 
 
 def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
     """int64[planes, racks]: whom `circuits` join each rack to in each plane, -1 for nobody."""
     c, lit, every = cabling_of(fabric), routes_of(fabric, circuits).lights, planes(fabric)
-    found = np.full((len(every), len(fabric.racks)), -1)
+    partners = np.full((len(every), len(fabric.racks)), -1)
     some = np.flatnonzero(np.diff(lit.offsets) > 1)
     a, b = (c.rack[c.node[ports[some]]] for ports in (lit.out, lit.into))
     plane = np.array([node.plane for node in fabric.nodes])[c.node[lit.out[some] ^ 1]]
     racks = (a >= 0) & (b >= 0)
-    found[np.searchsorted(every, plane[racks]), a[racks]] = b[racks]
-    return found
+    partners[np.searchsorted(every, plane[racks]), a[racks]] = b[racks]
+    return partners
 
 
 def _ordered(fabric: Fabric, racks: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ class Rewiring:
         self.epochs: list[tuple[float, Circuits]] = [(0.0, circuits)]
         self.records: list[RewireRecord] = []
         self.under_way: UnderWay | None = None
-        # rows with bytes, not known to have finished, of stages that have
+        # by stage that has begun: its rows with bytes that are not known to have finished
         self.begun: dict[Hashable, np.ndarray] = {}
         self.since: dict[Hashable, float] = {}  # s: when each of them began
         self.blocked: list[Hashable] = []  # stages that have no way until another ends
@@ -118,8 +118,8 @@ class Rewiring:
         """Circuits to return to: the last MOST_BACK other than the present ones, the latest first,
         and those of the start.
         """
-        found = dict.fromkeys(circuits for _, circuits in reversed(self.epochs))
-        every = [circuits for circuits in found if circuits != self.circuits]
+        latest = dict.fromkeys(circuits for _, circuits in reversed(self.epochs))
+        every = [circuits for circuits in latest if circuits != self.circuits]
         start = [circuits for _, circuits in self.epochs[:1] if circuits in every[MOST_BACK:]]
         return *every[:MOST_BACK], *start
 
@@ -154,9 +154,9 @@ class Rewiring:
         """The most that one of some circuits gains, and which; of equals the first."""
         most, best = None, self.circuits
         for circuits in some:
-            found = self._gain(circuits, prospect, begins, -NEVER if most is None else most.seconds)
-            if most is None or found.seconds > most.seconds:
-                most, best = found, circuits
+            gained = self._gain(circuits, prospect, begins, most.seconds if most else -NEVER)
+            if most is None or gained.seconds > most.seconds:
+                most, best = gained, circuits
         return most or Gain(0.0), best
 
     def _gain(

@@ -43,11 +43,11 @@ def decompositions(
     """The ways in which `policy` would play a demand in rounds, those left out in which a pair
     could never send.
     """
-    found = (
+    every = (
         _weighted(fabric, tuple(lit)) for lit in policy.rounds(demand, circuits) if len(lit) > 1
     )
     rows, columns, _ = demand.sent
-    return [rounds for rounds in found if rounds.weight[:, rows, columns].any(axis=0).all()]
+    return [rounds for rounds in every if rounds.weight[:, rows, columns].any(axis=0).all()]
 
 
 def _weighted(fabric: Fabric, every: tuple[Circuits, ...]) -> Rounds:
@@ -59,9 +59,9 @@ def _weighted(fabric: Fabric, every: tuple[Circuits, ...]) -> Rounds:
 def joins(fabric: Fabric, circuits: Circuits) -> np.ndarray:
     """int64[racks, racks]: how many optical light paths lead from rack to rack."""
     src, dst, _ = direct(fabric, circuits)
-    found = np.zeros((len(fabric.racks),) * 2, np.int64)
-    np.add.at(found, (src, dst), 1)
-    return found
+    count = np.zeros((len(fabric.racks),) * 2, np.int64)
+    np.add.at(count, (src, dst), 1)
+    return count
 
 
 def direct(fabric: Fabric, circuits: Circuits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,7 +69,7 @@ def direct(fabric: Fabric, circuits: Circuits) -> tuple[np.ndarray, np.ndarray, 
     path.
     """
     c, lit = cabling_of(fabric), routes_of(fabric, circuits).lights
-    # the last is for what is no packet switch, row -1
+    # the last entry is for row -1, which stands for what is no packet switch
     rack_of = np.full(int(c.row.max(initial=-1)) + 2, -1)
     rack_of[c.rack_row] = np.arange(len(c.rack_row))
     src, dst = (rack_of[c.row[c.node[ports]]] for ports in (lit.out, lit.into))

@@ -5,9 +5,9 @@
     matching  plane by plane a maximum-weight matching of what the planes before it leave worst
               served
     bvn       whole circuits per pair for the least time T: k(a, b) = ceil(bytes / (rate T)), at
-              most as many at a rack as
-              it has uplinks, less what the electrical path takes in T; then coloured into planes
-              (an integer Birkhoff-von Neumann decomposition; the time-slotted one is `slots`)
+              most as many at a rack as it has uplinks, less what the electrical path takes in T;
+              then coloured into planes (an integer Birkhoff-von Neumann decomposition; the
+              time-slotted one is `slots`)
 
 A circuit is duplex, so a pair weighs what its busier direction sends. A pair's weight falls with
 the circuits it has, as in D'Hondt's apportionment: the next circuit goes where it shortens the
@@ -33,8 +33,8 @@ from .planes import Pair, region_table, uplinks
 from .templates import Matchings
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
-# a rack's heaviest pairs beyond one an uplink that are looked at; lighter ones get no circuit
-# anyway
+# looked at are each rack's heaviest pairs, so many more than it has uplinks: lighter ones get no
+# circuit anyway
 PAIRS_MORE = 2
 MOST_SLOTS = 32
 HALVINGS = 14  # of the interval of T: to 1/16,384 of it
@@ -93,10 +93,10 @@ def asked(fabric: Fabric, demand: Demand, every: bool = False) -> Asked:
 def _joinable(region: np.ndarray, demand: Demand) -> np.ndarray:
     """Which pairs of `demand.joint` some plane can join: a mask."""
     rows, columns, _ = demand.joint
-    found = np.zeros(len(rows), bool)
+    joinable = np.zeros(len(rows), bool)
     for here in {row.tobytes(): row for row in region}.values():
-        found |= (here[rows] == here[columns]) & (here[rows] >= 0)
-    return found
+        joinable |= (here[rows] == here[columns]) & (here[rows] >= 0)
+    return joinable
 
 
 def _heaviest(
@@ -105,7 +105,7 @@ def _heaviest(
     """Which pairs are among the `most` heaviest of one of their racks: a mask."""
     order = np.argsort(np.concatenate((rows, columns)), kind="stable")
     count = np.bincount(rows, minlength=racks) + np.bincount(columns, minlength=racks)
-    found = (count[rows] <= most) | (count[columns] <= most)
+    heaviest = (count[rows] <= most) | (count[columns] <= most)
     first = offsets_of(count)
     for rack in np.flatnonzero(count > most).tolist():
         mine = order[first[rack] : first[rack + 1]] % len(rows)
@@ -113,8 +113,8 @@ def _heaviest(
         line[other] = busier[mine]
         taken = np.zeros(racks, bool)
         taken[np.argpartition(-line, most - 1)[:most]] = True
-        found[mine] |= taken[other]
-    return found
+        heaviest[mine] |= taken[other]
+    return heaviest
 
 
 def thin_rates(fabric: Fabric) -> np.ndarray:
@@ -135,7 +135,7 @@ def greedy(demand: Demand, fabric: Fabric) -> Matchings:
     """Heaviest pair first; see the module docstring."""
     a = asked(fabric, demand)
     free, given = a.region >= 0, np.zeros(len(a.wanted), np.int64)
-    found: Matchings = [[] for _ in a.region]
+    by_plane: Matchings = [[] for _ in a.region]
     heap = [(-weight, i) for i, weight in enumerate(a.wanted.tolist())]
     heapify(heap)
     while heap:
@@ -145,22 +145,30 @@ def greedy(demand: Demand, fabric: Fabric) -> Matchings:
         if fits.any():
             plane = int(fits.argmax())
             free[plane, [row, column]] = False
-            found[plane].append((a.racks[row], a.racks[column]))
+            by_plane[plane].append((a.racks[row], a.racks[column]))
             given[i] += 1
             heappush(heap, (-a.wanted[i] / (given[i] + 1), i))
-    return found
+    return by_plane
 
 
 def matching(demand: Demand, fabric: Fabric) -> Matchings:
     """Plane by plane, the maximum-weight matching for demand / (circuits so far + 1)."""
     a = asked(fabric, demand)
-    given, found = np.zeros(len(a.wanted)), []
+    return _plane_by_plane(a, np.zeros(len(a.wanted)))
+
+
+def _plane_by_plane(a: Asked, given: np.ndarray, first: float = 0.0) -> Matchings:
+    """In each plane the matching of maximum weight for demand / (circuits so far + 1); an edge that
+    has no circuit yet weighs `first` more. Counts on in `given`, the circuits of each edge.
+    """
+    matchings = []
     for plane in range(len(a.region)):
         edges = np.flatnonzero(a.open_in(plane))
-        best = edges[best_matching(a, edges, a.wanted[edges] / (given[edges] + 1))]
+        weight = a.wanted[edges] / (given[edges] + 1) + first * (given[edges] == 0)
+        best = edges[best_matching(a, edges, weight)]
         given[best] += 1
-        found.append(a.named(best))
-    return found
+        matchings.append(a.named(best))
+    return matchings
 
 
 def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
@@ -168,12 +176,12 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
     where they help most.
     """
     a = asked(fabric, demand)
-    left, given, found = _whole_circuits(a), np.zeros(len(a.wanted)), []
+    left, given, matchings = _whole_circuits(a), np.zeros(len(a.wanted)), []
     for plane in range(len(a.region)):
         edges = np.flatnonzero(a.open_in(plane))
         rest = a.uplinks.max(initial=0) - plane
         load = np.bincount(a.rows, left, len(a.racks)) + np.bincount(a.columns, left, len(a.racks))
-        # a rack that needs every plane to come must be in this matching
+        # a rack that is owed a circuit in every plane still to come must be in this matching
         urgent = (load >= rest).astype(float)
         owed = left[edges] * (1 + 4 * (urgent[a.rows[edges]] + urgent[a.columns[edges]]))
         extra = a.wanted[edges] / (given[edges] + np.maximum(left[edges], 0) + 1)
@@ -181,8 +189,8 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
         best = edges[best_matching(a, edges, weight)]
         given[best] += 1
         left[best] = np.maximum(left[best] - 1, 0)
-        found.append(a.named(best))
-    return found
+        matchings.append(a.named(best))
+    return matchings
 
 
 def slots(demand: Demand, fabric: Fabric, every: bool = False, least: int = 0) -> list[Matchings]:
@@ -197,17 +205,11 @@ def slots(demand: Demand, fabric: Fabric, every: bool = False, least: int = 0) -
     a = asked(fabric, demand, every)
     partners = np.bincount(np.concatenate((a.rows, a.columns)), minlength=len(a.racks))
     rounds = max(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0), least)
-    given, found, heaviest = np.zeros(len(a.wanted)), [], a.wanted.max(initial=0.0)
-    while len(found) < MOST_SLOTS and (len(found) < rounds or (given == 0).any()):
-        part: Matchings = []
-        for plane in range(len(a.region)):
-            edges = np.flatnonzero(a.open_in(plane))
-            late = heaviest * (given[edges] == 0) * (len(found) >= rounds)
-            best = edges[best_matching(a, edges, a.wanted[edges] / (given[edges] + 1) + late)]
-            given[best] += 1
-            part.append(a.named(best))
-        found.append(part)
-    return found
+    given, heaviest = np.zeros(len(a.wanted)), a.wanted.max(initial=0.0)
+    configurations: list[Matchings] = []
+    while len(configurations) < MOST_SLOTS and (len(configurations) < rounds or (given == 0).any()):
+        configurations.append(_plane_by_plane(a, given, heaviest * (len(configurations) >= rounds)))
+    return configurations
 
 
 SOLVERS = {"greedy": greedy, "matching": matching, "bvn": decomposition}
@@ -229,8 +231,8 @@ def _whole_circuits(a: Asked) -> np.ndarray:
         high *= 2
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        found = _circuits_within(a, middle)
-        low, high, best = (middle, high, best) if found is None else (low, middle, found)
+        need = _circuits_within(a, middle)
+        low, high, best = (middle, high, best) if need is None else (low, middle, need)
     return best
 
 
@@ -282,15 +284,15 @@ def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray
     order = np.argsort(part[rows], kind="stable")
     alike = np.stack((local[rows], local[columns], shares), axis=1)[order]
     known: dict[bytes, np.ndarray] = {}
-    found = []
+    positions = []
     bounds = np.flatnonzero(np.diff(part[rows][order], prepend=-1, append=-1))
     for begin, end in zip(bounds, bounds[1:], strict=False):
         own = alike[begin:end]
         key = own.tobytes()
         if key not in known:
             known[key] = _matched(own)
-        found.append(order[begin + known[key]])
-    return np.sort(np.concatenate(found))
+        positions.append(order[begin + known[key]])
+    return np.sort(np.concatenate(positions))
 
 
 def _matched(edges: np.ndarray) -> np.ndarray:
@@ -307,23 +309,23 @@ def _matched(edges: np.ndarray) -> np.ndarray:
 # --- what a plan must not break -------------------------------------------------------------------
 
 
-def bridged(fabric: Fabric, found: Matchings, demand: Demand) -> Matchings:
-    """`found`, changed in its last planes where demanded pairs would have no way: a tree of
+def bridged(fabric: Fabric, matchings: Matchings, demand: Demand) -> Matchings:
+    """`matchings`, changed in its last planes where demanded pairs would have no way: a tree of
     circuits over the parts they lie in.
 
     A pair without a circuit of its own needs some way, over other racks or the electrical path.
-    Where `found` leaves none, the last plane's circuits give way to ones that join the parts, then
-    those before it; what of them still fits stays.
+    Where there is none, the last plane's circuits give way to ones that join the parts, then those
+    before it; what of them still fits stays.
     """
-    if not _apart(fabric, found, demand):
-        return found
-    for dropped in range(1, len(found) + 1):
-        kept = found[: len(found) - dropped]
-        for plane in range(len(kept), len(found)):
-            kept = [*kept, _joining(fabric, kept, plane, demand, found[plane])]
+    if not _apart(fabric, matchings, demand):
+        return matchings
+    for dropped in range(1, len(matchings) + 1):
+        kept = matchings[: len(matchings) - dropped]
+        for plane in range(len(kept), len(matchings)):
+            kept = [*kept, _joining(fabric, kept, plane, demand, matchings[plane])]
         if not _apart(fabric, kept, demand):
             return kept
-    return found
+    return matchings
 
 
 def _joining(
@@ -350,15 +352,15 @@ def _joining(
     return names + [pair for pair in were if not taken & {fabric.rack_index[rack] for rack in pair}]
 
 
-def _apart(fabric: Fabric, found: Matchings, demand: Demand) -> list[tuple[int, int]]:
+def _apart(fabric: Fabric, matchings: Matchings, demand: Demand) -> list[tuple[int, int]]:
     """Demanded rack pairs that these matchings and the cables leave without a way."""
-    part = _parts(fabric, found)
+    part = _parts(fabric, matchings)
     rows, columns, _ = demand.sent
     lost = part[rows] != part[columns]
     return list(zip(rows[lost].tolist(), columns[lost].tolist(), strict=True))
 
 
-def _parts(fabric: Fabric, found: Matchings) -> np.ndarray:
+def _parts(fabric: Fabric, matchings: Matchings) -> np.ndarray:
     """The number of the connected part each rack lies in."""
     graph = rustworkx.PyGraph()
     graph.add_nodes_from(range(len(fabric.racks)))
@@ -367,7 +369,7 @@ def _parts(fabric: Fabric, found: Matchings) -> np.ndarray:
         [(int(first), i) for i, first in enumerate(calm.tolist()) if first != i]
     )
     index = fabric.rack_index
-    graph.add_edges_from_no_data([(index[a], index[b]) for pairs in found for a, b in pairs])
+    graph.add_edges_from_no_data([(index[a], index[b]) for pairs in matchings for a, b in pairs])
     part = np.zeros(len(fabric.racks), np.int64)
     for number, racks in enumerate(rustworkx.connected_components(graph)):
         part[list(racks)] = number

@@ -9,7 +9,7 @@ circuits.
     tree           sources to relay racks, those to all others
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..fabric import Fabric
 from .planes import Pair, planes, regions
@@ -47,18 +47,21 @@ def mesh(racks: Sequence[str], count: int) -> Matchings:
 
 def mesh_of_all(fabric: Fabric) -> Matchings:
     """The mesh of all racks; where planes join racks of one region only, a mesh in each region."""
-    every, found = planes(fabric), []
-    if all(
-        set(regions(fabric)[p].values()) == {0} and len(regions(fabric)[p]) == len(fabric.racks)
-        for p in every
-    ):
+    every = [regions(fabric)[plane] for plane in planes(fabric)]
+    if all(set(region.values()) == {0} and len(region) == len(fabric.racks) for region in every):
         return mesh(fabric.racks, len(every))
-    for turn, plane in enumerate(every):
-        groups: dict[int, list[str]] = {}
-        for rack, number in regions(fabric)[plane].items():
-            groups.setdefault(number, []).append(rack)
-        found.append([pair for racks in groups.values() for pair in _turned(racks, turn)])
-    return found
+    return [
+        [pair for racks in _by_region(region) for pair in _turned(racks, turn)]
+        for turn, region in enumerate(every)
+    ]
+
+
+def _by_region(region: Mapping[str, int]) -> Iterable[list[str]]:
+    """The racks of each region of a plane."""
+    groups: dict[int, list[str]] = {}
+    for rack, number in region.items():
+        groups.setdefault(number, []).append(rack)
+    return groups.values()
 
 
 def _turned(racks: Sequence[str], turn: int) -> list[Pair]:
@@ -89,15 +92,15 @@ def tree(
     straight from source to leaf.
     """
     upper = (count + 1) // 2 if leaves else count
-    found = []
+    matchings = []
     for j in range(count):
         if j < upper:
             spread = _zip(sources, relays, j)
-            found.append(spread + _zip(_without(sources, spread), leaves, j))
+            matchings.append(spread + _zip(_without(sources, spread), leaves, j))
         else:
             down = _zip(relays, leaves, j - upper)
-            found.append(down + _zip(sources, _without(leaves, down), j))
-    return found
+            matchings.append(down + _zip(sources, _without(leaves, down), j))
+    return matchings
 
 
 def _zip(parents: Sequence[str], children: Sequence[str], turn: int) -> list[Pair]:

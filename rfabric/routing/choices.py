@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .rows import mixed, offsets_of, ranks, spread
+from .rows import mixed, offsets_of, ranks, spread, widened
 from .ways import Ways
 
 # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
@@ -91,17 +91,17 @@ class Choices:
         """The cheapest ways, all of one or two bundles, and the cheapest on cables alone; each
         once, at most `most`.
         """
-        found = [self._descend(self.ways, rack, to, most), self._short(rack, to)]
+        ways = [self._descend(self.ways, rack, to, most), self._short(rack, to)]
         if self.calm is not None:
-            found.append(self._descend(self.calm, rack, to, most))
-        return self._offers(len(rack), most, *found)
+            ways.append(self._descend(self.calm, rack, to, most))
+        return self._offers(len(rack), most, *ways)
 
-    def _offers(self, count: int, most: int, *found: tuple[np.ndarray, np.ndarray]) -> Offers:
-        """Rows of bundles by key: each once, those found first before the others."""
-        longest = max(rows.shape[1] for _, rows in found)
-        key = np.concatenate([key for key, _ in found])
-        rows = np.concatenate([self._padded(rows, longest) for _, rows in found])
-        if len(found) > 1:
+    def _offers(self, count: int, most: int, *ways: tuple[np.ndarray, np.ndarray]) -> Offers:
+        """Rows of bundles by key: each once, those of the first of `ways` before the others."""
+        longest = max(rows.shape[1] for _, rows in ways)
+        key = np.concatenate([key for key, _ in ways])
+        rows = np.concatenate([self._padded(rows, longest) for _, rows in ways])
+        if len(ways) > 1:
             name = mixed(key.astype(np.uint64))
             for column in rows.T:
                 name = mixed(name ^ column.astype(np.uint64))
@@ -112,9 +112,7 @@ class Choices:
         return Offers(offsets_of(np.bincount(key[order], minlength=count)), rows[order])
 
     def _padded(self, rows: np.ndarray, longest: int) -> np.ndarray:
-        return np.pad(
-            rows, ((0, 0), (0, longest - rows.shape[1])), constant_values=self.bundles.nowhere
-        )
+        return widened(rows, longest, self.bundles.nowhere)
 
     def _short(self, rack: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(key, row) of the ways of one or two bundles: straight to the rack, or over any one
@@ -138,17 +136,17 @@ class Choices:
         where `self.ways` do not.
         """
         start, end = (ways.cabling.rack_row[ends] for ends in (rack, to))
-        key, walked, found = np.arange(len(rack)), start[:, None], []
+        key, walked, arrived = np.arange(len(rack)), start[:, None], []
         while len(key):
             there = walked[:, -1] == end[key]
-            found.append((key[there], walked[there]))
+            arrived.append((key[there], walked[there]))
             key, walked = key[~there], walked[~there]
             owner, leads = ways.onward_many(walked[:, -1], to[key], key, most)
             key, walked = key[owner], np.column_stack((walked[owner], leads))
-        keys = [np.zeros(0, np.int64), *(key for key, _ in found)]
-        rows = [np.zeros((0, len(found)), np.int64)]
-        for hops, (_, row) in enumerate(found):
-            rows.append(self._padded(self.bundles.across(row[:, :-1], row[:, 1:]), len(found)))
+        keys = [np.zeros(0, np.int64), *(key for key, _ in arrived)]
+        rows = [np.zeros((0, len(arrived)), np.int64)]
+        for hops, (_, row) in enumerate(arrived):
+            rows.append(self._padded(self.bundles.across(row[:, :-1], row[:, 1:]), len(arrived)))
             whole = (rows[-1] < self.bundles.nowhere).sum(1) == hops
             keys[hops + 1], rows[-1] = keys[hops + 1][whole], rows[-1][whole]
         return np.concatenate(keys), np.concatenate(rows)

@@ -1,13 +1,14 @@
-"""Edges of a bipartite multigraph dealt to colours so that every vertex has equally many of each,
+"""Edges of a bipartite multigraph coloured so that every vertex has equally many of each colour,
 give or take one.
 
-    racks that send    racks that receive  An edge is a pair of hosts, a colour the spine (plane,
-                                           core) it crosses.
-         a ===.    .--- x                  Where no vertex has more edges than there are colours,
-                                           none has two of one
-         b ----+--<---- y                  colour (Koenig 1916); with more, none has more than its
-                                           share, rounded up
-         c ---'    `=== z                  (de Werra 1971).
+    racks that send    racks that receive
+         a ===.    .--- x
+         b ----+--<---- y
+         c ---'    `=== z
+
+An edge is a pair of hosts, a colour the spine (plane, core) it crosses. Where no vertex has more
+edges than there are colours, none has two of one colour (Koenig 1916); with more, none has more
+than its share, rounded up (de Werra 1971).
 
 Split in two, again and again (Euler): at each vertex the edges are paired; from mate to mate on one
 side, then on the other, they form rings of even length, and every second edge of a ring goes to the
@@ -86,7 +87,7 @@ def _halves(sides: Sequence[_Side], part: np.ndarray, some: np.ndarray) -> np.nd
     place = np.zeros(len(step), np.int64)
     place[moving] = np.arange(len(moving))
     jump, low = place[step[moving]], np.arange(len(moving))
-    while (low[jump] != low).any():  # the lowest edge of each half, found by jumps that double
+    while (low[jump] != low).any():  # to the lowest edge of each half, by jumps that double
         low, jump = np.minimum(low, low[jump]), jump[jump]
     name = np.arange(len(step))
     name[moving] = moving[low]

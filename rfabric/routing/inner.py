@@ -69,12 +69,12 @@ def fresh(front: np.ndarray, seen: np.ndarray) -> bool:
     return bool(loops().rf_fresh(front.size, at(front), at(seen)))
 
 
-def settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
-    """found[i, j] = number (uint8 or uint16) for every j in the set sets[i] (rows of 64-bit
+def settle(rings: np.ndarray, sets: np.ndarray, number: int) -> None:
+    """rings[i, j] = number (uint8 or uint16) for every j in the set sets[i] (rows of 64-bit
     words).
     """
-    narrow, wide = (found, None) if found.itemsize == 1 else (None, found)
-    loops().rf_settle(*found.shape, sets.shape[1], at(sets), number, at(narrow), at(wide))
+    narrow, wide = (rings, None) if rings.itemsize == 1 else (None, rings)
+    loops().rf_settle(*rings.shape, sets.shape[1], at(sets), number, at(narrow), at(wide))
 
 
 def asked(
@@ -167,9 +167,9 @@ class Net(_Held):
         return np.full(paths, np.inf) if done == NO_WAY else load
 
 
-class Sent(_Held):
-    """What pairs send, and what lies on arcs: `first`, `kind`, `bytes`, `seconds_a_byte` and `load`
-    of `placing.Placer`.
+class Laid(_Held):
+    """What pairs send, and what of it is laid on arcs: `first`, `kind`, `bytes`, `seconds_a_byte`
+    and `load` of `placing.Placer`.
     """
 
     def __init__(self, first, kind, bytes, seconds_a_byte, load: np.ndarray):

@@ -72,8 +72,8 @@ def ends_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray
 
 
 def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
-    found, cross = ends_of(fabric, circuits), np.full(2 * len(fabric.links), -1, np.int32)
-    a, b = _looked_up(fabric, list(circuits)) if found is None else found
+    ends, cross = ends_of(fabric, circuits), np.full(2 * len(fabric.links), -1, np.int32)
+    a, b = _looked_up(fabric, list(circuits)) if ends is None else ends
     cross[a], cross[b] = b, a
     return cross
 

@@ -140,8 +140,8 @@ class Routes:
         key = node, rack
         if key not in self._hops:
             row = int(cabling_of(self.fabric).row[self._index[node]])
-            found = self.ways.onward(row, self.fabric.rack_index[rack])
-            self._hops[key] = [self.light_path(number) for number in found.tolist()]
+            numbers = self.ways.onward(row, self.fabric.rack_index[rack])
+            self._hops[key] = [self.light_path(number) for number in numbers.tolist()]
         return self._hops[key]
 
     def cost(self, node: str, rack: str) -> float:
@@ -219,9 +219,9 @@ class Routes:
     @cached_property
     def _placed(self):
         """`schemes.Chosen` for all pairs that the routing knows."""
-        found = chosen(self.choices, self.routing.scheme, self.routing.sent)
+        paths = chosen(self.choices, self.routing.scheme, self.routing.sent)
         self.__dict__.pop("choices")  # large, and seldom asked for again
-        return found
+        return paths
 
     @cached_property
     def choices(self):

@@ -10,9 +10,9 @@
 
 What a way costs a pair: for each kind that the pair sends in, the seconds that the busiest arc of
 the way would then need, added up. Pairs that send in the same kinds share a *signature*, and with
-it the least loaded arc of each bundle. Steps 2 and 3 go by
-rounds: in a round each rack places one pair (step 3: each overfull arc gives some up), all at once,
-and of pairs that want the same arc the first gets it; others wait a round, a few times at most.
+it the least loaded arc of each bundle. Steps 2 and 3 go by rounds: in a round each rack places one
+pair (step 3: each overfull arc gives some up), all at once, and of pairs that want the same arc the
+first gets it; others wait a round, a few times at most.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,8 @@ import numpy as np
 
 from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
-from .inner import Sent as Laid
-from .inner import loops
-from .rows import begins, mixed, offsets_of, ranks, spread
+from .inner import Laid, loops
+from .rows import begins, mixed, offsets_of, ranks, spread, widened
 from .tiers import tiered
 
 # times that the pairs on overfull cables are looked at, while the busiest cables gain by it
@@ -80,10 +79,10 @@ class Placer:
         for start in (rows, rows[:, :0]) if (rows < self.bundles.nowhere).any(1).all() else (rows,):
             self._place(start, enough)
             if self._seconds.sum() < least:
-                found, least = self.arcs, self._seconds.sum()
+                best, least = self.arcs, self._seconds.sum()
             if (self._seconds <= enough * (1 + UNEVEN)).all():
                 break
-        return np.append(self.bundles.path, -1)[found]
+        return np.append(self.bundles.path, -1)[best]
 
     def _place(self, rows: np.ndarray, enough: np.ndarray) -> None:
         """Place every pair: on its row of bundles where it has one, one after another where not;
@@ -104,11 +103,9 @@ class Placer:
 
     def _in_core(self) -> Laid | None:
         """The state as the compiled core takes it; None where that was never built."""
-        return (
-            Laid(self.first, self.kind, self.bytes, self.seconds_a_byte, self.load)
-            if loops()
-            else None
-        )
+        if not loops():
+            return None
+        return Laid(self.first, self.kind, self.bytes, self.seconds_a_byte, self.load)
 
     @property
     def _seconds(self) -> np.ndarray:
@@ -124,15 +121,15 @@ class Placer:
         ways, some = self.choices.ways, self.bundles
         row, end = (ways.cabling.rack_row[ends] for ends in (self.rack, self.to))
         up = np.flatnonzero(~self._level[self.pair_key])
+        if not len(up):
+            return np.full((len(row), 0), some.nowhere)
         size = np.unique(self.total[up], return_inverse=True)[1]
-        found = np.full((len(row), 0), some.nowhere)
-        if len(up):
-            rows = tiered(some, row[up], end[up], (self.signature[up], -size))
-            steps = np.append(some.step, 0.0)[rows].sum(1)
-            rows[np.abs(steps - ways.cost(row[up], self.to[up])) > 1e-6 * steps] = some.nowhere
-            found = np.full((len(row), rows.shape[1]), some.nowhere)
-            found[up] = rows
-        return found
+        rows = tiered(some, row[up], end[up], (self.signature[up], -size))
+        steps = np.append(some.step, 0.0)[rows].sum(1)
+        rows[np.abs(steps - ways.cost(row[up], self.to[up])) > 1e-6 * steps] = some.nowhere
+        every = np.full((len(row), rows.shape[1]), some.nowhere)
+        every[up] = rows
+        return every
 
     @cached_property
     def _level(self) -> np.ndarray:
@@ -246,18 +243,20 @@ class Placer:
         """
         row, some = self.choices.ways.cabling.rack_row, self.bundles
         entry, owner = self._entries(np.arange(len(self.rack)))
-        found = np.zeros(len(self.sent))
+        seconds = np.zeros(len(self.sent))
         for ends, sides in ((self.rack, some.leaves), (self.to, some.leads)):
             rate = np.bincount(
                 np.repeat(sides, some.width), some.arc_rate, minlength=some.switches
             )[row]
             code = self.kind[entry] * len(row) + ends[owner]
-            load = np.bincount(code, self.bytes[entry], minlength=found.size * len(row)).reshape(
+            load = np.bincount(code, self.bytes[entry], minlength=seconds.size * len(row)).reshape(
                 -1, len(row)
             )
             lit = rate > 0  # racks without an arc send nothing
-            found = np.maximum(found, transfer_seconds(load[:, lit], rate[lit]).max(1, initial=0.0))
-        return found
+            seconds = np.maximum(
+                seconds, transfer_seconds(load[:, lit], rate[lit]).max(1, initial=0.0)
+            )
+        return seconds
 
     # --- what they share --------------------------------------------------------------------------
 
@@ -280,23 +279,16 @@ class Placer:
         )
         if len(new):
             racks = self.racks[new]
-            found = new, self.choices.every(racks >> 32, racks & 0xFFFFFFFF, self.most)
-            self._every = found if self._every is None else self._merged(self._every, found)
+            offered = new, self.choices.every(racks >> 32, racks & 0xFFFFFFFF, self.most)
+            self._every = offered if self._every is None else self._merged(self._every, offered)
         return self._every[1], np.searchsorted(self._every[0], self.pair_key[pairs])
 
     def _merged(self, *some: tuple[np.ndarray, Offers]) -> tuple[np.ndarray, Offers]:
         """The keys of both, ascending, and their ways."""
         longest, nowhere = max(offers.rows.shape[1] for _, offers in some), self.bundles.nowhere
-        wide = (((0, 0), (0, longest - offers.rows.shape[1])) for _, offers in some)
-        rows = np.concatenate(
-            [
-                np.pad(o.rows, w, constant_values=nowhere)
-                for (_, o), w in zip(some, wide, strict=True)
-            ]
-        )
-        keys, counts = (
-            np.concatenate(parts) for parts in zip(*((k, o.counts) for k, o in some), strict=True)
-        )
+        rows = np.concatenate([widened(offers.rows, longest, nowhere) for _, offers in some])
+        keys = np.concatenate([key for key, _ in some])
+        counts = np.concatenate([offers.counts for _, offers in some])
         order = np.argsort(keys)
         row = spread(offsets_of(counts)[:-1][order], counts[order])
         return keys[order], Offers(offsets_of(counts[order]), rows[row])
@@ -357,9 +349,8 @@ class Placer:
         return ((taken[arcs] == order) | (arcs == self.nowhere)).all(1)
 
     def _put(self, pairs: np.ndarray, arcs: np.ndarray) -> None:
-        longer = arcs.shape[1] - self.arcs.shape[1]
-        if longer > 0:
-            self.arcs = np.pad(self.arcs, ((0, 0), (0, longer)), constant_values=self.nowhere)
+        if arcs.shape[1] > self.arcs.shape[1]:
+            self.arcs = widened(self.arcs, arcs.shape[1], self.nowhere)
         self.arcs[pairs, : arcs.shape[1]], self.arcs[pairs, arcs.shape[1] :] = arcs, self.nowhere
         self._add(pairs, arcs, 1)
 

@@ -30,18 +30,28 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     if (counts == 1).all():  # as of most rows of a trace
         return np.array(first)
     ends = np.cumsum(counts, dtype=np.int64)
-    found = np.repeat(first - ends + counts, counts)
-    found += np.arange(len(found))
-    return found
+    entries = np.repeat(first - ends + counts, counts)
+    entries += np.arange(len(entries))
+    return entries
+
+
+def widened(rows: np.ndarray, width: int, fill: int) -> np.ndarray:
+    """A copy of the rows with so many columns, the new ones holding `fill`."""
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=fill)
+
+
+def closed_up(rows: np.ndarray, fill: int) -> np.ndarray:
+    """Each row with the entries that are `fill` behind the others, which keep their order."""
+    return np.take_along_axis(rows, np.argsort(rows == fill, axis=1, kind="stable"), 1)
 
 
 def begins(*columns: np.ndarray) -> np.ndarray:
     """bool[n]: where a run of equal rows of these columns, sorted, begins."""
-    found = np.zeros(len(columns[0]), bool)
-    found[:1] = True
+    first = np.zeros(len(columns[0]), bool)
+    first[:1] = True
     for column in columns:
-        found[1:] |= column[1:] != column[:-1]
-    return found
+        first[1:] |= column[1:] != column[:-1]
+    return first
 
 
 def distinct(codes: np.ndarray) -> np.ndarray:
@@ -55,8 +65,8 @@ def numbered(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     equal ones: all others take as long as numpy's unique.
     """
     runs = np.flatnonzero(begins(codes))
-    found, which = np.unique(codes[runs], return_inverse=True)
-    return found, np.repeat(which, np.diff(runs, append=len(codes)))
+    each, which = np.unique(codes[runs], return_inverse=True)
+    return each, np.repeat(which, np.diff(runs, append=len(codes)))
 
 
 def ranks(*columns: np.ndarray) -> np.ndarray:
@@ -112,6 +122,6 @@ class Entries(NamedTuple):
 
     def dense(self, racks: int) -> np.ndarray:
         """float64[racks, racks]."""
-        found = np.zeros((racks, racks))
-        found[self.rows, self.columns] = self.bytes
-        return found
+        table = np.zeros((racks, racks))
+        table[self.rows, self.columns] = self.bytes
+        return table

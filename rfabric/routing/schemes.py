@@ -22,7 +22,7 @@ from ..plugins import KINDS, called, entry, is_file
 from ..units import transfer_seconds
 from .choices import Bundles, Choices, Offers
 from .placing import Placer
-from .rows import mixed, offsets_of, spread
+from .rows import closed_up, mixed, offsets_of, spread, widened
 
 SCHEMES = {  # one way a pair
     "ecmp": "the hash of the pair picks at every switch among the cheapest next hops",
@@ -163,17 +163,13 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
     some = np.flatnonzero((racks[0] != racks[1]) & choices.ways.reaches(sent.src, sent.dst))
     if not len(some):
         return Chosen.laid(sent.codes, some, np.zeros((0, 0), np.int32))
-    asked = (
-        Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]),
-        racks[0][some],
-        racks[1][some],
-    )
-    found = (
-        _from_file(scheme, choices, *asked)
-        if is_file(scheme)
-        else CHOOSERS[scheme](choices, *asked)
-    )
-    return Chosen.laid(sent.codes, some, found)
+    asked = Sent(sent.src[some], sent.dst[some], sent.bytes[:, some])
+    ends = racks[0][some], racks[1][some]
+    if is_file(scheme):
+        paths = _from_file(scheme, choices, asked, *ends)
+    else:
+        paths = CHOOSERS[scheme](choices, asked, *ends)
+    return Chosen.laid(sent.codes, some, paths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,9 +240,9 @@ def _two_hops(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) ->
     waiting = np.arange(len(rack))
     for turn in range(racks):
         middle = (start[waiting] + turn) % racks
-        found = _over(choices, rack[waiting], middle, to[waiting], sent.codes[waiting])
-        rows = _laid(rows, waiting, found, some.nowhere)
-        waiting = waiting[(found == some.nowhere).all(1)] if found.size else waiting
+        over = _over(choices, rack[waiting], middle, to[waiting], sent.codes[waiting])
+        rows = _laid(rows, waiting, over, some.nowhere)
+        waiting = waiting[(over == some.nowhere).all(1)] if over.size else waiting
         if not len(waiting):
             break
     offers, key = _by_racks(choices.cheapest, rack[waiting], to[waiting])
@@ -254,11 +250,11 @@ def _two_hops(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) ->
     return _hashed_paths(some, rows, sent.codes)
 
 
-def _laid(rows: np.ndarray, at: np.ndarray, found: np.ndarray, fill: int) -> np.ndarray:
-    """Rows with `found` in the rows `at`, the narrower ones filled up."""
-    wide = max(rows.shape[1], found.shape[1])
-    rows = np.pad(rows, ((0, 0), (0, wide - rows.shape[1])), constant_values=fill)
-    rows[at] = np.pad(found, ((0, 0), (0, wide - found.shape[1])), constant_values=fill)
+def _laid(rows: np.ndarray, at: np.ndarray, new: np.ndarray, fill: int) -> np.ndarray:
+    """Rows with `new` in the rows `at`, the narrower ones filled up."""
+    wide = max(rows.shape[1], new.shape[1])
+    rows = widened(rows, wide, fill)
+    rows[at] = widened(new, wide, fill)
     return rows
 
 
@@ -281,9 +277,9 @@ def _over(
     passed = np.column_stack((c.rack_row[rack[here]], np.append(some.leads, -1)[both]))
     passed = np.sort(passed, 1)
     whole &= ~((passed[:, 1:] == passed[:, :-1]) & (passed[:, 1:] >= 0)).any(1)
-    found = np.full((len(rack), both.shape[1]), some.nowhere)
-    found[np.flatnonzero(here)[whole]] = both[whole]
-    return np.take_along_axis(found, np.argsort(found == some.nowhere, axis=1, kind="stable"), 1)
+    rows = np.full((len(rack), both.shape[1]), some.nowhere)
+    rows[np.flatnonzero(here)[whole]] = both[whole]
+    return closed_up(rows, some.nowhere)
 
 
 def _by_racks(
@@ -298,12 +294,12 @@ def _by_racks(
 
 def _hashed_paths(some: Bundles, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """A light path of each bundle of rows, by the hash of the pair."""
-    width, found = np.append(some.width, 1).astype(np.uint64), np.empty_like(rows)
+    width, arcs = np.append(some.width, 1).astype(np.uint64), np.empty_like(rows)
     for hop, bundle in enumerate(rows.T):
-        found[:, hop] = some.first[bundle] + (_hashed(codes, 100 + hop) % width[bundle]).astype(
+        arcs[:, hop] = some.first[bundle] + (_hashed(codes, 100 + hop) % width[bundle]).astype(
             np.int64
         )
-    return np.append(some.path, -1)[found]
+    return np.append(some.path, -1)[arcs]
 
 
 def _hashed(codes: np.ndarray, salt: int) -> np.ndarray:
@@ -352,29 +348,29 @@ def _from_file(
     scheme: str, choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray
 ) -> np.ndarray:
     """What a stranger's chooser answers, when every row is a way without a loop."""
-    found = called(scheme, "routings", np.ndarray, choices, sent, rack, to)
+    paths = called(scheme, "routings", np.ndarray, choices, sent, rack, to)
     example = KINDS["routings"].example
-    if found.ndim != 2 or len(found) != len(rack) or not np.issubdtype(found.dtype, np.integer):
+    if paths.ndim != 2 or len(paths) != len(rack) or not np.issubdtype(paths.dtype, np.integer):
         wanted = f"whole numbers of shape ({len(rack)}, longest)"
         raise RFabricError(
-            f"{scheme}: returned {found.dtype} of shape {found.shape}, not {wanted}; see {example}"
+            f"{scheme}: returned {paths.dtype} of shape {paths.shape}, not {wanted}; see {example}"
         )
-    wrong = np.flatnonzero(~_leads(choices, found, rack, to))
+    wrong = np.flatnonzero(~_leads(choices, paths, rack, to))
     if len(wrong):
         i = int(wrong[0])
         raise RFabricError(
-            f"{scheme}: row {i}, {found[i].tolist()}, is no way from rack {rack[i]} to rack "
+            f"{scheme}: row {i}, {paths[i].tolist()}, is no way from rack {rack[i]} to rack "
             f"{to[i]} (numbers) that passes no switch twice; see {example}"
         )
-    return found
+    return paths
 
 
-def _leads(choices: Choices, found: np.ndarray, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
+def _leads(choices: Choices, paths: np.ndarray, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
     """bool[pairs]: whether each row leads from rack to rack, and nowhere twice."""
     c, lit = choices.ways.cabling, choices.ways.lights
     at = c.rack_row[rack]
-    good, passed, over = np.ones(len(found), bool), [at], np.zeros(len(found), bool)
-    for path in found.T:
+    good, passed, over = np.ones(len(paths), bool), [at], np.zeros(len(paths), bool)
+    for path in paths.T:
         over |= path == -1
         good &= (path >= -1) & (path < len(lit)) & (over == (path == -1))
         here = np.where(good & ~over, path, 0)

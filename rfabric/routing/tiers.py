@@ -1,12 +1,13 @@
 """Ways up and down through tiers of packet switches: which plane, then which core, a pair of hosts
 crosses.
 
-    tier 0   t1      t5    Without the tier that the pairs have reached, what is above falls apart:
-                           into planes above the
-    tier 1  a1 a2   a3 a4  racks, into single cores above the aggregation of a plane. Both ends of a
-                           pair go up into the
-    tier 2    c1  c2       same part, so the parts colour the graph of who sends to whom, tier by
-                           tier (`colouring`).
+    tier 0   t1      t5
+    tier 1  a1 a2   a3 a4
+    tier 2    c1  c2
+
+Without the tier that the pairs have reached, what is above falls apart: into planes above the
+racks, into single cores above the aggregation of a plane. Both ends of a pair go up into the same
+part, so the parts colour the graph of who sends to whom, tier by tier (`colouring`).
 
 Where a switch of a tier has one bundle to each part, all of one rate, every colouring that is fair
 at each switch is as good as any routing can be, for pairs of one size. Pairs of other shapes of
@@ -17,7 +18,7 @@ import numpy as np
 
 from .choices import Bundles
 from .colouring import coloured
-from .rows import ranks
+from .rows import closed_up, ranks
 
 
 def tiered(
@@ -47,9 +48,9 @@ def tiered(
         at[going], to[going] = bundles.leads[up[going]], bundles.leaves[down[going]]
         tier = np.unique(np.concatenate((at[going], to[going])))
         going = going[at[going] != to[going]]
-    found = np.column_stack([*ups, *downs[::-1]]) if ups else np.zeros((len(start), 0), np.int64)
-    found[at < 0] = bundles.nowhere
-    return np.take_along_axis(found, np.argsort(found == bundles.nowhere, axis=1, kind="stable"), 1)
+    rows = np.column_stack([*ups, *downs[::-1]]) if ups else np.zeros((len(start), 0), np.int64)
+    rows[at < 0] = bundles.nowhere
+    return closed_up(rows, bundles.nowhere)
 
 
 class _Parts:
@@ -99,9 +100,7 @@ class _Parts:
     def crossed(
         self, at: np.ndarray, to: np.ndarray, groups: tuple[np.ndarray, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The bundles up from at[i] and down to to[i]: the parts are dealt evenly at every
-        switch.
-        """
+        """The bundles up from at[i] and down to to[i]: every switch uses its parts evenly."""
         colour = np.zeros(len(at), np.int64)
         for count in np.unique(self.ports[at]).tolist():
             some = np.flatnonzero(self.ports[at] == count)

@@ -4,6 +4,7 @@ Ports and directed links are numbered as in `lightpaths`. `paths.Routes` gives t
 pair at a time.
 """
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
@@ -17,10 +18,10 @@ from .rows import Entries, begins, distinct, mixed, offsets_of, some_of, spread,
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
-MOST_ARCS = 1 << 22  # for how many of them there is room, where the core follows them
-# bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 18 MB
+MOST_ARCS = 1 << 22  # candidates at once where the compiled core follows them: room for its answer
+# bytes of rings kept for one fabric, over all sets of circuits: those of 4,096 racks take 18 MB
 MOST_RINGS = 3 << 25
-# sets of circuits that keep them, however small: a controller meets new ones as long as it lives
+# sets of circuits whose rings are kept, however small: a controller meets new ones while it lives
 MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 KEPT_LOADS = 8
@@ -38,7 +39,7 @@ class Ways:
         self.cabling, self.lights = c, lit
         leaves, leads = c.row[c.node[lit.out]], c.row[c.node[lit.into]]
         arcs = np.flatnonzero((leaves >= 0) & (leads >= 0))
-        # light path of each arc, arcs by switch, then port
+        # the light path of each arc; arcs are in order of their switch, then of their port
         self.path = arcs[np.argsort(leaves[arcs], kind="stable")]
         self.leaves, self.leads = leaves[self.path], leads[self.path]
         self.step = reference / lit.rate[self.path]
@@ -47,7 +48,7 @@ class Ways:
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
         self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
         self._around: tuple[np.ndarray, np.ndarray] | None = None
-        # who has rings, the last asked last
+        # the sets of circuits whose rings are kept, the one asked last at the end
         self._recent: dict[Ways, None] = fabric.memo.setdefault("rings", {})
 
     def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
@@ -78,21 +79,21 @@ class Ways:
 
     @property
     def _rings(self) -> tuple[np.ndarray, np.ndarray]:
-        """See `_found_rings`.
+        """See `_grown_rings`.
 
-        They are large and soon found: of many sets of circuits only those asked last keep theirs.
+        They are large and soon grown: of many sets of circuits only those asked last keep theirs.
         """
-        found = self._around = self._around or self._found_rings()
+        rings = self._around = self._around or self._grown_rings()
         self._recent.pop(self, None)
         self._recent[self] = None
-        kept = min(MOST_RINGS // sum(part.nbytes for part in found), MOST_RINGED)
+        kept = min(MOST_RINGS // sum(array.nbytes for array in rings), MOST_RINGED)
         while len(self._recent) > max(kept, 1):
             oldest = next(iter(self._recent))
             del self._recent[oldest]
             oldest._around = None
-        return found
+        return rings
 
-    def _found_rings(self) -> tuple[np.ndarray, np.ndarray]:
+    def _grown_rings(self) -> tuple[np.ndarray, np.ndarray]:
         """uint8 or, of many rings, uint16[switches, racks], the ring each switch stands on around
         each rack, the highest number where no way leads; float64, its cost.
 
@@ -101,7 +102,7 @@ class Ways:
         few rings; a set of racks is a row of bits.
         """
         racks, costs = len(self.cabling.rack_row), np.full(FAR + 1, np.inf)
-        found = np.full((self.switches, racks), NEAR, np.uint8)
+        rings = np.full((self.switches, racks), NEAR, np.uint8)
         fronts, number = {0.0: _alone(self.cabling.rack_row, self.switches)}, 0
         seen = np.zeros_like(fronts[0.0])
         while fronts:
@@ -109,13 +110,13 @@ class Ways:
             new = fronts.pop(at)
             if not _fresh(new, seen):
                 continue
-            if number == NEAR and found.itemsize == 1:
-                found = np.where(found < NEAR, found, np.uint16(FAR))
+            if number == NEAR and rings.itemsize == 1:
+                rings = np.where(rings < NEAR, rings, np.uint16(FAR))
             if number == FAR:
                 raise RFabricError(
                     f"ways of more than {FAR} different costs; give the links fewer different rates"
                 )
-            _settle(found, new, number)
+            _settle(rings, new, number)
             costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
                 front = fronts.setdefault(round(at + step, 9), np.zeros_like(new))
@@ -123,21 +124,21 @@ class Ways:
                     join(front, new, rows, first, leads)
                 else:
                     front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
-        # a copy: all that no ring of this number has would stay as long as the rest
-        return found, costs[: FAR + 1 if found.itemsize > 1 else NEAR + 1].copy()
+        # a copy: a slice would keep the whole array alive
+        return rings, costs[: FAR + 1 if rings.itemsize > 1 else NEAR + 1].copy()
 
     @cached_property
     def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """By cost of a light path: the switches it leaves, where their part of `leads` begins, the
         switches it leads to.
         """
-        found = {}
+        by_cost = {}
         for step in np.unique(self.step).tolist():
             some = self.step == step
             codes = np.unique(self.leaves[some] * self.switches + self.leads[some])
             rows, first = np.unique(codes // self.switches, return_index=True)
-            found[step] = rows, first, codes % self.switches
-        return found
+            by_cost[step] = rows, first, codes % self.switches
+        return by_cost
 
     def onward(self, row: int, rack: int) -> np.ndarray:
         """The light paths on the cheapest ways from switch `row` to a rack, in order of their
@@ -153,10 +154,8 @@ class Ways:
         """(which of the given, arc) of every arc on a cheapest way from switch row[i] to rack[i],
         by i, then by port.
         """
-        found = [(part, *self._fitting(row[part], rack[part])) for part in self._batches(row)]
-        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate(
-            [arcs for *_, arcs in found]
-        )
+        batches = ((part, *self._fitting(row[part], rack[part])) for part in self._batches(row))
+        return _gathered(batches)
 
     def onward_many(
         self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int
@@ -164,12 +163,9 @@ class Ways:
         """(which of the given, next switch) on the cheapest ways from switch row[i] to rack[i], by
         i, then by switch; of those of one key (ascending) at most so many.
         """
-        found = [
+        return _gathered(
             (part, *self._onward(row[part], rack[part], key[part], most))
             for part in self._by_key(row, key)
-        ]
-        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate(
-            [leads for *_, leads in found]
         )
 
     def _onward(
@@ -232,10 +228,10 @@ class Ways:
         counts = np.diff(ends)
         counts[hashed] = np.diff(offsets)
         every = offsets_of(counts)
-        found = np.empty(every[-1], np.int32)
-        found[spread(every[:-1][joined], counts[joined])] = laid
-        found[spread(every[:-1][hashed], counts[hashed])] = links
-        return every, found
+        merged = np.empty(every[-1], np.int32)
+        merged[spread(every[:-1][joined], counts[joined])] = laid
+        merged[spread(every[:-1][hashed], counts[hashed])] = links
+        return every, merged
 
     def _laid(self, src, dst, joined, hops, taken) -> tuple[np.ndarray, np.ndarray]:
         """CSR of links: the source's cable, the light paths hop by hop (`taken` links each), the
@@ -271,10 +267,10 @@ class Ways:
         self._loads[name] = load
         if len(self._loads) > KEPT_LOADS:
             self._loads.pop(next(iter(self._loads)))
-        found = np.full(len(self.lights), 0.0 if load.ndim else np.inf)
+        by_path = np.full(len(self.lights), 0.0 if load.ndim else np.inf)
         # the others are the hosts' own, most of them, and carry nothing here
-        found[self.path] = load
-        return found
+        by_path[self.path] = load
+        return by_path
 
     def _evenly(self, sent: Entries) -> np.ndarray:
         """See `loads`.
@@ -341,7 +337,8 @@ class Ways:
         here = self.cost(row, rack)[owner]
         there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
         with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
-            # beside a very slow link a cheap arc the wrong way would be lost in the sum
+            # in a sum with the cost of a very slow link, a cheap arc the wrong way is lost: it
+            # must not pass for one that fits
             fits = np.abs(there - here) <= 1e-6 * self.step[arcs] + 1e-15 * here
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]
@@ -368,12 +365,20 @@ def _fresh(new: np.ndarray, seen: np.ndarray) -> bool:
     return bool(new.any())
 
 
-def _settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
-    """Write `number` where the sets (rows of 64-bit words) hold a column of `found`."""
+def _gathered(
+    batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(which of the given, value) of batches (which of the given, owners among them, values)."""
+    given, owner, values = zip(*batches, strict=True)
+    return np.concatenate([a[b] for a, b in zip(given, owner, strict=True)]), np.concatenate(values)
+
+
+def _settle(rings: np.ndarray, sets: np.ndarray, number: int) -> None:
+    """Write `number` where the sets (rows of 64-bit words) hold a column of `rings`."""
     if loops():
-        settle(found, sets, number)
+        settle(rings, sets, number)
         return
-    bits = np.unpackbits(sets.view(np.uint8), axis=1, count=found.shape[1], bitorder="little").view(
+    bits = np.unpackbits(sets.view(np.uint8), axis=1, count=rings.shape[1], bitorder="little").view(
         bool
     )
-    np.copyto(found, found.dtype.type(number), where=bits)
+    np.copyto(rings, rings.dtype.type(number), where=bits)

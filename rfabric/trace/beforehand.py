@@ -1,11 +1,11 @@
 """What is lit before a job begins, in both worlds: nobody waits for circuits then, however slow the
 OCSes are.
 
-mesh of all racks  every policy starts with it
-one-shot           the policy is asked for the sum of all that the job sends, for what each phase
-                   sends, and for the
-                   heaviest collectives; of all it offers and the mesh that is lit with which the
-                   job is predicted to spend least time sending, by the ways of all flows
+    mesh of all racks  every policy starts with it
+    one-shot           the policy is asked for the sum of all that the job sends, for what each
+                       phase sends, and for the heaviest collectives. Of all that it offers, and
+                       the mesh, those circuits are lit with which the job is predicted to spend
+                       least time sending, by the ways of all flows
 """
 
 from dataclasses import replace
@@ -21,16 +21,12 @@ from ..routing.schemes import Routing
 from .model import Trace
 from .pairs import Pairs, PairWays
 
-MOST_COLLECTIVES = (
-    # heaviest kinds of collectives that circuits are sought for: training has reduce, gather,
-    # all-to-all
-    4
-)
-REST = (
-    # beside the part that circuits are sought for, the rest of the job counts so much: none of it
-    # may be cut off
-    1e-3
-)
+# the heaviest collectives, so many, that circuits are sought for: training has reduce, gather,
+# all-to-all
+MOST_COLLECTIVES = 4
+# how much the rest of the job counts beside the part that circuits are sought for: not nothing, as
+# none of it may be cut off
+REST = 1e-3
 
 
 def first_circuits(fabric: Fabric, trace: Trace, policy: Policy, routing: Routing) -> Circuits:
@@ -62,19 +58,19 @@ def _asked(fabric: Fabric, trace: Trace) -> list[Demand]:
     """What one set of circuits might be made for: the whole job, each phase, the heaviest
     collectives; steps added up.
     """
-    parts: dict[tuple[str, ...], list[np.ndarray]] = {}
+    by_name: dict[tuple[str, ...], list[np.ndarray]] = {}
     for (_, phase, label), rows in trace.communication().items():
         for name in ((phase,), (phase, label)):
-            parts.setdefault(name, []).append(rows)
-    every = {name: np.concatenate(rows) for name, rows in parts.items()}
+            by_name.setdefault(name, []).append(rows)
+    every = {name: np.concatenate(rows) for name, rows in by_name.items()}
     by_bytes = sorted(every, key=lambda name: -trace.size[every[name]].sum())
     phases, collectives = ([name for name in by_bytes if len(name) == n] for n in (1, 2))
     whole = trace.demand_of(fabric, np.arange(len(trace)), phase="all")
-    found = [whole]
+    demands = [whole]
     for name in phases + collectives[:MOST_COLLECTIVES]:
         part = trace.demand_of(fabric, every[name])
-        found.append(replace(part, sent=_beside(part, whole), phase=name[0]))
-    return found
+        demands.append(replace(part, sent=_beside(part, whole), phase=name[0]))
+    return demands
 
 
 def _beside(part: Demand, whole: Demand) -> Entries:

@@ -13,7 +13,7 @@ from .collectives import Flows
 from .loops import Loop
 from .model import MOST_BYTES, PhaseKey, Trace
 
-# columns in which rows added together are the same
+# columns that hold one value for all rows of a batch
 SHARED = ("start", "gap", "step", "phase", "label", "loop", "turn")
 
 
@@ -92,13 +92,13 @@ class TraceBuilder:
         shared = {"start": start, "gap": gap, "step": step, "loop": len(self._loops) - 1}
         rows = []
         for turn, (one, name) in enumerate(zip(turns, labels, strict=True)):
-            found = self._add(*one, after, phase, name, **shared, turn=turn)
-            if not found:
+            added = self._add(*one, after, phase, name, **shared, turn=turn)
+            if not added:
                 raise RFabricError(
                     f"loop: turn {turn} sends nothing; leave it out, and compute its seconds "
                     "between others"
                 )
-            rows += found
+            rows += added
         return rows
 
     def _add(

@@ -301,18 +301,18 @@ class Trace:
         """
         offsets, followers = self.followers
         unmet, followed = self._waits.copy(), np.diff(offsets)
-        level, found = np.flatnonzero(unmet == 0), []
+        level, levels = np.flatnonzero(unmet == 0), []
         while len(level):
-            found.append(level)
+            levels.append(level)
             met = np.sort(followers[spread(offsets[level], followed[level])])
             first = np.flatnonzero(begins(met))
             rows = met[first]
             unmet[rows] -= np.diff(first, append=len(met))
             level = rows[unmet[rows] == 0].astype(np.int64)
-        if sum(map(len, found)) != len(self):
+        if sum(map(len, levels)) != len(self):
             row = np.flatnonzero(unmet > 0)[0]
             raise RFabricError(f"trace row {row} waits for itself: its `after` form a cycle")
-        return tuple(found)
+        return tuple(levels)
 
     @cached_property
     def in_order(self) -> bool:
@@ -351,9 +351,9 @@ class Trace:
         """The rows of each phase, ascending, phases in the order of their first rows."""
         codes = self.step.astype(np.int64) * len(self.phases) + self.phase
         order = np.argsort(codes, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(self) else []
-        found = {PhaseKey(int(self.step[p[0]]), self.phases[self.phase[p[0]]]): p for p in parts}
-        return {key: found[key] for key in self.phase_keys}
+        runs = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(self) else []
+        rows = {PhaseKey(int(self.step[r[0]]), self.phases[self.phase[r[0]]]): r for r in runs}
+        return {key: rows[key] for key in self.phase_keys}
 
     def rows(self, key: PhaseKey) -> np.ndarray:
         """The rows of one phase."""
@@ -478,21 +478,21 @@ class Trace:
         """For each row the largest of `numbers` (int64[n], -1: none) of all rows it waits for, at
         any remove; -1 where there are none.
         """
-        found = np.full(len(self), -1, np.int64)
+        latest = np.full(len(self), -1, np.int64)
         for level in self.levels[1:]:
             counts = self._waits[level]
             before = self.after[spread(self.after_offsets[level], counts)]
-            found[level] = np.maximum.reduceat(
-                np.maximum(found[before], numbers[before]), np.cumsum(counts) - counts
+            latest[level] = np.maximum.reduceat(
+                np.maximum(latest[before], numbers[before]), np.cumsum(counts) - counts
             )
-        return found
+        return latest
 
     def nearest(self, numbers: np.ndarray, asked: np.ndarray) -> dict[int, np.ndarray]:
         """By number, which others some rows wait for with no other between, ascending; `numbers`:
         int64[n] from 0, -1: none, `asked`: mask of the rows meant, each of which has one.
         """
         begin, count = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
-        kept, used, found = np.zeros(len(self) + 1, np.int64), 0, [np.zeros(0, np.int64)]
+        kept, used, nearest = np.zeros(len(self) + 1, np.int64), 0, [np.zeros(0, np.int64)]
         for level in self.levels[1:]:
             level = level[asked[level] | (numbers[level] < 0)]
             waits = self._waits[level]
@@ -506,12 +506,12 @@ class Trace:
             count[level] = np.bincount(place, minlength=len(level))
             begin[level] = used + np.cumsum(count[level]) - count[level]
             who = numbers[level[place]]
-            found.append(distinct(who[who >= 0] << 32 | one[who >= 0]))
+            nearest.append(distinct(who[who >= 0] << 32 | one[who >= 0]))
             if used + len(one) > len(kept):
                 kept = np.concatenate((kept, np.zeros(len(kept) + len(one), np.int64)))
             kept[used : used + len(one)] = one
             used += len(one)
-        some = distinct(np.concatenate(found))
+        some = distinct(np.concatenate(nearest))
         who, which = some >> 32, some & 0xFFFFFFFF
         ends = np.flatnonzero(np.diff(who, prepend=-1))
         return dict(zip(who[ends].tolist(), np.split(which, ends)[1:], strict=True))
@@ -520,7 +520,7 @@ class Trace:
         """For each row how many of its own number (int64[n], -1: none) wait one for the other
         before it, with no larger number between: int64[n].
         """
-        found, carried = np.zeros(len(self), np.int64), np.full(len(self), -1, np.int64)
+        depths, carried = np.zeros(len(self), np.int64), np.full(len(self), -1, np.int64)
         for level in self.levels:
             own, counts = numbers[level], self._waits[level]
             before = carried[self.after[spread(self.after_offsets[level], counts)]]
@@ -528,10 +528,10 @@ class Trace:
             if len(before):
                 firsts = np.cumsum(counts) - counts
                 mine = np.where(before >> 32 == np.repeat(own, counts), before & 0xFFFFFFFF, 0)
-                found[level] = np.maximum.reduceat(mine, firsts)
+                depths[level] = np.maximum.reduceat(mine, firsts)
                 most = np.maximum.reduceat(before, firsts)
-            carried[level] = np.where(own >= 0, own << 32 | found[level] + 1, most)
-        return found
+            carried[level] = np.where(own >= 0, own << 32 | depths[level] + 1, most)
+        return depths
 
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:
         """Rows that send bytes, by (step, phase, label)."""
@@ -547,15 +547,12 @@ class Trace:
         )
         kinds, which = numbered(codes)
         order = np.argsort(which, kind="stable")
-        parts = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
-        first = [part[0] for part in parts]
-        found = {}
-        for i in np.argsort(first):
-            code = int(kinds[i])
-            found[code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF]] = parts[
-                i
-            ]
-        return found
+        runs = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
+        keys = [
+            (code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF])
+            for code in kinds.tolist()
+        ]
+        return {keys[i]: runs[i] for i in np.argsort([run[0] for run in runs]).tolist()}
 
 
 @dataclass(frozen=True, eq=False)

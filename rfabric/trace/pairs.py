@@ -1,5 +1,5 @@
-"""The ways of a trace's host pairs under one set of circuits, found once a pair: both worlds read
-them.
+"""The ways of a trace's host pairs under one set of circuits, worked out once a pair: both worlds
+read them.
 
 A pair sends in *parts*: one, or under the routing `split` several at once. A part is a fixed piece
 of every flow of its pair, as the bytes of a flow are dealt before circuits change under it; under
@@ -55,34 +55,34 @@ class Pairs:
     def _divide(self, fabric: Fabric, routing: Routing, rows: np.ndarray) -> None:
         """Give pairs, of which each sends so many `rows`, the parts of routing split."""
         counts, shares, total = [np.zeros(0, np.int64)], [np.zeros(0)], 0
-        for some, found, share in _deal(fabric, routing, self):
-            total += int(rows[some] @ found)
+        for some, count, share in _shares(fabric, routing, self):
+            total += int(rows[some] @ count)
             if total > MOST_PARTS:
                 raise RFabricError(
                     f"routing {SPLIT}: the {rows.sum()} flows of this trace take more than "
                     f"{MOST_PARTS} ways on fabric {fabric.name}, each a flow of its own; "
                     f"choose a routing of one way a pair (placed), or a smaller job"
                 )
-            counts.append(found)
+            counts.append(count)
             shares.append(share)
         self.first, self.share = offsets_of(np.concatenate(counts)), np.concatenate(shares)
 
     @property
     def back(self) -> "Pairs":
         """The same rows the other way: where acknowledgements go."""
-        found = copy(self)
-        found.src, found.dst = self.dst, self.src
-        return found
+        back = copy(self)
+        back.src, back.dst = self.dst, self.src
+        return back
 
     @property
     def counts(self) -> np.ndarray:
         """int64[rows]: how many parts each row of the trace has; one, of no bytes, where it sends
         nothing.
         """
-        found = np.ones(len(self.of), np.int64)
+        counts = np.ones(len(self.of), np.int64)
         sends = self.of >= 0
-        found[sends] = np.diff(self.first)[self.of[sends]]
-        return found
+        counts[sends] = np.diff(self.first)[self.of[sends]]
+        return counts
 
     def parts(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(how many parts each of `rows` has, these parts row by row) of rows that send."""
@@ -93,7 +93,7 @@ class Pairs:
         return counts, spread(first, counts)
 
 
-def _deal(
+def _shares(
     fabric: Fabric, routing: Routing, pairs: Pairs
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(pairs, how many parts each has, shares of these parts), batch by batch: by the ways, or
@@ -101,14 +101,14 @@ def _deal(
     """
     if fabric.ocses:
         rack = cabling_of(fabric).host_rack
-        found = np.where(rack[pairs.src] == rack[pairs.dst], 1, PARTS)
-        yield np.arange(len(found)), found, np.repeat(1.0 / found, found)
+        counts = np.where(rack[pairs.src] == rack[pairs.dst], 1, PARTS)
+        yield np.arange(len(counts)), counts, np.repeat(1.0 / counts, counts)
         return
     every, routes = np.arange(len(pairs.src)), routes_of(fabric, Circuits(), routing)
     for some, ways in _laid_out(routes, pairs, every):
-        found = np.diff(ways.first)
-        dark = found == 0
-        yield some, found + dark, np.insert(ways.share, ways.first[:-1][dark], 1.0)
+        counts = np.diff(ways.first)
+        dark = counts == 0
+        yield some, counts + dark, np.insert(ways.share, ways.first[:-1][dark], 1.0)
 
 
 def _laid_out(

@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 USUAL_SERVER = 8  # GPUs, where neither the recording nor the user says
 MOST_RANKS = 1 << 20
 PHASE = "recorded"
-# how names begin that libraries give collectives, without blanks and dashes; the first that fits
+# how the names begin that libraries give collectives (small letters, no dashes); the first row
+# that fits counts
 KINDS = {
     "allreduce": "all-reduce", "reducescatter": "reduce-scatter", "allgather": "all-gather",
     "alltoall": "all-to-all", "broadcast": "broadcast", "reduce": "reduce", "send": "send",
@@ -85,13 +86,13 @@ def kind_named(name: str, where: str, skip: Sequence[str] = ()) -> str:
     plain = name.lower().replace("_", "").replace("-", "").removeprefix("nccl")
     if plain in {one.lower().replace("_", "") for one in skip}:
         return ""
-    found = next((kind for start, kind in KINDS.items() if plain.startswith(start)), "")
-    if not found:
-        raise RFabricError(
-            f"{where}: unknown collective {name!r}; there are {', '.join(KINDS)}; leave it out "
-            f"with the setting skip={name}"
-        )
-    return found
+    for start, kind in KINDS.items():
+        if plain.startswith(start):
+            return kind
+    raise RFabricError(
+        f"{where}: unknown collective {name!r}; there are {', '.join(KINDS)}; leave it out with "
+        f"the setting skip={name}"
+    )
 
 
 def checked_size(value: object, where: str) -> int:

@@ -5,10 +5,9 @@ Both worlds ask their policy as a stage begins.
     one-shot         the whole trace, decided before it begins
     per-phase        a phase of a step (training/0)
     per-collective   a communication phase in turn: rows of a phase in the order in which they could
-                     start on a network without
-                     delay, cut where the label changes (all-to-all, reduce-scatter, all-gather,
-                     all-to-all, ...); all repetitions of a loop are one, as the circuits that serve
-                     the first serve the others
+                     start on a network without delay, cut where the label changes (all-to-all,
+                     reduce-scatter, all-gather, all-to-all, ...); all repetitions of a loop are
+                     one, as the circuits that serve the first serve the others
     intra-collective as per-collective; rounds may turn inside a stage
     time-slotted     as per-phase; slots turn inside a stage
 
@@ -78,20 +77,10 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
     if granularity in ("per-collective", "intra-collective"):
         return _in_line(trace, _collectives(trace, ready), finish)
     by_phase = trace.rows_by_phase
-    parts = list(by_phase.values())
-    found = zip(by_phase, parts, _firsts(trace, parts), strict=True)
-    phases = [
-        Stage(
-            key,
-            "",
-            rows,
-            entries,
-            None,
-            _lead(trace, ready, rows, entries),
-            float(ready[entries].min()),
-        )
-        for key, rows, entries in found
-    ]
+    firsts, phases = _firsts(trace, list(by_phase.values())), []
+    for (key, rows), entries in zip(by_phase.items(), firsts, strict=True):
+        lead = _lead(trace, ready, rows, entries)
+        phases.append(Stage(key, "", rows, entries, None, lead, float(ready[entries].min())))
     level = _levels(trace)
     phases.sort(key=lambda stage: (stage.begin, level[stage.entries].min()))
     return _in_line(trace, phases, finish)
@@ -146,28 +135,28 @@ def _lead(trace: Trace, ready: np.ndarray, rows: np.ndarray, entries: np.ndarray
 
 
 def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
-    found: list[tuple[float, PhaseKey, str, np.ndarray]] = []
+    runs: list[tuple[float, PhaseKey, str, np.ndarray]] = []
     for key, rows in trace.rows_by_phase.items():
         rows = rows[trace.size[rows] > 0]
         loop = trace.loop_of[rows]
         order = np.lexsort((loop, _first_ready(ready[rows], loop)))
         rows, loop = rows[order], loop[order]
-        # turns of a loop may differ in label
+        # a loop is one stage, though its turns may differ in label
         changed = np.where(loop[1:] >= 0, 0, np.diff(trace.label[rows]))
         cuts = np.flatnonzero(changed | np.diff(loop)) + 1
-        found += [
+        runs += [
             (float(ready[part[0]]), key, trace.labels[trace.label[part[0]]], np.sort(part))
             for part in np.split(rows, cuts)
             if len(part)
         ]
     level = _levels(trace)
     # of those at one instant, what others wait for is first
-    found.sort(key=lambda one: (one[0], level[one[3]].min()))
-    # none where nothing is sent
-    ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]
+    runs.sort(key=lambda one: (one[0], level[one[3]].min()))
+    # each ends as the next begins; [] where nothing is sent
+    ends = [*(begin for begin, *_ in runs[1:]), float("inf")][: len(runs)]
     stages = []
-    firsts = _entries(trace, [rows for *_, rows in found])
-    for (begin, key, label, rows), end, first in zip(found, ends, firsts, strict=True):
+    firsts = _entries(trace, [rows for *_, rows in runs])
+    for (begin, key, label, rows), end, first in zip(runs, ends, firsts, strict=True):
         entries = _before(trace, first)
         lead = _lead(trace, ready, rows, entries)
         loop = int(trace.loop_of[rows[0]])
@@ -193,19 +182,19 @@ def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage
         first[rows] = latest[rows] == latest[rows].min(initial=len(every))
     nearest, none = trace.nearest(numbers, first), np.zeros(0, np.int64)
     ends = [float(finish[rows].max(initial=0.0)) for rows in sends]
-    found = []
+    told = []
     for i, stage in enumerate(every):
         follows = tuple(k for k in nearest.get(i, none).tolist() if k < i)
         gap = max(stage.begin - max(ends[k] for k in follows), 0.0) if follows else 0.0
         waves = depths[stage.rows].astype(np.int32)
-        found.append(replace(stage, number=i, follows=follows, gap=gap, waves=waves))
-    return found
+        told.append(replace(stage, number=i, follows=follows, gap=gap, waves=waves))
+    return told
 
 
-def _numbered(trace: Trace, parts: list[np.ndarray]) -> np.ndarray:
-    """Which of `parts` each row is in, -1: none: int64[n]."""
+def _numbered(trace: Trace, groups: list[np.ndarray]) -> np.ndarray:
+    """Which of `groups` each row is in, -1: none: int64[n]."""
     numbers = np.full(len(trace), -1, np.int64)
-    for i, rows in enumerate(parts):
+    for i, rows in enumerate(groups):
         numbers[rows] = i
     return numbers
 
@@ -214,57 +203,57 @@ def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:
     """When each row is ready; all rows of a loop (-1: none) with its first, so that nothing comes
     between its repetitions.
     """
-    found, some = ready.copy(), loop >= 0
+    first_ready, some = ready.copy(), loop >= 0
     if some.any():
         which = loop[some] - loop[some].min()
         first = np.full(which.max() + 1, np.inf)
         np.minimum.at(first, which, ready[some])
-        found[some] = first[which]
-    return found
+        first_ready[some] = first[which]
+    return first_ready
 
 
 def begins(every: list[Stage]) -> dict[int, list[Stage]]:
     """The stages that may begin as a row is ready, by row."""
-    found: dict[int, list[Stage]] = {}
+    by_row: dict[int, list[Stage]] = {}
     for stage in every:
         for row in stage.entries.tolist():
-            found.setdefault(row, []).append(stage)
-    return found
+            by_row.setdefault(row, []).append(stage)
+    return by_row
 
 
 def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
     """The compute rows right before `rows`, past rows that take no time; where a row waits for
     bytes or nothing, the row.
     """
-    found, seen = set(), set(rows.tolist())
+    before, seen = set(), set(rows.tolist())
     open_ = [(row, row) for row in sorted(seen)]
     while open_:
         row, first = open_.pop()
         parents = trace.waits_for(row).tolist()
         if not parents or (trace.size[parents] > 0).any():
-            found.add(first)
+            before.add(first)
         for parent in parents:
             if trace.gap[parent] > 0 and not trace.size[parent]:
-                found.add(parent)
+                before.add(parent)
             elif not trace.size[parent] and parent not in seen:
                 open_.append((parent, first))
             seen.add(parent)
-    return np.array(sorted(found), dtype=np.int64)
+    return np.array(sorted(before), dtype=np.int64)
 
 
-def _firsts(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
-    """Of each part its rows that wait for no other of it."""
-    numbers = _numbered(trace, parts)
+def _firsts(trace: Trace, groups: list[np.ndarray]) -> list[np.ndarray]:
+    """Of each group of rows those that wait for no other of it."""
+    numbers = _numbered(trace, groups)
     owner = trace.owner
     inside = numbers[owner] == numbers[trace.after]
     follows = np.zeros(len(trace), bool)
     follows[owner[inside]] = True
-    return [rows[~follows[rows]] for rows in parts]
+    return [rows[~follows[rows]] for rows in groups]
 
 
-def _entries(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
-    """Of each part its rows that wait for no other of it; of those that wait for the same rows and
-    start at one time the first alone.
+def _entries(trace: Trace, groups: list[np.ndarray]) -> list[np.ndarray]:
+    """Of each group of rows those that wait for no other of it; of those that wait for the same
+    rows and start at one time the first alone.
     """
     counts = np.diff(trace.after_offsets).astype(np.uint64)
     sums = np.concatenate(
@@ -274,5 +263,5 @@ def _entries(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
     alike = np.stack((waits, counts, trace.start.view(np.uint64)))
     return [
         np.sort(first[np.unique(alike[:, first], axis=1, return_index=True)[1]])
-        for first in _firsts(trace, parts)
+        for first in _firsts(trace, groups)
     ]

@@ -13,7 +13,7 @@ NUMBERED = re.compile(r"h([1-9]\d{0,8})")
 
 def needs_of(trace: Trace) -> Needs:
     """What a trace file asks of a fabric: room, where it names hosts beyond the usual ones."""
-    numbers = [int(found[1]) for found in map(NUMBERED.fullmatch, trace.hosts) if found]
+    numbers = [int(name[1]) for name in map(NUMBERED.fullmatch, trace.hosts) if name]
     most = max(numbers, default=0)
     return Needs(most if most > USUAL else 0)
 

@@ -59,26 +59,26 @@ def test_parts_of_the_default_rfabric_are_what_its_drawing_shows():
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 6).map(lambda half: 2 * half))
 def test_a_non_blocking_fat_tree_has_five_switch_ports_a_nic(k):
-    found = parts(fat_tree(k=k))
+    counted = parts(fat_tree(k=k))
     hosts = k**3 // 4
-    assert found["nic", G400, 0] == hosts
+    assert counted["nic", G400, 0] == hosts
     # (5/4) k^2 switches of k ports (Al-Fares 2008)
-    assert found["electrical-port", G400, 0] == 5 * hosts
-    assert found["transceiver", G400, 100] == 2 * 3 * hosts
-    assert not any(part.item == "ocs-port" for part in found)
+    assert counted["electrical-port", G400, 0] == 5 * hosts
+    assert counted["transceiver", G400, 100] == 2 * 3 * hosts
+    assert not any(part.item == "ocs-port" for part in counted)
     # the pods form alike
     assert parts(fat_tree(pods=4, tors=4, gpus=4))["electrical-port", G400, 0] == 5 * 64
 
 
 def test_a_server_on_ocses_has_nics_and_no_switch_port():
-    found = parts(topoopt(servers=16, gpus=8, degree=4))
+    counted = parts(topoopt(servers=16, gpus=8, degree=4))
     assert (
-        found["nic", G400, 0]
-        == found["transceiver", G400, 500]
-        == found["patch-panel-port", G400, 0]
+        counted["nic", G400, 0]
+        == counted["transceiver", G400, 500]
+        == counted["patch-panel-port", G400, 0]
         == 16 * 4
     )
-    assert {part.item for part in found} == {
+    assert {part.item for part in counted} == {
         "nic",
         "transceiver",
         "patch-panel-port",
@@ -88,17 +88,17 @@ def test_a_server_on_ocses_has_nics_and_no_switch_port():
 
 
 def test_a_split_nic_is_one_nic():
-    found = parts(opus(servers=4, gpus=8, nic_ports=2))
-    assert found["nic", G400, 0] == 32
-    assert found["ocs-port", 200e9, 0] == 64
+    counted = parts(opus(servers=4, gpus=8, nic_ports=2))
+    assert counted["nic", G400, 0] == 32
+    assert counted["ocs-port", 200e9, 0] == 64
     # its ports share one
-    assert found["transceiver", G400, 500] == 32 and not found["transceiver", 200e9, 500]
+    assert counted["transceiver", G400, 500] == 32 and not counted["transceiver", 200e9, 500]
 
 
 def test_mixnet_counts_both_networks():
-    found = parts(mixnet(servers=8, gpus=8, region=4, optical=6))
-    assert found["nic", G400, 0] == 64 and found["ocs-port", G400, 0] == 48
-    assert found["electrical-port", G400, 0] == 16 + 2 * 8 + 2 * 8  # leaf down, leaf up, spine
+    counted = parts(mixnet(servers=8, gpus=8, region=4, optical=6))
+    assert counted["nic", G400, 0] == 64 and counted["ocs-port", G400, 0] == 48
+    assert counted["electrical-port", G400, 0] == 16 + 2 * 8 + 2 * 8  # leaf down, leaf up, spine
 
 
 def test_copper_takes_the_place_of_optics_in_the_rack(tmp_path):
@@ -131,21 +131,21 @@ def test_a_transceiver_that_reaches_far_enough_is_bought(tmp_path):
     rows = [f"{lines[0]},reach_m", *(f"{line}," for line in lines[1:])]
     rows += ["transceiver,400,300,8,near,near,100", "transceiver,400,700,12,far,far,500"]
     table.write_text("\n".join(rows))
-    found = {
+    usd = {
         str(line.part): line.price.usd
         for line in bill(rfabric(electrical=0), price_table(table)).lines
     }
     assert (
-        found["transceiver 400 Gbit/s to 100 m"] == 300
-        and found[("transceiver 400 Gbit/s to 500 m")] == 700
+        usd["transceiver 400 Gbit/s to 100 m"] == 300
+        and usd[("transceiver 400 Gbit/s to 500 m")] == 700
     )
 
 
 def test_a_bill_is_count_times_price():
-    found = {line.part: line for line in bill(rfabric()).lines}
-    assert found["ocs-port", G400, 0].usd == 192 * 520
-    assert found["nic", G400, 0].watts is None
-    assert bill(rfabric()).usd == pytest.approx(sum(line.usd for line in found.values()))
+    lines = {line.part: line for line in bill(rfabric()).lines}
+    assert lines["ocs-port", G400, 0].usd == 192 * 520
+    assert lines["nic", G400, 0].watts is None
+    assert bill(rfabric()).usd == pytest.approx(sum(line.usd for line in lines.values()))
     assert bill(fat_tree()).watts > bill(rfabric()).watts > 0
     assert (
         bill(fat_tree(rate="800Gbit/s")).watts is None
@@ -234,11 +234,11 @@ def test_a_fabric_can_be_built_again_from_its_parameters(name):
 def test_no_variant_is_nearer_than_the_match(name, by):
     target, fabric = rfabric(), BUILDERS[name]()
     measure = bandwidth if by == "bandwidth" else lambda f: bill(f).usd
-    found = matched(fabric, target, by)
-    assert found.share == pytest.approx(measure(found.fabric) / measure(target))
+    nearest = matched(fabric, target, by)
+    assert nearest.share == pytest.approx(measure(nearest.fabric) / measure(target))
     others = [measure(build(name, wanted)) / measure(target) for wanted in variants(fabric)]
-    assert abs(found.share - 1) == pytest.approx(min(abs(share - 1) for share in others))
-    assert len(found.fabric.hosts) == len(fabric.hosts)
+    assert abs(nearest.share - 1) == pytest.approx(min(abs(share - 1) for share in others))
+    assert len(nearest.fabric.hosts) == len(fabric.hosts)
 
 
 def test_bandwidth_of_thinned_fabrics():
@@ -269,11 +269,11 @@ def test_a_switch_that_nobody_sells_has_no_price():
 
 def test_at_the_factor_of_a_flip_both_cost_the_same():
     bills = {"tree": bill(fat_tree(oversubscription=2)), "optical": bill(rfabric())}
-    found = flips(bills)
-    assert {flip.prices[0].item for flip in found} == {
+    every = flips(bills)
+    assert {flip.prices[0].item for flip in every} == {
         p.price.item for b in bills.values() for p in b.lines
     }
-    for flip in found:
+    for flip in every:
         if flip.factor is None:
             continue
         table = tuple(
@@ -281,16 +281,16 @@ def test_at_the_factor_of_a_flip_both_cost_the_same():
         )
         tree, optical = bill(fat_tree(oversubscription=2), table).usd, bill(rfabric(), table).usd
         assert tree == pytest.approx(optical)
-    assert next(f for f in found if f.prices[0].item == "nic").factor is None  # both have as many
-    order = [abs(f.factor - 1) for f in found if f.factor]
+    assert next(f for f in every if f.prices[0].item == "nic").factor is None  # both have as many
+    order = [abs(f.factor - 1) for f in every if f.factor]
     assert order[0] == min(order)
 
 
 def test_prices_that_do_not_depend_on_the_rate_change_together():
-    found = {
+    factors = {
         str(flip): flip.factor for flip in flips({"mixnet": bill(mixnet()), "opus": bill(opus())})
     }
-    both = found["ocs-port 200 Gbit/s or 400 Gbit/s"]
+    both = factors["ocs-port 200 Gbit/s or 400 Gbit/s"]
     assert bill(mixnet()).usd + 32 * 520 * (both - 1) == pytest.approx(
         bill(opus()).usd + 128 * 520 * (both - 1)
     )
@@ -376,16 +376,16 @@ def test_parts_of_a_printed_step_add_up_on_every_fabric(name, capsys):
         "700",
     ]
     assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["usd_per_step"] == pytest.approx(sum(found["usd_per_step_parts"].values()))
-    assert found["network_usd"] == pytest.approx(
-        sum(p["count"] * p["unit_usd"] for p in found["parts"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["usd_per_step"] == pytest.approx(sum(printed["usd_per_step_parts"].values()))
+    assert printed["network_usd"] == pytest.approx(
+        sum(p["count"] * p["unit_usd"] for p in printed["parts"])
     )
     spread = 4 * HOURS_A_YEAR * 3600 / 200
-    parts = found["usd_per_step_parts"]
-    assert (parts["nics"] + parts["network"]) * spread == pytest.approx(found["network_usd"])
+    parts = printed["usd_per_step_parts"]
+    assert (parts["nics"] + parts["network"]) * spread == pytest.approx(printed["network_usd"])
     assert main(words) == 0
-    assert f"{found['usd_per_step']:,.3f}" in capsys.readouterr().out
+    assert f"{printed['usd_per_step']:,.3f}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -417,15 +417,15 @@ def test_the_verb_tells_parts_sums_and_sources(capsys):
     assert (
         main(["cost", "--topo", "fat-tree", "--gpus", "128", "--rate", "400Gbit/s", "--json"]) == 0
     )
-    found = json.loads(capsys.readouterr().out)
-    assert found["gpus"] == 128 and found["network_watts"] > 0
-    assert found["network_usd"] == pytest.approx(
-        sum(p["count"] * p["unit_usd"] for p in found["parts"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["gpus"] == 128 and printed["network_watts"] > 0
+    assert printed["network_usd"] == pytest.approx(
+        sum(p["count"] * p["unit_usd"] for p in printed["parts"])
     )
     assert all(
-        {"part", "count", "unit_usd", "source"} <= set(p) and p["source"] for p in found["parts"]
+        {"part", "count", "unit_usd", "source"} <= set(p) and p["source"] for p in printed["parts"]
     )
-    counts = {p["part"]: p["count"] for p in found["parts"]}
+    counts = {p["part"]: p["count"] for p in printed["parts"]}
     assert counts["electrical-port 400 Gbit/s"] == 5 * counts["nic 400 Gbit/s"] == 640
 
 
@@ -433,21 +433,21 @@ def test_the_verb_tells_parts_sums_and_sources(capsys):
 @pytest.mark.parametrize("name", [name for name in BUILDERS if name != "ideal"])
 def test_every_fabric_has_a_price_at_every_size(name, gpus, capsys):
     assert main(["cost", "--topo", name, "--gpus", str(gpus), "--rate", "200Gbit/s", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert gpus <= found["gpus"] < 2 * gpus + 16 and found["network_usd"] > 0
+    printed = json.loads(capsys.readouterr().out)
+    assert gpus <= printed["gpus"] < 2 * gpus + 16 and printed["network_usd"] > 0
 
 
 def test_the_verb_compares_and_sweeps(capsys):
     words = ["cost", "--topo", "fat-tree,oversubscription=2", "--topo", "rfabric", "--sweep"]
     assert main([*words, "--step-s", "100", "--gpu-usd-per-hour", "5.28", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [f["fabric"] for f in found["fabrics"]] == ["fat-tree", "rfabric"]
+    both = json.loads(capsys.readouterr().out)
+    assert [f["fabric"] for f in both["fabrics"]] == ["fat-tree", "rfabric"]
     assert main(["cost", "--topo", "rfabric", "--json"]) == 0
     one = json.loads(capsys.readouterr().out)
     assert one["fabrics"] == [{k: v for k, v in one.items() if k != "fabrics"}]
-    assert found["fabrics"][0]["usd_per_step"] > 64 * 5.28 / 36
+    assert both["fabrics"][0]["usd_per_step"] > 64 * 5.28 / 36
     assert {"part", "cheaper", "dearer", "flips_at_factor", "flips_at_usd", "unit_usd"} == set(
-        found["sweep"][0]
+        both["sweep"][0]
     )
     assert main(words) == 0
     said = capsys.readouterr().out

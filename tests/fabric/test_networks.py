@@ -155,8 +155,8 @@ def test_a_missing_network_file_and_an_unknown_setting_are_named(tmp_path):
     ],
 )
 def test_names_say_what_their_last_word_is(name, ends, kind):
-    found = named_role(name, ends)
-    assert (found and found.kind) == kind
+    role = named_role(name, ends)
+    assert (role and role.kind) == kind
 
 
 def test_tiers_by_words_of_several():

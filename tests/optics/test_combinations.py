@@ -97,9 +97,9 @@ def test_there_are_enough_of_them():
     ("recipe", "settings", "fabric"), CHOSEN, ids=[" ".join((r, *s, f)) for r, s, f in CHOSEN]
 )  # fmt: skip
 def test_the_default_ends_no_later_than_its_alternatives(recipe, settings, fabric):
-    found = ends(recipe, settings, fabric)
-    assert isfinite(found[DEFAULT]), f"{DEFAULT} never ends: {found}"
-    assert found[DEFAULT] <= min(found.values()) * (1 + SLACK), found
+    seconds = ends(recipe, settings, fabric)
+    assert isfinite(seconds[DEFAULT]), f"{DEFAULT} never ends: {seconds}"
+    assert seconds[DEFAULT] <= min(seconds.values()) * (1 + SLACK), seconds
 
 
 @pytest.mark.parametrize("delay", ["0s", "1ms", "10ms"])

@@ -305,8 +305,8 @@ def test_rack_outlooks_are_the_drain_times_of_their_demands(pairs, ends):
     assume(a != b and c != d)
     circuits = lit(LONELY, *pairs)
     wanted = [asks(LONELY, (a, b, 3e11)), asks(LONELY, (c, d, 1e11))]
-    found = Outlook.of_racks(LONELY, circuits, wanted)
-    assert found.alone == pytest.approx([drain_seconds(LONELY, circuits, one) for one in wanted])
+    outlook = Outlook.of_racks(LONELY, circuits, wanted)
+    assert outlook.alone == pytest.approx([drain_seconds(LONELY, circuits, one) for one in wanted])
 
 
 # --- the contract ---------------------------------------------------------------------------------
@@ -419,12 +419,12 @@ def test_a_rotor_lights_round_after_round_plane_after_plane():
     every = rounds(fabric.racks)
     cycle = policy.cycle(Demand.none(fabric.racks), Circuits())
     assert len(cycle) == -(-len(every) // count)
-    for i, found in enumerate(cycle):
+    for i, slot in enumerate(cycle):
         wanted = {}
         for j in range(count):
             for pair in every[(i * count + j) % len(every)]:
                 wanted[frozenset(pair)] = wanted.get(frozenset(pair), 0) + 1
-        assert joined(fabric, found) == wanted
+        assert joined(fabric, slot) == wanted
     at = policy.decide(Demand.none(fabric.racks), Circuits(), 2.5 * policy.slot)
     assert at == cycle[2 % len(cycle)]
 
@@ -443,9 +443,9 @@ def test_solvers_are_asked_up_to_the_limits_that_stand_beside_them(monkeypatch):
     assert len(policy.options(wanted, Circuits())) == 1
 
 
-def least_moved(found, start):
+def least_moved(matchings, start):
     """The pairs of each plane, by name."""
-    dealt = policies._least_moved(LONELY, policies._numbered(LONELY, found), start)
+    dealt = policies._least_moved(LONELY, policies._numbered(LONELY, matchings), start)
     return [[(LONELY.racks[a], LONELY.racks[b]) for a, b in racks.T] for racks in dealt]
 
 
@@ -476,9 +476,9 @@ def test_demand_is_as_good_as_the_best_circuits_there_are(entries):
     whole = [[(0, 1), (2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
     every = [lit(LONELY, a, b) for a in whole for b in whole]
     best = min(drain_seconds(LONELY, some, wanted) for some in every)
-    found = parse_policy("demand", LONELY).decide(wanted, Circuits(), 0.0)
-    assert bound(LONELY, wanted).seconds * (1 - 1e-6) <= drain_seconds(LONELY, found, wanted)
-    assert drain_seconds(LONELY, found, wanted) <= 2 * best * (1 + 1e-9)
+    chosen = parse_policy("demand", LONELY).decide(wanted, Circuits(), 0.0)
+    assert bound(LONELY, wanted).seconds * (1 - 1e-6) <= drain_seconds(LONELY, chosen, wanted)
+    assert drain_seconds(LONELY, chosen, wanted) <= 2 * best * (1 + 1e-9)
 
 
 # --- solvers --------------------------------------------------------------------------------------
@@ -513,9 +513,9 @@ def test_each_solver_shares_planes_as_apportionment_does():
     for sizes, counts in (((5e11, 2e11), (2, 1)), ((7e11, 2e11), (3, 0))):
         wanted = asks(fabric, (0, 1, sizes[0]), (2, 0, sizes[1]))
         for name in ("greedy", "matching"):
-            found = joined(fabric, light(fabric, dict(enumerate(SOLVERS[name](wanted, fabric)))))
+            count = joined(fabric, light(fabric, dict(enumerate(SOLVERS[name](wanted, fabric)))))
             pairs = [frozenset(("t1", other)) for other in ("t2", "t3")]
-            assert tuple(found.get(pair, 0) for pair in pairs) == counts, name
+            assert tuple(count.get(pair, 0) for pair in pairs) == counts, name
 
 
 def test_greedy_takes_the_heaviest_pair_into_the_first_free_plane():
@@ -527,8 +527,8 @@ def test_whole_circuits_leave_what_the_cable_can_take_and_spend_the_rest_where_i
     """Five planes; 2 to 1 are owed one each at least time; the heavier gets what is left."""
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=5, electrical=0)
     wanted = asks(fabric, (0, 1, 4e11), (0, 2, 1e11))
-    found = joined(fabric, light(fabric, dict(enumerate(SOLVERS["bvn"](wanted, fabric)))))
-    assert found[frozenset(("t1", "t2"))] == 4 and found[frozenset(("t1", "t3"))] == 1
+    count = joined(fabric, light(fabric, dict(enumerate(SOLVERS["bvn"](wanted, fabric)))))
+    assert count[frozenset(("t1", "t2"))] == 4 and count[frozenset(("t1", "t3"))] == 1
 
 
 def test_what_leaves_a_rack_without_a_circuit_is_its_thin_cables():
@@ -553,9 +553,9 @@ def test_bridges_spare_the_planes_before_the_last():
     """
     islands = [[("t1", "t2"), ("t3", "t4")]] * 2
     wanted = asks(LONELY, (0, 2, 1e9))
-    found = bridged(LONELY, islands, wanted)
-    assert found[0] == islands[0] and len(found[1]) == 1
-    assert {rack in ("t1", "t2") for rack in found[1][0]} == {True, False}
+    matchings = bridged(LONELY, islands, wanted)
+    assert matchings[0] == islands[0] and len(matchings[1]) == 1
+    assert {rack in ("t1", "t2") for rack in matchings[1][0]} == {True, False}
     assert bridged(LONELY, islands, asks(LONELY, (0, 1, 1e9))) is islands
 
 
@@ -564,8 +564,8 @@ def test_three_or_more_islands_are_joined_by_a_tree(tors):
     fabric = rfabric(pods=1, tors=2 * tors, gpus=1, planes=3, electrical=0)
     island = [(fabric.racks[2 * i], fabric.racks[2 * i + 1]) for i in range(tors)]
     wanted = asks(fabric, *((2 * i, 2 * i + 2, 1e9) for i in range(tors - 1)))
-    found = light(fabric, dict(enumerate(bridged(fabric, [island] * 3, wanted))))
-    assert np.isfinite(drain_seconds(fabric, found, wanted))
+    bridges = light(fabric, dict(enumerate(bridged(fabric, [island] * 3, wanted))))
+    assert np.isfinite(drain_seconds(fabric, bridges, wanted))
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -615,14 +615,14 @@ def test_pairs_of_different_pods_cross_the_core_that_carries_them():
     """24 servers, OCSes of 16 ports: three pods, every pair across lit by three circuits."""
     fabric = parse_fabric("topoopt,servers=24,gpus=1,degree=1,ocs_ports=16")
     pairs = [(i, i + 12) for i in range(12)]
-    found = lit(fabric, pairs)
+    chosen = lit(fabric, pairs)
     names = [frozenset((fabric.racks[a], fabric.racks[b])) for a, b in pairs]
-    assert joined(fabric, found.check(fabric)) == dict.fromkeys(names, 1)
+    assert joined(fabric, chosen.check(fabric)) == dict.fromkeys(names, 1)
     across = sum(
         fabric.node[fabric.racks[a]].pod != fabric.node[fabric.racks[b]].pod for a, b in pairs
     )
-    assert len({c.a.node for c in found if fabric.node[c.a.node].tier == "core"}) > 1
-    assert len(found) >= len(pairs) + 2 * across
+    assert len({c.a.node for c in chosen if fabric.node[c.a.node].tier == "core"}) > 1
+    assert len(chosen) >= len(pairs) + 2 * across
 
 
 # --- templates and rounds -------------------------------------------------------------------------

@@ -336,8 +336,8 @@ def test_a_dark_time_costs_what_of_it_is_left_as_what_comes_wants_to_send(dark, 
     touched, other = np.array([False, True]), np.array([True, False])
     better = min(0.4, max(dark - lead, 0.0))
     wait = max(dark - ahead - lead, 0.0)
-    found = gain(before, after, told, touched, dark)
-    assert found.seconds == pytest.approx(better - wait)
+    gained = gain(before, after, told, touched, dark)
+    assert gained.seconds == pytest.approx(better - wait)
     assert gain(before, after, told, other, dark).later == pytest.approx(better)
 
 
@@ -386,8 +386,8 @@ def test_who_asks_for_a_least_gain_gets_what_is_gained_where_it_is_that_much(
     before, after = (prospects(s[:1], s[1:]) for s in (seconds[:3], seconds[3:]))
     told = begins((0.0,), leads, leads, (follows, (0, 1)))
     exact = gain(before, after, told, np.array(dark), takes)
-    found = gain(before, after, told, np.array(dark), takes, least)
-    assert found == exact or (exact.seconds < least and found.seconds == -np.inf)
+    gained = gain(before, after, told, np.array(dark), takes, least)
+    assert gained == exact or (exact.seconds < least and gained.seconds == -np.inf)
 
 
 def test_what_comes_is_not_foretold_where_it_cannot_decide():
@@ -439,9 +439,9 @@ def test_numbered_circuits_hold_no_port_twice():
 
 def test_what_follows_in_line_waits_for_a_dark_time_once():
     before, after = prospects([10.0], [10.0]), prospects([4.0], [4.0])
-    found = gain(before, after, begins(), np.array([True, True]), 2.0)
+    in_line = gain(before, after, begins(), np.array([True, True]), 2.0)
     # a rewire of its own would cost the second 2 s
-    assert found.seconds == pytest.approx((10.0 - (2.0 + 4.0)) + 2.0)
+    assert in_line.seconds == pytest.approx((10.0 - (2.0 + 4.0)) + 2.0)
     beside = gain(before, after, begins(follows=((),)), np.array([True, True]), 2.0)
     assert beside.seconds == pytest.approx((10.0 - 6.0) + ((4.0 + 2.0) - (2.0 + 4.0)))
 

@@ -79,10 +79,10 @@ def start(fabric=SMALL):
 
 def test_the_bound_of_one_pair_is_all_its_uplinks_and_the_electrical_path():
     one = demand([(0, 1, 1e12)])
-    found = bound(SMALL, one)
+    least = bound(SMALL, one)
     assert (
-        found.seconds == pytest.approx(transfer_seconds(1e12, 3 * RATE + 1e11))
-        and found.why == "cut"
+        least.seconds == pytest.approx(transfer_seconds(1e12, 3 * RATE + 1e11))
+        and least.why == "cut"
     )
     assert bound(SMALL, demand([(0, 1, 1e12)], floor=99.0)).why == "nic"
     assert bound(SMALL, demand([])).seconds == 0.0
@@ -294,16 +294,16 @@ def job(fabric, turns=2, size=4e9):
 
 def test_collectives_are_cut_where_the_label_changes_and_begin_with_the_compute_before():
     trace = job(SMALL)
-    found = stages(trace, "per-collective")
-    assert [s.label for s in found] == ["all-to-all", "ring", "all-to-all", "ring", "weights"]
-    assert all(trace.size[s.entries].sum() == 0 for s in found[:4])  # compute rows
-    assert (trace.size[found[4].entries] > 0).all()  # nothing comes before it
-    covered = np.concatenate([s.rows for s in found])
+    every = stages(trace, "per-collective")
+    assert [s.label for s in every] == ["all-to-all", "ring", "all-to-all", "ring", "weights"]
+    assert all(trace.size[s.entries].sum() == 0 for s in every[:4])  # compute rows
+    assert (trace.size[every[4].entries] > 0).all()  # nothing comes before it
+    covered = np.concatenate([s.rows for s in every])
     assert sorted(covered.tolist()) == np.flatnonzero(trace.size > 0).tolist()
     assert [str(s) for s in stages(trace, "per-phase")] == ["training/0", "weight_sync/0"]
     (whole,) = stages(trace, "one-shot")
     assert stage_demand(trace, SMALL, whole).bytes.sum() == sum(
-        stage_demand(trace, SMALL, s).bytes.sum() for s in found
+        stage_demand(trace, SMALL, s).bytes.sum() for s in every
     )
     with pytest.raises(RFabricError, match="no granularity 'daily'"):
         stages(trace, "daily")
@@ -326,9 +326,13 @@ def test_a_stage_knows_which_it_follows_and_what_is_computed_between():
     work = b.compute(0, 2.0, after=first, phase="generation", label="work")
     b.flows([0], [4], 1e9, after=[work], gap=3.0, phase="weight_sync", label="weights")
     b.flows([1], [5], 1e9, start=7.0, phase="other", label="alone")
-    found = {s.key.phase: s for s in stages(b.build(), "per-phase")}
-    weights, alone = found["weight_sync"], found["other"]
-    assert (weights.follows, weights.gap, weights.lead) == ((found["training"].number,), 2.0, 3.0)
+    by_phase = {s.key.phase: s for s in stages(b.build(), "per-phase")}
+    weights, alone = by_phase["weight_sync"], by_phase["other"]
+    assert (weights.follows, weights.gap, weights.lead) == (
+        (by_phase["training"].number,),
+        2.0,
+        3.0,
+    )
     assert (alone.follows, alone.gap, alone.begin) == ((), 0.0, 7.0)
 
 
@@ -351,8 +355,8 @@ def test_what_is_computed_before_a_loop_leads_to_its_first_byte(how, between, be
     b = TraceBuilder(SMALL.hosts)
     work = b.compute(0, 0.5, phase="training", label="work")
     b.loop([([0], [4], 1e6)], 7, [between], after=[work], phase="training", label="x")
-    (found,) = stages(b.build().played(how), "per-collective")
-    assert (found.begin, found.lead) == (begin, lead)
+    (stage,) = stages(b.build().played(how), "per-collective")
+    assert (stage.begin, stage.lead) == (begin, lead)
 
 
 def test_of_stages_at_one_instant_those_that_others_wait_for_come_first():
@@ -447,22 +451,22 @@ def test_a_plan_meets_its_bound_where_it_can():
     b = TraceBuilder(SMALL.hosts)
     # rack to rack, two cards each
     b.flows(range(6), range(6, 12), 1e11, phase="weight_sync", label="weights")
-    (found,) = plan(SMALL, b.build())
-    assert found.bound.seconds == pytest.approx(transfer_seconds(1e11, RATE))
+    (wide,) = plan(SMALL, b.build())
+    assert wide.bound.seconds == pytest.approx(transfer_seconds(1e11, RATE))
     # of the last byte, which the bound leaves out
-    on_its_way = found.completion - found.bound.seconds
+    on_its_way = wide.completion - wide.bound.seconds
     assert 0 < on_its_way <= 8 * max(link.delay for link in SMALL.links) * (1 + 1e-6)
     # the circuits of the start send it as soon: nobody is kept waiting for others
-    assert not found.rewires
+    assert not wide.rewires
     (narrow,) = plan(NARROW, b.build())
     assert len(narrow.rewires) == 1 and narrow.exposed == pytest.approx(0.015)
-    assert totals([narrow])["rewires"] == 1 and totals([found])["rewires"] == 0
+    assert totals([narrow])["rewires"] == 1 and totals([wide])["rewires"] == 0
 
 
 @pytest.mark.parametrize("granularity", ["one-shot", "per-phase", "per-collective"])
 def test_no_plan_is_below_its_bound(granularity):
-    found = plan(SMALL, job(SMALL, size=4e10), f"demand,granularity={granularity}")
-    assert found and all(p.gap >= -1e-6 for p in found)
+    planned = plan(SMALL, job(SMALL, size=4e10), f"demand,granularity={granularity}")
+    assert planned and all(p.gap >= -1e-6 for p in planned)
     with pytest.raises(RFabricError, match="a plan shows one set of circuits a stage"):
         plan(SMALL, job(SMALL), "rotor")
 
@@ -495,10 +499,10 @@ def test_every_rewire_of_a_run_stands_in_its_plan(policy):
 
 def foreseen(fabric, trace, lit=None, turns=(), **timing):
     every = stages(trace, "per-collective")
-    found = forecast(
+    ahead = forecast(
         fabric, trace, Routing("ecmp"), every, lit or Circuits(), turns, Timing(**timing)
     )
-    return found, {stage.label: stage.rows for stage in every}
+    return ahead, {stage.label: stage.rows for stage in every}
 
 
 def test_a_wave_alone_takes_as_long_as_its_busiest_cable():
@@ -506,8 +510,8 @@ def test_a_wave_alone_takes_as_long_as_its_busiest_cable():
     b = TraceBuilder(fabric.hosts)
     first = b.flows([0, 0, 1], [2, 3, 2], [5e9, 5e9, 1e9], label="a")  # card 0 sends 10 GB
     b.flows([4], [5], 5e9, after=first, label="b")
-    found, rows = foreseen(fabric, b.build())
-    took = {label: in_flight(found.start[mine], found.finish[mine]) for label, mine in rows.items()}
+    ahead, rows = foreseen(fabric, b.build())
+    took = {label: in_flight(ahead.start[mine], ahead.finish[mine]) for label, mine in rows.items()}
     assert took == {"a": pytest.approx(0.2, rel=1e-3), "b": pytest.approx(0.1, rel=1e-3)}
 
 
@@ -523,11 +527,11 @@ def test_waves_on_one_cable_share_it_by_their_flows():
     b.flows(
         [0], [5], 2.5e9, after=[work], label="c"
     )  # when 2.5 GB of each have been sent: a fourth of the card for 0.2 s
-    found, rows = foreseen(fabric, b.build())
-    assert found.finish[rows["c"]] == pytest.approx(0.35, rel=1e-3)
-    assert found.finish[np.concatenate((rows["a"], rows["b"]))] == pytest.approx(0.35, rel=1e-3)
+    ahead, rows = foreseen(fabric, b.build())
+    assert ahead.finish[rows["c"]] == pytest.approx(0.35, rel=1e-3)
+    assert ahead.finish[np.concatenate((rows["a"], rows["b"]))] == pytest.approx(0.35, rel=1e-3)
     assert simulate(fabric, b.build()).finish[rows["c"]] == pytest.approx(
-        found.finish[rows["c"]], rel=1e-6
+        ahead.finish[rows["c"]], rel=1e-6
     )
 
 
@@ -548,11 +552,11 @@ def test_who_waits_for_a_rewire_waits_in_the_forecast_too(how, a, usable):
     b.flows([2], [0], 5e9, start=0.5, label="b")  # 0.1 s
     trace = b.build()
     (number,) = (i for i, stage in enumerate(stages(trace, "per-collective")) if stage.label == "b")
-    found, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)], in_flight=how)
-    assert found.turns == ((pytest.approx(0.5), pytest.approx(usable, rel=1e-4)),)
-    assert found.finish[rows["a"]] == pytest.approx(a, rel=1e-4)
-    assert found.finish[rows["b"]] == pytest.approx(usable + 0.1, rel=1e-4)
-    assert in_flight(found.start[rows["b"]], found.finish[rows["b"]], found.turns) == pytest.approx(
+    ahead, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)], in_flight=how)
+    assert ahead.turns == ((pytest.approx(0.5), pytest.approx(usable, rel=1e-4)),)
+    assert ahead.finish[rows["a"]] == pytest.approx(a, rel=1e-4)
+    assert ahead.finish[rows["b"]] == pytest.approx(usable + 0.1, rel=1e-4)
+    assert in_flight(ahead.start[rows["b"]], ahead.finish[rows["b"]], ahead.turns) == pytest.approx(
         0.1, rel=1e-3
     )
 
@@ -565,9 +569,9 @@ def test_nobody_who_sends_is_cut_off_in_the_forecast():
     b.flows([2], [0], 5e9, start=0.5, label="b")
     trace = b.build()
     (number,) = (i for i, stage in enumerate(stages(trace, "per-collective")) if stage.label == "b")
-    found, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)])
-    assert found.finish[rows["a"]] == pytest.approx(1.0, rel=1e-4)
-    assert found.finish[rows["b"]] == pytest.approx(1.115, rel=1e-4)
+    ahead, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)])
+    assert ahead.finish[rows["a"]] == pytest.approx(1.0, rel=1e-4)
+    assert ahead.finish[rows["b"]] == pytest.approx(1.115, rel=1e-4)
     never, rows = foreseen(fabric, trace, lit)
     assert np.isinf(in_flight(never.start[rows["b"]], never.finish[rows["b"]]))
 
@@ -599,8 +603,8 @@ def drawn(seed):
     """Jobs nobody chose: a recipe of 64 GPUs, its layout, pipeline, optimizer and experts, a
     fabric, a routing, a policy.
     """
-    rng, found = random.Random(seed), []
-    while len(found) < DRAWN:
+    rng, jobs = random.Random(seed), []
+    while len(jobs) < DRAWN:
         recipe, some = rng.choice(JOBS)
         some = (*some, *rng.choice(CHANGES), *(rng.choice(SKEWED) if "moe" in recipe else ()))
         fabric, routing = rng.choice(FABRICS), rng.choice(("ecmp", "placed", "split"))
@@ -609,8 +613,8 @@ def drawn(seed):
             if fabric == "rfabric"
             else "own"
         )
-        found.append((recipe, some, fabric, routing, policy, rng.choice(("hold", "drain", "drop"))))
-    return found
+        jobs.append((recipe, some, fabric, routing, policy, rng.choice(("hold", "drain", "drop"))))
+    return jobs
 
 
 @lru_cache(1)  # all fabrics of one job come one after another
@@ -628,13 +632,13 @@ def errors(recipe, some, fabric, routing="placed", policy="own", how="hold"):
         routing=routing,
         timing=Timing(in_flight=how),
     )
-    found = np.array([abs(p.completion / p.simulated - 1) for p in made if p.simulated])
+    off = np.array([abs(p.completion / p.simulated - 1) for p in made if p.simulated])
     whole = totals(made)
     assert (whole["median_error"], whole["worst_error"]) == (
-        pytest.approx(np.median(found)),
-        found.max(),
+        pytest.approx(np.median(off)),
+        off.max(),
     )
-    return found
+    return off
 
 
 @pytest.mark.parametrize(("recipe", "fabric"), [*LAYERS, *sorted(SAMPLED)])
@@ -704,5 +708,5 @@ def test_phases_have_their_own_keys():
 
 def test_a_slot_that_ends_while_circuits_are_dark_is_taken_up_after():
     slow = rfabric(pods=2, tors=3, gpus=2, planes=3, delay="1s")
-    found = simulate(slow, job(slow), "demand,granularity=time-slotted,slot=1001ms")
-    assert np.isfinite(found.finish).all() and found.rewires
+    result = simulate(slow, job(slow), "demand,granularity=time-slotted,slot=1001ms")
+    assert np.isfinite(result.finish).all() and result.rewires

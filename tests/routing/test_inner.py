@@ -113,10 +113,12 @@ def test_a_very_slow_link_hides_no_way_that_leads_back(join, monkeypatch):
     core, python = both(fabric, 0, monkeypatch)
     for one, other in zip(core, python, strict=True):
         assert one.tobytes() == other.tobytes()
-    found = routes_of(fabric.named("arcs"), Circuits(), Routing("ecmp")).ways
-    switches, racks = np.divmod(np.arange(found.switches * len(fabric.racks)), len(fabric.racks))
-    owner, arcs = found._fitting(switches, racks)
-    nearer = found.cost(found.leads[arcs], racks[owner]) < found.cost(switches, racks)[owner]
+    shortest = routes_of(fabric.named("arcs"), Circuits(), Routing("ecmp")).ways
+    switches, racks = np.divmod(np.arange(shortest.switches * len(fabric.racks)), len(fabric.racks))
+    owner, arcs = shortest._fitting(switches, racks)
+    nearer = (
+        shortest.cost(shortest.leads[arcs], racks[owner]) < shortest.cost(switches, racks)[owner]
+    )
     assert nearer.all() and len(arcs)
 
 
@@ -130,14 +132,14 @@ def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatc
     src, dst = np.divmod(np.unique(random.integers(0, hosts * hosts, 4 * hosts)), hosts)
     src, dst = src[src != dst], dst[src != dst]
     sent = random.random((kinds, len(src))) * (random.random((kinds, len(src))) < 0.7) * 1e9
-    found = []
+    links = []
     for compiled in (True, False):
         if not compiled:
             for room in (ways, placing):
                 monkeypatch.setattr(room, "loops", lambda: None)
         routing = Routing("placed", Sent(src, dst, sent))
-        found.append(routes_of(fabric.named(f"f{compiled}"), lit, routing).links_of(src, dst))
-    for core, python in zip(*found, strict=True):
+        links.append(routes_of(fabric.named(f"f{compiled}"), lit, routing).links_of(src, dst))
+    for core, python in zip(*links, strict=True):
         assert core.tobytes() == python.tobytes()
 
 
@@ -147,14 +149,14 @@ def test_the_next_switches_of_many_pairs_are_those_python_finds(spec, most, monk
     """Of one key those that stand beyond `most` are left out by their hash, in parts or at once."""
     fabric, random = parse_fabric(spec), np.random.default_rng(most)
     lit = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
-    found = routes_of(fabric, lit).ways
+    cheapest = routes_of(fabric, lit).ways
     key = np.sort(random.integers(0, 20, 60))
-    asked = random.integers(0, found.switches, 60), random.integers(0, len(fabric.racks), 60)
-    core = found.onward_many(*asked, key, most)
+    asked = random.integers(0, cheapest.switches, 60), random.integers(0, len(fabric.racks), 60)
+    core = cheapest.onward_many(*asked, key, most)
     monkeypatch.setattr(ways, "MOST_ARCS", 16)
-    parts = found.onward_many(*asked, key, most)
+    parts = cheapest.onward_many(*asked, key, most)
     monkeypatch.setattr(ways, "loops", lambda: None)
-    for other in (parts, found.onward_many(*asked, key, most)):
+    for other in (parts, cheapest.onward_many(*asked, key, most)):
         for one, two in zip(core, other, strict=True):
             assert one.tolist() == two.tolist()
     assert len(core[0]) and np.bincount(key[core[0]]).max() <= most
@@ -190,7 +192,7 @@ def test_rows_that_claim_arcs_are_those_that_python_finds(data):
     placer = object.__new__(placing.Placer)
     placer.nowhere, placer._laid = nowhere, None
     held = np.zeros((1, nowhere + 1))
-    laid = inner.Sent(nothing, nothing, nothing, held[0], held)
+    laid = inner.Laid(nothing, nothing, nothing, held[0], held)
     assert (laid.claims(arcs) == placer._claims(arcs)).all()
     assert (laid.claims(arcs) == placer._claims(arcs)).all()  # nothing is left of the first call
 
@@ -213,15 +215,14 @@ def test_seconds_on_a_way_are_added_up_in_the_order_of_numpy(hops):
     rows[:, hops // 2] = 0
     ends = random.integers(hops // 2 + 1, hops + 1, pairs)
     rows[np.arange(hops) >= ends[:, None]] = nowhere
-    laid = inner.Sent(every, np.zeros(pairs, np.int64), sent, seconds, load)
+    laid = inner.Laid(every, np.zeros(pairs, np.int64), sent, seconds, load)
     signature = np.zeros(pairs, np.int64)
-    cost, found = laid.cheapest(
+    cost, way = laid.cheapest(
         every[:-1], signature, every[:-1], Offers(every, rows), np.arange(arcs)[None], None
     )
     need = (load[0][rows] + sent[:, None]) * seconds[rows]
     assert (
-        np.array_equal(found, rows)
-        and cost.tobytes() == (need.max(1) + 1e-6 * need.sum(1)).tobytes()
+        np.array_equal(way, rows) and cost.tobytes() == (need.max(1) + 1e-6 * need.sum(1)).tobytes()
     )
 
 

@@ -66,10 +66,10 @@ def test_the_graph_people_get_has_the_light_paths_that_packets_take(drawn):
     # where a directed link ends
     ports = [end for cable in fabric.links for end in (cable.b, cable.a)]
     edges = fabric.graph(circuits).edges(data=True)
-    found = {(e["out"], ports[e["links"][-1]], e["links"], e["rate"]) for _, _, e in edges}
+    of_graph = {(e["out"], ports[e["links"][-1]], e["links"], e["rate"]) for _, _, e in edges}
     paths = light_paths(fabric, circuits)
     assert len(paths) == len(edges)
-    assert {(p.out, p.into, p.links, p.rate) for p in paths} == found
+    assert {(p.out, p.into, p.links, p.rate) for p in paths} == of_graph
 
 
 @settings(max_examples=20, deadline=None)
@@ -99,9 +99,9 @@ def test_the_cheapest_ways_are_all_shortest_paths(drawn):
     every = ways_of(choices.every, choices.bundles, names, fabric.racks, pairs)
     direct = ways_of(choices.direct, choices.bundles, names, fabric.racks, pairs)
     calm = switches(fabric, ())
-    for pair, found in cheapest.items():
+    for pair, offered in cheapest.items():
         shortest = all_shortest(graph, pair)
-        assert set(found) == shortest and len(found) == len(shortest)
+        assert set(offered) == shortest and len(offered) == len(shortest)
         short = {
             way
             for way in nx.all_simple_paths(nx.DiGraph(graph), *pair, cutoff=2)
@@ -128,12 +128,12 @@ def all_shortest(graph, pair):
 def ways_of(offered, bundles, names, racks, pairs):
     """By names of racks: the rows of switches that are offered."""
     offers = offered(*(np.array(ends) for ends in zip(*pairs, strict=True)))
-    found = {}
+    ways = {}
     for i, (a, b) in enumerate(pairs):
         rows = offers.rows[offers.first[i] : offers.first[i + 1]]
         leads = [[names[bundles.leads[x]] for x in row if x < bundles.nowhere] for row in rows]
-        found[racks[a], racks[b]] = [(racks[a], *way) for way in leads]
-    return found
+        ways[racks[a], racks[b]] = [(racks[a], *way) for way in leads]
+    return ways
 
 
 @settings(max_examples=15, deadline=None)
@@ -159,8 +159,8 @@ def test_loads_split_evenly_at_every_switch(drawn, a, step):
             held[b] = held.get(b, 0.0) + held[node] / len(onward)
     sent = Entries(*(np.array([routes.fabric.rack_index[rack]]) for rack in (src, dst)), np.ones(1))
     load = routes.ways.loads(sent)
-    found = {routes.light_path(i).links: x for i, x in enumerate(load.tolist()) if x}
-    assert found == pytest.approx(wanted) and held[dst] == pytest.approx(1.0)
+    loads = {routes.light_path(i).links: x for i, x in enumerate(load.tolist()) if x}
+    assert loads == pytest.approx(wanted) and held[dst] == pytest.approx(1.0)
 
 
 # --- what schemes choose --------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def test_what_goes_over_a_rack_passes_no_switch_twice_and_is_whole():
     hub = routes_of(star, named(star, [(1, 2)], [(1, 3)], [(1, 4)])).choices
     triples = np.array([t for t in permutations(range(4), 3) if 0 not in t])
     codes = np.arange(len(triples), dtype=np.uint64)
-    found = _over(hub, *triples.T, codes)
-    assert (found == hub.bundles.nowhere).all()
+    none = _over(hub, *triples.T, codes)
+    assert (none == hub.bundles.nowhere).all()
     over = _over(hub, np.array([1]), np.array([0]), np.array([2]), codes[:1])
     assert hub.bundles.leads[over[over < hub.bundles.nowhere]].tolist() == [0, 2]
 
@@ -188,8 +188,8 @@ def test_half_a_way_is_none():
     """t1 and t2 are joined, t3 is not: over t2 nobody comes from t1 to t3."""
     pair = rfabric(pods=1, tors=4, gpus=1, planes=1, electrical=0)
     some = routes_of(pair, named(pair, [(1, 2)])).choices
-    found = _over(some, np.array([0]), np.array([1]), np.array([2]), np.zeros(1, np.uint64))
-    assert (found == some.bundles.nowhere).all()
+    rows = _over(some, np.array([0]), np.array([1]), np.array([2]), np.zeros(1, np.uint64))
+    assert (rows == some.bundles.nowhere).all()
 
 
 def test_valiant_goes_over_a_third_rack_wherever_one_leads_on():
@@ -226,10 +226,10 @@ def test_shares_of_a_split_flow_follow_the_width_of_its_ways():
     """Two circuits and none thin: half each; they add up to one for every pair."""
     routes = routes_of(FOUR, named(FOUR, [(1, 2), (3, 4)], [(1, 2)]))
     every = np.array(list(permutations(range(4), 2)))
-    found = split(routes.choices, *every.T)
-    assert np.add.reduceat(found.share, found.first[:-1]) == pytest.approx(1.0)
-    assert found.share[found.first[0] : found.first[1]].tolist() == [0.5, 0.5]
-    one = found.share[found.first[len(every) - 1] :]
+    ways = split(routes.choices, *every.T)
+    assert np.add.reduceat(ways.share, ways.first[:-1]) == pytest.approx(1.0)
+    assert ways.share[ways.first[0] : ways.first[1]].tolist() == [0.5, 0.5]
+    one = ways.share[ways.first[len(every) - 1] :]
     assert one.tolist() == [1.0]  # t4 to t3: one circuit
 
 

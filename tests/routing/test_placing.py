@@ -324,8 +324,8 @@ def test_pairs_of_hundreds_of_kinds_are_placed_by_all_that_they_send():
     src, dst = (ends.ravel() for ends in np.meshgrid(np.arange(40), np.arange(40), indexing="ij"))
     src, dst = src[src != dst], dst[src != dst]
     many = (rng.random((300, len(src))) < 0.1) * 1e9
-    found = schemes._lumped(Sent(src, dst, many))
-    assert found.bytes.shape == (1, len(src)) and (found.bytes[0] == many.sum(0)).all()
+    lumped = schemes._lumped(Sent(src, dst, many))
+    assert lumped.bytes.shape == (1, len(src)) and (lumped.bytes[0] == many.sum(0)).all()
     few = Sent(src, dst, many[:20])  # as jobs have
     alike = Sent(src, dst, np.repeat(many[:1], 300, 0))
     assert schemes._lumped(few) is few and schemes._lumped(alike) is alike

@@ -46,8 +46,8 @@ def routing(scheme, fabric, pairs, sizes=None):
 
 def pairs_of(fabric, numbers):
     hosts = fabric.hosts
-    found = {(hosts[a % len(hosts)], hosts[b % len(hosts)]) for a, b in numbers}
-    return sorted(pair for pair in found if pair[0] != pair[1])
+    pairs = {(hosts[a % len(hosts)], hosts[b % len(hosts)]) for a, b in numbers}
+    return sorted(pair for pair in pairs if pair[0] != pair[1])
 
 
 @settings(max_examples=40, deadline=None)
@@ -181,7 +181,8 @@ def test_valiant_goes_over_a_third_rack_and_wcmp_never_does():
         for scheme in ("valiant", "wcmp")
     }
     thirds = {
-        s: sum(len(set(fabric.racks) & seen) > 2 for seen in found) for s, found in racks.items()
+        s: sum(len(set(fabric.racks) & seen) > 2 for seen in by_pair)
+        for s, by_pair in racks.items()
     }
     assert thirds["valiant"] > len(pairs) / 2 and thirds["wcmp"] == 0
 

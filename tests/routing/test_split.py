@@ -221,10 +221,10 @@ def test_parts_load_every_link_as_the_ways_do_to_one_part(trace, fabric):
     ways = split(routes_of(fabric, lit, routing).choices, sent.src, sent.dst)
     for pair in range(len(sent.src)):
         row = np.flatnonzero(sent.of == pair)[:1]
-        found = PairWays(fabric, sent, lit, routing).load(row, np.ones(1))
+        load = PairWays(fabric, sent, lit, routing).load(row, np.ones(1))
         ours = np.zeros(2 * len(fabric.links))
-        for first, count, size in zip(found.first, found.count, found.size, strict=True):
-            np.add.at(ours, found.links[first : first + count], size)
+        for first, count, size in zip(load.first, load.count, load.size, strict=True):
+            np.add.at(ours, load.links[first : first + count], size)
         mine = slice(ways.first[pair], ways.first[pair + 1])
         hops = np.diff(ways.offsets)[mine]
         links = ways.links[ways.offsets[mine.start] : ways.offsets[mine.stop]]

@@ -68,7 +68,7 @@ def collective(hosts, size):
     )
     flows = st.lists(st.tuples(pair, size), min_size=1, max_size=4)
     return flows.map(
-        lambda found: Flows(
-            [p[0] for p, _ in found], [p[1] for p, _ in found], [s for _, s in found]
+        lambda drawn: Flows(
+            [p[0] for p, _ in drawn], [p[1] for p, _ in drawn], [s for _, s in drawn]
         )
     )

@@ -60,12 +60,12 @@ def receive(number, peer, deps=(), size=1000, tag=0) -> Node:
 
 def sent(trace: Trace) -> dict:
     """Bytes by pair of hosts."""
-    found: dict = {}
+    by_pair: dict = {}
     for a, b, size in zip(trace.src, trace.dst, trace.size, strict=True):
         if size:
             key = trace.hosts[a], trace.hosts[b]
-            found[key] = found.get(key, 0) + int(size)
-    return found
+            by_pair[key] = by_pair.get(key, 0) + int(size)
+    return by_pair
 
 
 def finishes(trace: Trace) -> list[float]:
@@ -305,8 +305,8 @@ def aicb(folder: Path, text: str, name="w.txt") -> Path:
 
 def test_a_layer_of_aicb_is_played_as_simai_does(tmp_path):
     trace = read_trace(aicb(tmp_path, f"{HEAD}\n2\n{LAYER}\n{LAYER}\n"))
-    found = {key: trace.total[rows].sum() for key, rows in trace.communication().items()}
-    assert found == {
+    by_label = {key: trace.total[rows].sum() for key, rows in trace.communication().items()}
+    assert by_label == {
         (0, "forward", "all-reduce TP"): 2 * 4 * 2 * 800,  # four groups of two
         (0, "backward", "all-reduce EP"): 2 * 4 * 2 * 80,
         (0, "gradients", "reduce-scatter DP"): 2 * 2 * 3 * 4000,  # two groups of four
@@ -346,8 +346,8 @@ CALLS = (
 
 def test_aicb_as_csv(tmp_path):
     trace = read_trace(aicb(tmp_path, COLUMNS + CALLS, "w.csv"))
-    found = {key: trace.total[rows].sum() for key, rows in trace.communication().items()}
-    assert found == {
+    by_label = {key: trace.total[rows].sum() for key, rows in trace.communication().items()}
+    assert by_label == {
         (0, "forward", "all-reduce tp"): 8 * 800,
         (1, "forward", "isend pp"): 4 * 50,
         (1, "step", "all-gather dp"): 8 * 500,

@@ -98,14 +98,14 @@ def test_folded_has_blocks_of_repetitions_the_first_by_itself():
 
 @given(st.integers(1, 10**6), st.integers(1, 30))
 def test_blocks_add_up_to_all_repetitions_and_grow(repeat, most):
-    found = blocks(repeat, most)
+    turns = blocks(repeat, most)
     assert (
-        found.sum() == repeat
-        and len(found) <= most
-        and (found >= 1).all()
-        and (np.diff(found) >= -1).all()
+        turns.sum() == repeat
+        and len(turns) <= most
+        and (turns >= 1).all()
+        and (np.diff(turns) >= -1).all()
     )
-    assert found[0] == 1 or most == 1
+    assert turns[0] == 1 or most == 1
     assert (blocks(min(repeat, 1000), 0) == 1).all()
 
 

@@ -49,12 +49,12 @@ def numbered(trace, every):
 
 def firsts(trace, rows):
     """Rows that wait for none of `rows`; of those alike the first."""
-    inside, found = set(rows.tolist()), {}
+    inside, first = set(rows.tolist()), {}
     for row in rows.tolist():
         before = tuple(waits(trace)[row])
         if not inside & set(before):
-            found.setdefault((tuple(sorted(before)), trace.start[row]), row)
-    return sorted(found.values())
+            first.setdefault((tuple(sorted(before)), trace.start[row]), row)
+    return sorted(first.values())
 
 
 @settings(max_examples=150, deadline=None)
@@ -69,8 +69,8 @@ def test_a_stage_follows_those_its_first_bytes_wait_for_with_no_other_between(ro
     for stage in every:
         sends = [row for row in stage.rows.tolist() if trace.size[row]]
         least = min((latest[row] for row in sends), default=None)
-        found = set().union(*(near[row] for row in sends if latest[row] == least))
-        assert stage.follows == tuple(sorted(k for k in found if k < stage.number))
+        others = set().union(*(near[row] for row in sends if latest[row] == least))
+        assert stage.follows == tuple(sorted(k for k in others if k < stage.number))
 
 
 @settings(max_examples=150, deadline=None)
@@ -120,10 +120,10 @@ def test_an_outlook_is_the_busiest_link_of_each_kind_added_up(flows):
     links, size, kind = np.array(flows, dtype=np.int64).reshape(-1, 3).T
     way = np.arange(len(flows)), np.ones(len(flows), np.int64), links % count
     load = Load(*way, size.astype(float), kind)
-    found = Outlook.of_flows(fabric, [load])
+    outlook = Outlook.of_flows(fabric, [load])
     rates = np.repeat([cable.rate for cable in fabric.links], 2)
     table = np.zeros((4, count))
     np.add.at(table, (kind, links % count), size)
     asked = transfer_seconds(table, rates)
-    assert found.least[0] == pytest.approx(asked.max(axis=1).sum())
-    np.testing.assert_allclose(found.seconds[0], asked.sum(axis=0))
+    assert outlook.least[0] == pytest.approx(asked.max(axis=1).sum())
+    np.testing.assert_allclose(outlook.seconds[0], asked.sum(axis=0))

@@ -16,7 +16,7 @@ from .parts import whole
 class Crossbar:
     """One row of the table.
 
-    `item` is what it is priced as; `delay` (s) and `loss_db` are None where none was found.
+    `item` is what it is priced as; `delay` (s) and `loss_db` are None where no source gives them.
     """
 
     name: str

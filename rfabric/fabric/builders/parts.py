@@ -106,15 +106,15 @@ class Sketch:
         """Hosts and the racks (ToRs or servers) that hold them, by pod."""
         hosts = iter(self.hosts([tors * gpus] * pods))
         letter = {"edge": "t", "server": "s"}[tier]
-        found: list[list[str]] = []
+        by_pod: list[list[str]] = []
         for p in range(pods):
-            found.append([])
+            by_pod.append([])
             for t in range(tors):
                 name = self.switch(f"{letter}{p * tors + t + 1}", "eps", tier, (p, t), p)
-                found[p].append(name)
+                by_pod[p].append(name)
                 for _ in range(gpus):
                     self.cable(next(hosts), name, rate)
-        return found
+        return by_pod
 
     def planes(
         self,
@@ -189,10 +189,10 @@ class Sketch:
 
 def shape(name: str, pods: int, tors: int, gpus: int) -> tuple[int, int, int]:
     """Pods, racks a pod, GPUs a rack, when they are whole numbers that make two GPUs."""
-    found = whole("pods", pods, 1), whole("tors", tors, 1), whole("gpus", gpus, 1)
-    if math.prod(found) < 2:
+    sizes = whole("pods", pods, 1), whole("tors", tors, 1), whole("gpus", gpus, 1)
+    if math.prod(sizes) < 2:
         raise RFabricError(f"{name}: {pods} x {tors} x {gpus} is one GPU; a fabric needs two")
-    return found
+    return sizes
 
 
 def whole(name: str, value: int, least: int) -> int:
@@ -245,9 +245,9 @@ def radix_at(radix: int, *rates: float) -> int:
 def nearest(value: int, works: Callable[[int], bool], most: int = 8192) -> int | None:
     """The whole number next to `value` that works, the lower of two; None where none does."""
     for step in range(most):
-        for found in (value - step, value + step):
-            if found >= 1 and works(found):
-                return found
+        for number in (value - step, value + step):
+            if number >= 1 and works(number):
+                return number
     return None
 
 
@@ -283,14 +283,13 @@ def tiers_of(racks: int, ports: int, step: int = 2, spare: int = 0, least: int =
 
 def grouped(name: str, key: str, racks: int, ocs_ports: int) -> Tiers:
     """`tiers_of` OCSes, or an error that names the nearest number of racks that can be joined."""
-    found = tiers_of(racks, ocs_ports)
-    if found is None:
-        near = nearest(racks, lambda n: tiers_of(n, ocs_ports) is not None)
-        way_out = f"the nearest that works is {key}={near}" if near else "use a larger ocs_ports"
-        raise RFabricError(
-            f"{name}: OCSes of {ocs_ports} ports do not join {key}={racks} evenly; {way_out}"
-        )
-    return found
+    if (tiers := tiers_of(racks, ocs_ports)) is not None:
+        return tiers
+    near = nearest(racks, lambda n: tiers_of(n, ocs_ports) is not None)
+    way_out = f"the nearest that works is {key}={near}" if near else "use a larger ocs_ports"
+    raise RFabricError(
+        f"{name}: OCSes of {ocs_ports} ports do not join {key}={racks} evenly; {way_out}"
+    )
 
 
 def joined(
@@ -307,16 +306,11 @@ def joined(
     """`tiers_of` packet switches above `count` x `leaves`, or an error that says which size fits;
     one is `unit` of `key`.
     """
-    found = tiers_of(count * leaves, radix, 1, spare, least)
-    if found is None:
-        near = nearest(count, lambda n: tiers_of(n * leaves, radix, 1, spare, least) is not None)
-        way_out = (
-            f"the nearest that works is {key}={near * unit}, or take a larger radix"
-            if near
-            else "a larger radix"
-        )
-        raise RFabricError(
-            f"{name}: switches of {radix} ports do not join {count * leaves} leaves evenly: "
-            f"two tiers end at {radix - spare}, three at {radix * (radix // 2)}; {way_out}"
-        )
-    return found
+    if (tiers := tiers_of(count * leaves, radix, 1, spare, least)) is not None:
+        return tiers
+    near = nearest(count, lambda n: tiers_of(n * leaves, radix, 1, spare, least) is not None)
+    nearby = f"the nearest that works is {key}={near * unit}, or take " if near else ""
+    raise RFabricError(
+        f"{name}: switches of {radix} ports do not join {count * leaves} leaves evenly: two tiers "
+        f"end at {radix - spare}, three at {radix * (radix // 2)}; {nearby}a larger radix"
+    )

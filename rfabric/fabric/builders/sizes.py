@@ -64,13 +64,13 @@ def shape_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dict
     traffic.
     """
     radix = radix_of(given)
-    found = shaped(hosts, least, radix // 2, radix // 2)
-    if core_switches(found["pods"], found["tors"], radix, 1) is None:
+    shape = shaped(hosts, least, radix // 2, radix // 2)
+    if core_switches(shape["pods"], shape["tors"], radix, 1) is None:
         raise RFabricError(
             f"{max(hosts, least):,} GPUs: three tiers of switches of {radix} ports end at "
             f"{radix**3 // 4:,}; take a larger radix"
         )
-    return found
+    return shape
 
 
 def shaped(hosts: int, least: int, most_gpus: int, most_tors: int) -> dict[str, int]:
@@ -101,8 +101,8 @@ def leaves_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dic
     """`tors` of `gpus` for a leaf-spine: two tiers as long as larger racks make them enough."""
     radix, hosts = radix_of(given), max(hosts, least, 2)
     if hosts <= SMALLEST:
-        found = shape_for(hosts, least, given)
-        return {"tors": found["pods"] * found["tors"], "gpus": found["gpus"]}
+        small = shape_for(hosts, least, given)
+        return {"tors": small["pods"] * small["tors"], "gpus": small["gpus"]}
     gpus = _rack(hosts, radix, radix // 2)
     return {"tors": _leaves(-(-hosts // gpus), radix), "gpus": gpus}
 
@@ -117,13 +117,12 @@ def _leaves(count: int, radix: int, spare: int = 0, step: int = EVEN) -> int:
     fits = (
         n for n in range(-(-count // step) * step, most + 1, step) if tiers_of(n, radix, 1, spare)
     )
-    found = next(fits, None)
-    if found is None:
-        raise RFabricError(
-            f"{count:,} leaves: three tiers of switches of {radix} ports end at {most:,}; take "
-            "a larger radix"
-        )
-    return found
+    if (leaves := next(fits, None)) is not None:
+        return leaves
+    raise RFabricError(
+        f"{count:,} leaves: three tiers of switches of {radix} ports end at {most:,}; take a "
+        "larger radix"
+    )
 
 
 def rails_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dict[str, int]:
@@ -154,17 +153,17 @@ def pods_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, int]
     """A shape below OCSes of so many ports, with as many more ToRs a pod as it takes for core OCSes
     to share them evenly.
     """
-    found = shaped(
+    shape = shaped(
         hosts, least, (radix_of(given) - 1) // 2, ports // 2
     )  # half the uplinks, one port for the thin cable
-    while core_switches(found["pods"], found["tors"], ports) is None:
-        found["tors"] += 1
-        if 2 * found["tors"] > ports:
+    while core_switches(shape["pods"], shape["tors"], ports) is None:
+        shape["tors"] += 1
+        if 2 * shape["tors"] > ports:
             raise RFabricError(
                 f"OCSes of {ports} ports do not join {max(hosts, least):,} GPUs; take a larger "
                 "ocs_ports"
             )
-    return found
+    return shape
 
 
 def rotors_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, int]:

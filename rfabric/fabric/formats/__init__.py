@@ -112,14 +112,10 @@ def _format_of(path: Path, name: str = "") -> TopologyFormat:
                 f"no format {name!r} is read{meant(name, readers)}; {', '.join(readers)} are"
             )
         return readers[name]
-    found = _known(path) or next(
-        (form for form in readers.values() if _bare(path.name).endswith(form.suffixes)), None
-    )
-    if found is None:
-        raise RFabricError(
-            f"no format knows it; say which it is by format=NAME ({', '.join(readers)})"
-        )
-    return found
+    by_suffix = (form for form in readers.values() if _bare(path.name).endswith(form.suffixes))
+    if (form := _known(path) or next(by_suffix, None)) is not None:
+        return form
+    raise RFabricError(f"no format knows it; say which it is by format=NAME ({', '.join(readers)})")
 
 
 def _bare(name: str) -> str:
@@ -172,11 +168,11 @@ def _writer(name: str) -> str:
     if name.endswith(".json"):
         return FABRIC_JSON
     writers = [form for form in TOPOLOGIES.values() if form.write]
-    found = next((form.name for form in writers if name.endswith(form.suffixes)), "")
-    if not found:
-        ends = dict.fromkeys(end for form in writers for end in form.suffixes)
-        raise RFabricError(
-            f"{name}: a fabric is written as .json, {', '.join(ends)}; or say --write-as NAME "
-            f"({', '.join(_writers())})"
-        )
-    return found
+    for form in writers:
+        if name.endswith(form.suffixes):
+            return form.name
+    ends = dict.fromkeys(end for form in writers for end in form.suffixes)
+    raise RFabricError(
+        f"{name}: a fabric is written as .json, {', '.join(ends)}; or say --write-as NAME "
+        f"({', '.join(_writers())})"
+    )

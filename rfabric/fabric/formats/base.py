@@ -18,7 +18,7 @@ from ..roles import Role, word_role
 MOST_TEXT = 1 << 28  # characters of a topology file
 SHOWN_TEXT = 40  # characters of a value in a message
 PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-# what a bare number is multiplied by, by the end of its bare key
+# the unit of a number that has none, by the end of its key in small letters and digits
 RATE_ENDS = {
     f"{prefix}{unit}": factor * bits
     for prefix, factor in PREFIXES.items()
@@ -93,8 +93,7 @@ def mapping_of(path: Path) -> dict:
     """The mapping in a JSON or YAML file; RFabricError for anything else."""
     text = text_of(path)
     as_json = kind_of(path) == ".json" or text.lstrip().startswith("{")
-    found = parse_json(text) if as_json else parse_yaml(text)
-    return mapping(found, "the file")
+    return mapping(parse_json(text) if as_json else parse_yaml(text), "the file")
 
 
 def mapping(value: Any, what: str) -> dict:
@@ -145,26 +144,28 @@ def role_of(attributes: Mapping[str, Any]) -> Role:
     if said.get("kind") in KINDS and said.get("tier") in TIERS:
         return Role(said["kind"], said["tier"], **place)
     for key in ROLE_KEYS:
-        if (found := word_role(str(said.get(key, "")))) is not None:
-            return Role(found.kind, found.tier, **place)
+        if (role := word_role(str(said.get(key, "")))) is not None:
+            return Role(role.kind, role.tier, **place)
     return Role(**place)
 
 
 def rate_of(attributes: Mapping[str, Any], reading: Reading, what: str) -> float | None:
     """bit/s of a cable from its attributes; None where they name none."""
-    found = _named(attributes, RATE_KEYS, RATE_ENDS)
-    if found is None:
+    if (named := _named(attributes, RATE_KEYS, RATE_ENDS)) is None:
         return None
-    rate = reading.rate(found[1], f"{what} {found[0]}", found[2])
+    key, value, unit = named
+    rate = reading.rate(value, f"{what} {key}", unit)
     if not rate:
-        raise RFabricError(f"{what} {found[0]}: {found[1]!r} must be above 0")
+        raise RFabricError(f"{what} {key}: {value!r} must be above 0")
     return rate
 
 
 def delay_of(attributes: Mapping[str, Any], reading: Reading, what: str) -> float | None:
     """s of a cable from its attributes; None where they name none."""
-    found = _named(attributes, DELAY_KEYS, DELAY_ENDS)
-    return None if found is None else reading.delay(found[1], f"{what} {found[0]}", found[2])
+    if (named := _named(attributes, DELAY_KEYS, DELAY_ENDS)) is None:
+        return None
+    key, value, unit = named
+    return reading.delay(value, f"{what} {key}", unit)
 
 
 def is_quantity(key: str) -> bool:
@@ -208,8 +209,8 @@ def _named(
     bare = {_bare_key(key): key for key in attributes}
     for key in keys:
         for end, unit in (*ends.items(), ("", None)):
-            if (found := bare.get(f"{key}{end}")) is not None and _filled(attributes[found]):
-                return str(found), attributes[found], unit
+            if (own := bare.get(f"{key}{end}")) is not None and _filled(attributes[own]):
+                return str(own), attributes[own], unit
     return None
 
 

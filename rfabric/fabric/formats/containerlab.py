@@ -78,9 +78,9 @@ def _role(name: str, said: Any, topology: dict) -> Role:
     kind = next((str(one["kind"]) for one in (said, *above) if one.get("kind")), "")
     labels = mapping(said.get("labels") or {}, f"labels of {name}")
     ours = {str(key).removeprefix(LABEL): value for key, value in labels.items()}
-    found = role_of(ours | {"group": said.get("group", "")})
-    if found.kind:
-        return found
+    role = role_of(ours | {"group": said.get("group", "")})
+    if role.kind:
+        return role
     return Role("host", "host") if kind == "linux" else Role("eps")
 
 

@@ -44,9 +44,9 @@ class CsvRows:
 
 def header_in(text: str) -> list[str]:
     """The header of a table of networks; empty where it is none."""
-    found = _header(next(iter(_kept(text)), (1, ""))[1])
-    bare = {bare_name(cell) for cell in found}
-    return [] if len(found) < 2 or FLOWS & bare else found
+    header = _header(next(iter(_kept(text)), (1, ""))[1])
+    bare = {bare_name(cell) for cell in header}
+    return [] if len(header) < 2 or FLOWS & bare else header
 
 
 def rows_of(path: Path) -> CsvRows:
@@ -71,8 +71,8 @@ def ends_in(header: Sequence[str]) -> tuple[str, str] | None:
         rank_of(c) is not None for c in header
     ):
         return None
-    found = [next((c for c in header if bare_name(c) in words), None) for words in ENDS]
-    return (found[0], found[1]) if all(found) else None
+    ends = [next((c for c in header if bare_name(c) in words), None) for words in ENDS]
+    return (ends[0], ends[1]) if all(ends) else None
 
 
 def rank_of(column: str) -> int | None:
@@ -103,8 +103,8 @@ def one_name(n: int, column: str, text: str) -> str:
 
 def names_in(text: str, column: str = "") -> list[str]:
     """The names in a cell; a mere number is one of its column, as tiers count from 1 each."""
-    found = dict.fromkeys(re.findall(r"[^\s;,|]+", text))
-    return [f"{column}{name}" if column and name.isdecimal() else name for name in found]
+    names = dict.fromkeys(re.findall(r"[^\s;,|]+", text))
+    return [f"{column}{name}" if column and name.isdecimal() else name for name in names]
 
 
 def _kept(text: str) -> list[tuple[int, str]]:
@@ -126,9 +126,9 @@ def _header(line: str) -> list[str]:
 
 def _cells(number: int, line: str, header: Sequence[str], first: str) -> dict[str, str]:
     try:
-        found = next(csv.reader([line], delimiter=_divided_by(first)))
+        cells = next(csv.reader([line], delimiter=_divided_by(first)))
     except csv.Error as error:
         raise RFabricError(f"line {number}: {error}") from error
-    if len(found) != len(header):
-        raise RFabricError(f"line {number}: {len(found)} cells, the header has {len(header)}")
-    return dict(zip(header, (cell.strip() for cell in found), strict=True))
+    if len(cells) != len(header):
+        raise RFabricError(f"line {number}: {len(cells)} cells, the header has {len(header)}")
+    return dict(zip(header, (cell.strip() for cell in cells), strict=True))

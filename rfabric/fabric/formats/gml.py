@@ -7,7 +7,7 @@ from ...errors import RFabricError
 from ..model import Fabric
 from ..network import Network
 from .base import Reading, TopologyFormat, stem_of, text_of
-from .graphs import edges_from, graph_of, names_from, network_of
+from .graphs import graph_of, network_from
 
 
 def _sniff(text: str) -> bool:
@@ -26,12 +26,8 @@ def _read(path: Path, reading: Reading) -> Network:
         raise RFabricError("lists stand within lists, too deep to be read") from None
     except (TypeError, AttributeError, LookupError) as error:
         raise RFabricError(f"is no GML: {type(error).__name__} {error}") from error
-    names = names_from(graph)
-    nodes = {names[node]: said for node, said in graph.nodes(data=True)}
-    return network_of(
-        stem_of(path), nodes, edges_from(graph, names), reading,
-        {"reconfig_delay_s": graph.graph.get("reconfigdelays", 0.0)}, graph.is_directed(),
-    )  # fmt: skip
+    graph.graph["reconfig_delay_s"] = graph.graph.get("reconfigdelays", 0.0)
+    return network_from(graph, stem_of(path), reading)
 
 
 def _as_multigraph(text: str) -> str:

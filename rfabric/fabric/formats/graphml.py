@@ -8,7 +8,7 @@ from ...files import twice
 from ..model import Fabric
 from ..network import Network
 from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
-from .graphs import edges_from, graph_of, names_from, network_of
+from .graphs import graph_of, network_from
 
 SPACE = "{http://graphml.graphdrawing.org/xmlns}"
 
@@ -26,11 +26,7 @@ def _read(path: Path, reading: Reading) -> Network:
         graph = nx.parse_graphml(text)
     except (nx.NetworkXError, LookupError, AttributeError, TypeError) as error:
         raise RFabricError(f"is no GraphML that networkx reads: {error}") from error
-    names = names_from(graph)
-    nodes = {names[node]: said for node, said in graph.nodes(data=True)}
-    return network_of(
-        stem_of(path), nodes, edges_from(graph, names), reading, graph.graph, graph.is_directed()
-    )
+    return network_from(graph, stem_of(path), reading)
 
 
 def _check(root) -> None:
@@ -46,7 +42,7 @@ def _check(root) -> None:
     known = set(names)
     edges = list(graphs[0].iter(f"{SPACE}edge"))
     ids = [(e.get("id"), frozenset((e.get("source"), e.get("target")))) for e in edges]
-    if (edge := twice(found for found in ids if found[0])) is not None:
+    if (edge := twice(each for each in ids if each[0])) is not None:
         raise RFabricError(f"edge {edge[0]} stands twice; give each an id of its own, or none")
     for edge in edges:
         for end in (edge.get("source"), edge.get("target")):

@@ -68,8 +68,8 @@ def network_of(
 
 def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
     """The attributes that say nothing here."""
-    found = {str(key) for said in every for key in said}
-    return {key for key in found - own if not is_quantity(key)}
+    keys = {str(key) for said in every for key in said}
+    return {key for key in keys - own if not is_quantity(key)}
 
 
 def stand_both_ways(cables: Sequence[NamedCable]) -> bool:
@@ -84,7 +84,7 @@ def one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[Named
     ways: dict[tuple[str, str], list[NamedCable]] = {}
     for cable in cables:
         ways.setdefault((cable.a, cable.b), []).append(cable)
-    found = []
+    kept = []
     for (a, b), there in ways.items():
         back = ways.get((b, a), [])
         if (a, b) > (b, a) and back:
@@ -94,10 +94,10 @@ def one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[Named
                 f"{there[0].where}: {a} to {b} and {b} to {a} differ in number, rate or delay; a "
                 "cable is the same both ways"
             )
-        found += there
-    if len(found) < len(cables):
-        dropped.append(f"{len(cables):,} edges of one direction are {len(found):,} cables")
-    return found
+        kept += there
+    if len(kept) < len(cables):
+        dropped.append(f"{len(cables):,} edges of one direction are {len(kept):,} cables")
+    return kept
 
 
 def _speeds(cables: list[NamedCable]) -> Counter:
@@ -132,7 +132,15 @@ def graph_of(fabric: Fabric):
     return graph
 
 
-def names_from(graph) -> dict[Any, str]:
+def network_from(graph, name: str, reading: Reading) -> Network:
+    """The Network that a networkx graph is."""
+    names = _names(graph)
+    nodes = {names[node]: said for node, said in graph.nodes(data=True)}
+    edges = _edges(graph, names)
+    return network_of(name, nodes, edges, reading, graph.graph, graph.is_directed())
+
+
+def _names(graph) -> dict[Any, str]:
     """What each node of a networkx graph is called, by its id: its label, which is what a reader
     sees; with the id where several have that label; the id where it has none.
     """
@@ -145,12 +153,12 @@ def names_from(graph) -> dict[Any, str]:
     return names if twice(names.values()) is None else {node: str(node) for node in graph}
 
 
-def edges_from(graph, names: Mapping[Any, str]) -> list[Edge]:
+def _edges(graph, names: Mapping[Any, str]) -> list[Edge]:
     """The edges of a networkx graph, in the order they were written where they say it."""
-    found = [
+    edges = [
         Edge(names[a], names[b], said, f"edge {names[a]} - {names[b]}")
         for a, b, said in graph.edges(data=True)
     ]
-    if all(isinstance(edge.attributes.get("cable"), int) for edge in found):
-        found.sort(key=lambda edge: edge.attributes["cable"])
-    return found
+    if all(isinstance(edge.attributes.get("cable"), int) for edge in edges):
+        edges.sort(key=lambda edge: edge.attributes["cable"])
+    return edges

@@ -1,4 +1,4 @@
-"""CSV with a host a row, as clusters are found listed; see `csv_rows`.
+"""CSV with a host a row, as clusters are listed; see `csv_rows`.
 
     ip,DSW,PSW,ASW                    its own name and, in any order, a column of switches a tier;
     10.1.0.1,d-1 d-2,p-1 p-2,a-1      a cell above the ToR may hold several, by blanks or `;`
@@ -86,13 +86,13 @@ def _host_column(header: list[str], rows: list[Row]) -> str:
     """The column of hosts: by its name, else the one whose cells all differ."""
     named = [c for word in HOST_WORDS for c in header if bare_name(c) == word]
     alone = [c for c in header if len({row[c] for _, row in rows}) == len(rows) > 1]
-    found = next((c for c in named if c in alone), None) or next(iter(named), None)
-    if found is None and len(alone) != 1:
+    column = next((c for c in named if c in alone), None) or next(iter(named), None)
+    if column is None and len(alone) != 1:
         raise RFabricError(
             f"no column is called {', '.join(HOST_WORDS[:4])} and "
             f"{'several have' if alone else 'none has'} cells that all differ; name the hosts' ip"
         )
-    return found or alone[0]
+    return column or alone[0]
 
 
 def _tier_columns(columns: list[str], rows: list[Row], reading: Reading) -> tuple[list[str], str]:

@@ -47,20 +47,20 @@ def _lines(fabric: Fabric, tiers: list[str]) -> Iterator[str]:
 
 def _shape(fabric: Fabric, tier: str) -> dict[str, int | str]:
     """What every switch of a tier has; RFabricError names the first that differs."""
-    found: dict[str, int | str] = {}
+    usual: dict[str, int | str] = {}
     first = ""
     for node in fabric.switches:
         if node.tier != tier:
             continue
         shape = _of_one(fabric, node.name, tier)
-        if found and shape != found:
+        if usual and shape != usual:
             raise RFabricError(
                 f"{fabric.name}: {node.name} differs from {first} ({_told(shape)}; "
-                f"{_told(found)}): htsim's text has switches of one kind a tier; write "
+                f"{_told(usual)}): htsim's text has switches of one kind a tier; write "
                 "ns3-topology or GraphML"
             )
-        found, first = found or shape, first or node.name
-    return found
+        usual, first = usual or shape, first or node.name
+    return usual
 
 
 def _told(shape: dict) -> str:

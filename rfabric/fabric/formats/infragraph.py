@@ -67,11 +67,11 @@ def _link(name: Any, where: str, rates: dict) -> tuple[float | None, float | Non
 
 
 def _by_name(listed: Any, what: str) -> dict[str, dict]:
-    found = [mapping(one, f"{what}[{i}]") for i, one in enumerate(items(listed, what))]
-    names = [name_of(one.get("name"), f"{what}[{i}].name") for i, one in enumerate(found)]
+    elements = [mapping(one, f"{what}[{i}]") for i, one in enumerate(items(listed, what))]
+    names = [name_of(one.get("name"), f"{what}[{i}].name") for i, one in enumerate(elements)]
     if (name := twice(names)) is not None:
         raise RFabricError(f"{what}: {name} stands twice; keep one")
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, elements, strict=True))
 
 
 def _physical(
@@ -123,14 +123,11 @@ def _expanded(end: dict, where: str, instances: dict, devices: dict) -> list[tup
     parts = _parts(devices, device)
     server = _is_server(parts, devices)
     component = name_of(end.get("component"), f"{where}.component")
-    found = []
-    for i in _rows(said, instances[name].get("count"), where):
-        for place in _places(component, device, devices, where):
-            if server:
-                found.append((f"{name}.{i}.{place}", Role("host", "host")))
-            else:
-                found.append((f"{name}.{i}", Role("eps")))
-    return found
+    return [
+        (f"{name}.{i}.{place}", Role("host", "host")) if server else (f"{name}.{i}", Role("eps"))
+        for i in _rows(said, instances[name].get("count"), where)
+        for place in _places(component, device, devices, where)
+    ]
 
 
 def _parts(devices: dict, device: str) -> dict[str, dict]:
@@ -143,34 +140,34 @@ def _is_server(parts: dict[str, dict], devices: dict, depth: int = 0) -> bool:
         raise RFabricError(f"devices stand within devices, more than {DEEPEST} deep")
     within = [_parts(devices, name) for name, part in parts.items() if name in devices]
     return any(part.get("choice") in SERVER_PARTS for part in parts.values()) or any(
-        _is_server(found, devices, depth + 1) for found in within
+        _is_server(inner, devices, depth + 1) for inner in within
     )
 
 
 def _places(component: str, device: str, devices: dict, where: str) -> list[str]:
     """`cx5[0:2].port[0]` as cx5.0.port.0 and cx5.1.port.0."""
-    found = [""]
+    paths = [""]
     for element in component.split("."):
         name = element.partition("[")[0]
         parts = _parts(devices, device) if device in devices else {}
         if name not in parts:
             raise RFabricError(f"{where}: device {device} has no component {name!r}")
         rows = _rows(element, parts[name].get("count"), where)
-        found = [f"{head}{name}.{i}." for head in found for i in rows]
-        if len(found) > MOST_NODES:
+        paths = [f"{head}{name}.{i}." for head in paths for i in rows]
+        if len(paths) > MOST_NODES:
             raise RFabricError(f"{where}: more than {MOST_NODES:,} components")
         device = name
-    return [text.rstrip(".") for text in found]
+    return [text.rstrip(".") for text in paths]
 
 
 def _rows(text: str, count: Any, where: str) -> range:
     """The indices that `nic`, `nic[3]`, `nic[0:4]` or `nic[:]` mean, of so many."""
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST_NODES:
         raise RFabricError(f"{where}: {text}: count {count!r} must be 1 to {MOST_NODES:,}")
-    found = re.fullmatch(r"[^\[\]]+(?:\[(\d{0,9})(:?)(\d{0,9})\])?", text)
-    if not found or found[0].endswith("[]"):
+    match = re.fullmatch(r"[^\[\]]+(?:\[(\d{0,9})(:?)(\d{0,9})\])?", text)
+    if not match or match[0].endswith("[]"):
         raise RFabricError(f"{where}: {text!r} is no NAME, NAME[3], NAME[0:4]")
-    first, colon, last = found.groups()
+    first, colon, last = match.groups()
     if not first and not colon:
         return range(count)
     low = int(first or 0)

@@ -53,7 +53,7 @@ def _sniff(text: str) -> bool:
 def _read(path: Path, reading: Reading) -> Network:
     roles: dict[str, Role] = {}
     files = _files(path) if path.is_dir() else [path]
-    seen = [found for file in files for found in _one_file(file, reading, roles)]
+    seen = [one for file in files for one in _one_file(file, reading, roles)]
     if not seen:
         raise RFabricError("holds no neighbour")
     said: list[str] = []
@@ -81,8 +81,8 @@ def _one_name_each(seen: list[_Seen]) -> list[_Seen]:
 
 def _table_name(name: str, tables: set[str], short: dict[str, list[str]]) -> str:
     near = [] if name in tables else short.get(name.partition(".")[0], [])
-    found = [n for n in near if f"{n}.".startswith(f"{name}.") or f"{name}.".startswith(f"{n}.")]
-    return found[0] if len(found) == 1 else name
+    alike = [n for n in near if f"{n}.".startswith(f"{name}.") or f"{name}.".startswith(f"{n}.")]
+    return alike[0] if len(alike) == 1 else name
 
 
 def _of_the_fabric(seen: list[_Seen], said: list[str]) -> list[_Seen]:
@@ -114,7 +114,7 @@ def _cables(seen: list[_Seen], said: list[str]) -> list[NamedCable]:
     ways: dict[tuple[str, str], list[_Seen]] = {}
     for one in seen:
         ways.setdefault((one.local, one.remote), []).append(one)
-    found, uneven = [], []
+    cables, uneven = [], []
     for (a, b), there in ways.items():
         back = ways.get((b, a), [])
         if len(back) > len(there) or len(back) == len(there) and (b, a) < (a, b):
@@ -124,18 +124,18 @@ def _cables(seen: list[_Seen], said: list[str]) -> list[NamedCable]:
         rates = [one.rate for one in there]
         if None in rates and len(back) == len(there):
             rates = [one.rate for one in back]
-        found += [NamedCable(one.local, one.remote, rate, None, one.where)
+        cables += [NamedCable(one.local, one.remote, rate, None, one.where)
                   for one, rate in zip(there, rates, strict=True)]  # fmt: skip
     if uneven:
         said.append(f"two ends see different numbers of cables, the larger taken: {some(uneven)}")
-    return found
+    return cables
 
 
 def _files(path: Path) -> list[Path]:
-    found = sorted(file for file in path.iterdir() if file.is_file())
-    if len(found) > MOST_FILES:
-        raise RFabricError(f"{len(found):,} files; {MOST_FILES:,} at most")
-    return found
+    files = sorted(file for file in path.iterdir() if file.is_file())
+    if len(files) > MOST_FILES:
+        raise RFabricError(f"{len(files):,} files; {MOST_FILES:,} at most")
+    return files
 
 
 def _by_name(name: str, has_table: bool, ends: int) -> Role:
@@ -170,12 +170,12 @@ def _asked(path: Path) -> str:
 def _table(text: str, local: str) -> Iterator[_Seen]:
     """The rows of `show lldp table`, by the columns of its header; a prompt names who is asked."""
     columns: list[int] = []
-    found = False
+    headed = False
     for number, line in enumerate(text.splitlines(), 1):
         if prompt := PROMPT.match(line):
             local, columns = prompt[1], []
         elif HEADER.match(line):
-            columns, found = [m.start() for m in re.finditer(r"\S+", line)], True
+            columns, headed = [m.start() for m in re.finditer(r"\S+", line)], True
         elif columns and not ENDING.match(line):
             ends = [*columns[1:], None]
             cells = [line[a:b].strip() for a, b in zip(columns, ends, strict=True)]
@@ -184,7 +184,7 @@ def _table(text: str, local: str) -> Iterator[_Seen]:
                     f"line {number}: {line.strip()[:60]!r} names no port and device; cut it away"
                 )
             yield _Seen(local, cells[0], cells[1], None, f"line {number}")
-    if not found:
+    if not headed:
         raise RFabricError("no header `LocalPort RemoteDevice RemotePortID`; is the file whole?")
 
 

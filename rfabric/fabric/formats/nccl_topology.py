@@ -87,10 +87,10 @@ def _pci_rate(element, name: str) -> float | None:
     speed, width = element.get("link_speed", ""), element.get("link_width", "")
     if not speed or not width or width == "0":
         return None
-    found = re.fullmatch(r"\s*([0-9.]+)\s*(?:GT/s|Gb/s)?(?:\s*PCIe)?\s*", speed)
-    if not found or not width.isdecimal() or not float(found[1]):
+    figure = re.fullmatch(r"\s*([0-9.]+)\s*(?:GT/s|Gb/s)?(?:\s*PCIe)?\s*", speed)
+    if not figure or not width.isdecimal() or not float(figure[1]):
         raise RFabricError(f"pci {name}: {speed!r} x {width!r} is no speed such as 8 GT/s x 16")
-    transfers = float(found[1])
+    transfers = float(figure[1])
     share = next(share for below, share in LANES if transfers < below)
     return transfers * 1e9 * int(width) * share
 
@@ -136,8 +136,8 @@ def _nvlinks(root, gpus: list[_Device]):
     if bare:
         raise RFabricError(f"GPU {bare[0]} has no NVLink and others have; which joins them?")
     said = [f"GPUs over NVLink, {min(rates.values()) / 8e9:g} GB/s a link and direction; no PCIe"]
-    through = all(n.get("tclass", "").startswith(NVSWITCH) for found in links.values()
-                  for n in found)  # fmt: skip
+    every = (link for own in links.values() for link in own)
+    through = all(link.get("tclass", "").startswith(NVSWITCH) for link in every)
     make = _switched if through else _meshed
     return *make(links, rates), said
 
@@ -153,8 +153,8 @@ def _nvlink_rate(gpu, name: str) -> float:
 def _switched(links: dict, rates: dict):
     nodes = {name: Role("host", "host") for name in links} | {"NVSwitch": Role("eps", "edge")}
     cables = [
-        NamedCable(name, "NVSwitch", rates[name] * sum(_count(n, name) for n in found), 0.0)
-        for name, found in links.items()
+        NamedCable(name, "NVSwitch", rates[name] * sum(_count(n, name) for n in own), 0.0)
+        for name, own in links.items()
     ]
     return nodes, cables
 
@@ -164,10 +164,10 @@ def _meshed(links: dict, rates: dict):
     nodes = {name: Role("host", "host") for name in links}
     nodes |= {f"{name} links": Role("eps", "server") for name in links}
     cables, done = [], set()
-    for name, found in links.items():
-        total = sum(_count(n, name) for n in found)
+    for name, own in links.items():
+        total = sum(_count(n, name) for n in own)
         cables.append(NamedCable(name, f"{name} links", rates[name] * total, 0.0))
-        for link in found:
+        for link in own:
             other = _target(link, name, links)
             if frozenset((name, other)) not in done:
                 done.add(frozenset((name, other)))
@@ -179,10 +179,10 @@ def _meshed(links: dict, rates: dict):
 def _target(link, name: str, links: dict) -> str:
     """The GPU at the other end: bus ids may leave out the domain, or the function."""
     target = link.get("target", "")
-    found = [other for other in links if other.startswith(target) or other.endswith(target)]
-    if not target or len(found) != 1 or found[0] == name:
+    others = [other for other in links if other.startswith(target) or other.endswith(target)]
+    if not target or len(others) != 1 or others[0] == name:
         raise RFabricError(f"gpu {name}: NVLink to {target!r}, which is no other GPU of the file")
-    return found[0]
+    return others[0]
 
 
 def _count(link, name: str) -> int:

@@ -55,7 +55,7 @@ def _lines(fabric: Fabric) -> Iterator[str]:
 
 def _bundles(fabric: Fabric) -> list[list[Link]]:
     """The cables between the same two nodes together."""
-    return [list(found) for _, found in groupby(sorted(fabric.links, key=_ends), key=_ends)]
+    return [list(cables) for _, cables in groupby(sorted(fabric.links, key=_ends), key=_ends)]
 
 
 def _ends(cable: Link) -> tuple[str, str]:

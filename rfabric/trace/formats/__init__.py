@@ -98,14 +98,13 @@ def _format_of(path: Path, name: str = "") -> TraceFormat:
         return FORMATS[name]
     kind = kind_of(path)
     claiming = [form for form in FORMATS.values() if kind in form.suffixes]
-    found = _known(path) or next(iter(claiming), None)
-    if found is None:
-        what = "a folder of no format" if path.is_dir() else f"unknown trace suffix {kind!r}"
-        raise RFabricError(
-            f"{what}; use one of {', '.join(TRACE_SUFFIXES)}, or say which it is by --format "
-            f"({', '.join(FORMATS)})"
-        )
-    return found
+    if (form := _known(path) or next(iter(claiming), None)) is not None:
+        return form
+    what = "a folder of no format" if path.is_dir() else f"unknown trace suffix {kind!r}"
+    raise RFabricError(
+        f"{what}; use one of {', '.join(TRACE_SUFFIXES)}, or say which it is by --format "
+        f"({', '.join(FORMATS)})"
+    )
 
 
 def _known(path: Path) -> TraceFormat | None:

@@ -54,13 +54,13 @@ class Player:
 
     def __init__(self, gpus: int, ranks_per_host: int):
         self.gpus, self.per_host = gpus, ranks_per_host
-        self.b = TraceBuilder([f"h{i + 1}" for i in range(-(-gpus // ranks_per_host))])
+        self.builder = TraceBuilder([f"h{i + 1}" for i in range(-(-gpus // ranks_per_host))])
         self.inside = self.empty = 0
         self._known: dict[tuple, list] = {}
 
     def compute(self, seconds: float, after: Sequence[int], **kind) -> list[int]:
         """All GPUs compute for `seconds`."""
-        return [self.b.compute(0, seconds, after=after, **kind)] if seconds else list(after)
+        return [self.builder.compute(0, seconds, after=after, **kind)] if seconds else list(after)
 
     def send(self, flows: list[tuple], after: Sequence[int], **kind) -> list[int]:
         """Flows (rank, rank, bytes) at once; all wait for all."""
@@ -69,8 +69,8 @@ class Player:
             return list(after)
         src, dst, size = zip(*flows, strict=True)
         hosts = ([rank // self.per_host for rank in ends] for ends in (src, dst))
-        sent = self.b.flows(*hosts, size, after=after, **kind)
-        return [self.b.compute(0, 0.0, after=sent, **(kind | {"label": "done"}))]
+        sent = self.builder.flows(*hosts, size, after=after, **kind)
+        return [self.builder.compute(0, 0.0, after=sent, **(kind | {"label": "done"}))]
 
     def collective(self, kind: str, among: tuple, size: float, after, **named) -> list[int]:
         """One collective in each of `groups(*among)`."""
@@ -84,13 +84,17 @@ class Player:
             self._known[key] = [flow for part in parts for flow in zip(*part, strict=True)]
         return self.send(self._known[key], after, **named)
 
-    def notes(self) -> list[str]:
-        """What sent nothing."""
-        told = {
+    def trace(self, name: str, path: Path, said: str, notes: Sequence[str]) -> Trace:
+        """What was played, read as the format `name`; RFabricError where it is nothing."""
+        if not self.builder:
+            raise RFabricError("holds nothing that computes or leaves a host")
+        silent = {
             "stay inside hosts, or have one member, and send nothing": self.inside,
             "are of 0 bytes and send nothing": self.empty,
         }
-        return [f"{count:,} collectives {what}" for what, count in told.items() if count]
+        left = [f"{count:,} collectives {what}" for what, count in silent.items() if count]
+        said = f"{said}, {self.per_host} a host, all in step"
+        return understood(self.builder.build(), name, path, [said, *notes, *left])
 
 
 def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
@@ -115,22 +119,18 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
     else:
         _step(player, layers, _among(head, total))
         notes += _left_out(head)
-    if not player.b:
-        raise RFabricError("holds nothing that computes or leaves a host")
-    notes += player.notes()
-    said = f"{len(layers)} layers, {total} GPUs, {per_host} a host, all in step"
-    return understood(player.b.build(), AICB.name, path, [said, *notes])
+    return player.trace(AICB.name, path, f"{len(layers)} layers, {total} GPUs", notes)
 
 
 def _head(words: list[str]) -> dict[str, int]:
     """The numbers behind `key:`, tensor-parallel GPUs as `tp`."""
-    found = {"ep": 1, "pp": 1, "model_parallel_NPU_group": 1}
+    numbers = {"ep": 1, "pp": 1, "model_parallel_NPU_group": 1}
     for key, value in zip(words[1:], words[2:], strict=False):
         if key.endswith(":") and re.fullmatch(r"\d+", value):
-            found[key[:-1]] = whole(value, f"line 1: {key[:-1]}", 0, 2**40)
+            numbers[key[:-1]] = whole(value, f"line 1: {key[:-1]}", 0, 2**40)
     for key in ("ep", "pp", "model_parallel_NPU_group"):
-        whole(found[key], f"line 1: {key}", 1, 2**20)
-    return found | {"tp": found["model_parallel_NPU_group"]}
+        whole(numbers[key], f"line 1: {key}", 1, 2**20)
+    return numbers | {"tp": numbers["model_parallel_NPU_group"]}
 
 
 def _among(head: dict[str, int], gpus: int) -> dict[str, tuple[int, int]]:

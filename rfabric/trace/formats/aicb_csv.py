@@ -17,7 +17,7 @@ from ...errors import RFabricError
 from ...files import lines_of, open_text
 from ..model import MOST_BYTES, Trace
 from .aicb import Player, groups
-from .base import TraceFormat, understood, whole
+from .base import TraceFormat, whole
 
 KINDS = {
     "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
@@ -44,16 +44,12 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
     named = int(ranks[2]) + 1 if ranks else max(sizes.values(), default=1)
     player = Player(whole(gpus, "gpus", 0, 2**20) or named, whole(ranks_per_host, "ranks_per_host"))
     notes = _play(player, rows, sizes)
-    if not player.b:
-        raise RFabricError("holds nothing that computes or leaves a host")
-    notes += player.notes()
-    said = f"{len(rows)} calls of {player.gpus} GPUs, {player.per_host} a host, all in step"
-    return understood(player.b.build(), AICB_CSV.name, path, [said, *notes])
+    return player.trace(AICB_CSV.name, path, f"{len(rows)} calls of {player.gpus} GPUs", notes)
 
 
 def _sizes(rows: list) -> dict[str, int]:
     """GPUs of each kind of group."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for where, row in rows:
         if None in row.values():
             raise RFabricError(f"{where}: fewer cells than the header; is the file whole?")
@@ -61,9 +57,9 @@ def _sizes(rows: list) -> dict[str, int]:
         if text in ("None", ""):
             continue
         size = whole(text, f"{where}: comm_group_size", 1, 2**20)
-        if found.setdefault(group, size) != size:
-            raise RFabricError(f"{where}: {group} of {size} GPUs, before of {found[group]}")
-    return found
+        if sizes.setdefault(group, size) != size:
+            raise RFabricError(f"{where}: {group} of {size} GPUs, before of {sizes[group]}")
+    return sizes
 
 
 def _word(text: str) -> str:

@@ -54,13 +54,13 @@ def understood(trace: Trace, name: str, path: Path, dropped: Sequence[str] = ())
     """
     span = float(trace.compute_only()[1].max(initial=0.0))
     sent = int(trace.total.sum())
-    found = {"rows": len(trace), "bytes": sent, "hosts": len(trace.hosts), "span_s": span}
+    sums = {"rows": len(trace), "bytes": sent, "hosts": len(trace.hosts), "span_s": span}
     log.warning(
         "%s: %s, %s rows, %s, %s hosts, %s without the network%s",
         path.name, name, f"{len(trace):,}", show_size(sent), len(trace.hosts), show_time(span),
         "".join(f"; {one}" for one in dropped),
     )  # fmt: skip
-    said = {"source": path.name, "format": name} | trace.provenance | found
+    said = {"source": path.name, "format": name} | trace.provenance | sums
     return replace(trace, provenance=said | {"dropped": list(dropped)})
 
 

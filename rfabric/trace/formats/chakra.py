@@ -57,7 +57,7 @@ def _files(path: Path, form: TraceFormat) -> tuple[dict[int, Path], dict]:
     wanted = None if path.is_dir() else _prefix(path)[0]
     if wanted is not None and _prefix(path)[1] is None:
         return {0: path}, {}
-    found: dict[str, dict[int, Path]] = {}
+    workloads: dict[str, dict[int, Path]] = {}
     groups: dict = {}
     for file in sorted((path if path.is_dir() else path.parent).iterdir()):
         prefix, rank = _prefix(file)
@@ -66,19 +66,19 @@ def _files(path: Path, form: TraceFormat) -> tuple[dict[int, Path], dict]:
         with open_bytes(file) as opened:
             head = opened.read(4096)
         if rank is not None and wanted in (None, prefix) and form.sniff(head):
-            if rank in found.setdefault(prefix, {}):
+            if rank in workloads.setdefault(prefix, {}):
                 raise RFabricError(f"{file.name}: a second file of rank {rank}; keep one")
-            found[prefix][rank] = file
+            workloads[prefix][rank] = file
         elif file.suffix == ".json" and head[:1] == b"{" and not form.sniff(head):
             groups |= _groups(file)
         elif rank is not None and wanted in (None, prefix) and file.suffix in form.suffixes:
-            found.setdefault(prefix, {})[rank] = file  # whose reader says what is wrong
-    if len(found) > 1:
-        names = ", ".join(f"{name}.*" for name in found)
-        raise RFabricError(f"holds {len(found)} workloads: {names}; name a file of one")
-    if not found:
+            workloads.setdefault(prefix, {})[rank] = file  # whose reader says what is wrong
+    if len(workloads) > 1:
+        names = ", ".join(f"{name}.*" for name in workloads)
+        raise RFabricError(f"holds {len(workloads)} workloads: {names}; name a file of one")
+    if not workloads:
         raise RFabricError("holds no file that is named after its rank, such as step.0.et")
-    return next(iter(found.values())), groups
+    return next(iter(workloads.values())), groups
 
 
 def _prefix(file: Path) -> tuple[str, int | None]:
@@ -91,10 +91,10 @@ def _prefix(file: Path) -> tuple[str, int | None]:
 def _groups(file: Path) -> dict:
     """Ranks by process group, as ASTRA-sim's communicator groups list them."""
     try:
-        found = parse_json(file.read_bytes())
+        said = parse_json(file.read_bytes())
     except ValueError:
         return {}
-    lists = {k: v for k, v in found.items() if isinstance(v, list) and v}
+    lists = {k: v for k, v in said.items() if isinstance(v, list) and v}
     return {k: v for k, v in lists.items() if all(type(rank) is int for rank in v)}
 
 

@@ -57,8 +57,8 @@ def _objects(text: str) -> Iterable[dict]:
     """All objects, one behind the other."""
     decoder, at = json.JSONDecoder(), len(text) - len(text.lstrip())
     while at < len(text):
-        found, end = decoder.raw_decode(text, at)
-        yield found
+        one, end = decoder.raw_decode(text, at)
+        yield one
         at = end + len(text[end:]) - len(text[end:].lstrip())
 
 
@@ -89,11 +89,11 @@ def _either(one: dict, *keys: str) -> list:
 
 
 def _values(one: dict) -> dict:
-    found = {}
+    values = {}
     for attr in one.get("attr", ()):
         key = next((k for k in attr if k not in ("name", "docString", "doc_string")), None)
-        found[attr["name"]] = attr.get(key)
-    return found | ({"version": one["version"]} if "version" in one else {})
+        values[attr["name"]] = attr.get(key)
+    return values | ({"version": one["version"]} if "version" in one else {})
 
 
 # --- graphs of `workload_graph` ------------------------------------------------------------------
@@ -131,8 +131,8 @@ def _pytorch(name: str, data: dict) -> Graph:
         after = [made[-1].id] if made else []
         micros = one.get("exclusive_dur", 0)
         if one["name"] == COMMS:
-            found = _comms(f"{name}: node {one['id']}", one, backends)
-            made += [Node(one["id"], COMMS, found.pop("type"), after, 0, found)] if found else []
+            if attrs := _comms(f"{name}: node {one['id']}", one, backends):
+                made.append(Node(one["id"], COMMS, attrs.pop("type"), after, 0, attrs))
         elif micros:
             made.append(Node(one["id"], one["name"], COMPUTE, after, round(micros), {}))
         else:
@@ -165,14 +165,14 @@ def _comms(where: str, one: dict, backends: dict) -> dict:
     group = next((v[0] for v in values[1:at] if isinstance(v, list) and v), None)
     if group is None:
         group = next((backends[v] for v in values[1:at] if v in backends), said.get("pg_name", ""))
-    found = {"comm_size": _bytes(values[0]), "pg_name": str(group)}
+    attrs = {"comm_size": _bytes(values[0]), "pg_name": str(group)}
     if kind in ("send", "recv"):
         peer = whole(values[at - 1], f"{where}: its peer")
         key = "comm_dst" if kind == "send" else "comm_src"
-        return found | {"type": SEND if kind == "send" else RECEIVE, key: peer}
+        return attrs | {"type": SEND if kind == "send" else RECEIVE, key: peer}
     if kind not in SQUEEZED:
         raise RFabricError(f"{where}: unknown collective {word!r}; known: {', '.join(COLLECTIVES)}")
-    return found | {"type": COLLECTIVE, "comm_type": SQUEEZED[kind]}
+    return attrs | {"type": COLLECTIVE, "comm_type": SQUEEZED[kind]}
 
 
 def _bytes(value) -> int:

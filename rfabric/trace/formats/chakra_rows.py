@@ -1,4 +1,4 @@
-"""Rows of a Chakra graph while they are found, and the Trace they become."""
+"""Rows of a Chakra graph as they are read, and the Trace they become."""
 
 import json
 
@@ -68,12 +68,12 @@ def _our_facts(rows: Rows, ours: str | None) -> dict:
 
 def _resolved(done: dict, refs: list) -> list[int]:
     """Rows that references stand for, each once, in their order."""
-    found: dict[int, None] = {}
+    rows: dict[int, None] = {}
     waiting = list(reversed(refs))
     while waiting:
         one = waiting.pop()
         if isinstance(one, tuple):
             waiting += reversed(done[one])
         else:
-            found[one] = None
-    return list(found)
+            rows[one] = None
+    return list(rows)

@@ -86,8 +86,8 @@ def _node(message: bytes, seen: dict) -> Node:
         elif field == 3:
             kind = value
         elif field in (4, 5):
-            found = ctrl if field == 4 else deps
-            found.extend(_packed(value) if isinstance(value, bytes) else [value])
+            waits = ctrl if field == 4 else deps
+            waits.extend(_packed(value) if isinstance(value, bytes) else [value])
         elif field == 7:
             micros = value
         elif field == 10:
@@ -97,22 +97,22 @@ def _node(message: bytes, seen: dict) -> Node:
 
 
 def _packed(data: bytes) -> list[int]:
-    found, at = [], 0
+    values, at = [], 0
     while at < len(data):
         value, at = varint(data, at)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _attribute(message: bytes, seen: dict) -> tuple:
     if message not in seen:
-        name, found = "", None
+        name, content = "", None
         for field, value in fields(message):
             if field == 1:
                 name = value.decode()
             elif field > 2:
-                found = _value(field, value)
-        seen[message] = name, found
+                content = _value(field, value)
+        seen[message] = name, content
     return seen[message]
 
 
@@ -172,9 +172,9 @@ def _key(field: int, wire: int) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    found = bytearray()
+    octets = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        octets.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    octets.append(value)
+    return bytes(octets)

@@ -145,15 +145,15 @@ def _lines(trace: Trace) -> Iterable[str]:
 
 def _differ(trace: Trace, rows: slice) -> np.ndarray:
     """bool by row: where it is unlike the one before in more than ends and size."""
-    found = begins(*(getattr(trace, name)[rows] for name in ALIKE))
+    differ = begins(*(getattr(trace, name)[rows] for name in ALIKE))
     counts = np.diff(trace.after_offsets[rows.start : rows.stop + 1])
-    found[1:] |= counts[1:] != counts[:-1]
-    same = np.flatnonzero(~found & (counts > 0))  # as many; are they the same ones?
+    differ[1:] |= counts[1:] != counts[:-1]
+    same = np.flatnonzero(~differ & (counts > 0))  # as many; are they the same ones?
     many, at = counts[same], trace.after_offsets[rows][same]
     entries = spread(at, many)
     others = trace.after[entries] != trace.after[entries - np.repeat(many, many)]
-    found[np.repeat(same, many)[others]] = True
-    return found
+    differ[np.repeat(same, many)[others]] = True
+    return differ
 
 
 def _alike(trace: Trace, rows: np.ndarray, heads: dict[int, dict]) -> Iterable[str]:

@@ -73,17 +73,17 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
     """Sizes in bytes and the share of flows up to each, from 0 to 1; whether rows have three
     cells.
     """
-    found, three = [], False
+    rows, three = [], False
     with open_text(path) as file:
         for number, line in enumerate(lines_of(file), 1):
             text = line.split("#")[0].strip()
-            if not text or (not found and HEADER.fullmatch(text)):
+            if not text or (not rows and HEADER.fullmatch(text)):
                 continue
-            found.append(_row(f"line {number}", text))
+            rows.append(_row(f"line {number}", text))
             three = three or len(_cells(text)) == 3
-    if len(found) < 2:
-        raise RFabricError(f"{len(found)} rows; a distribution has two or more")
-    sizes, shares = np.array(found).T
+    if len(rows) < 2:
+        raise RFabricError(f"{len(rows)} rows; a distribution has two or more")
+    sizes, shares = np.array(rows).T
     for what, column in (("bytes", sizes), ("shares", shares)):
         falls = np.flatnonzero(np.diff(column) < 0)
         if len(falls):

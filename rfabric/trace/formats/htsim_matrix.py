@@ -45,11 +45,9 @@ def _read(path: Path, start_unit: str = "ps") -> Trace:
             words = line.split("#")[0].split()
             if words:
                 _line(f"line {number}", words, counts, links, triggers, dropped)
-    for name, found in (("Connections", links), ("Triggers", triggers)):
-        if counts.get(name, len(found)) != len(found):
-            raise RFabricError(
-                f"says {name} {counts[name]} and holds {len(found)}; is the file whole?"
-            )
+    for name, held in (("Connections", len(links)), ("Triggers", len(triggers))):
+        if counts.get(name, held) != held:
+            raise RFabricError(f"says {name} {counts[name]} and holds {held}; is the file whole?")
     said = [f"{n:,} times {key!r} left out" for key, n in dropped.items()]
     return understood(_trace(counts, links, triggers, unit), HTSIM_MATRIX.name, path, said)
 
@@ -80,10 +78,10 @@ def _link(where: str, words: list[str], counts: dict, dropped: dict) -> tuple:
         raise RFabricError(f"{where}: {words[-1]!r} has no value; is the line whole?")
     nodes = counts.get("Nodes", 2**31)
     ends = [whole(w, f"{where}: node", 0, nodes - 1) for w in words[0].split("->")]
-    found = dict(zip(words[1::2], words[2::2], strict=True))
-    for key in found.keys() - set(KEYS):
+    pairs = dict(zip(words[1::2], words[2::2], strict=True))
+    for key in pairs.keys() - set(KEYS):
         dropped[key] = dropped.get(key, 0) + 1
-    said = {k: whole(v, f"{where}: {k}") for k, v in found.items() if k in KEYS}
+    said = {k: whole(v, f"{where}: {k}") for k, v in pairs.items() if k in KEYS}
     size = said.get("size", 0)
     if not 0 < size <= MOST_BYTES:
         raise RFabricError(
@@ -154,7 +152,7 @@ def _lines(trace: Trace, nodes: list[int]) -> Iterable[str]:
     for after, number in numbers.items():
         for row in after:
             fires.setdefault(row, []).append(number)
-    crowded = next((row for row, found in fires.items() if len(found) > 2), None)
+    crowded = next((row for row, own in fires.items() if len(own) > 2), None)
     if crowded is not None:
         raise RFabricError(
             f"row {crowded}: {len(fires[crowded])} sets of rows wait for it, htsim has two "

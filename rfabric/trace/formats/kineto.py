@@ -130,15 +130,13 @@ class _File:
         self.kernels.sort(key=lambda e: e["ts"])
         told = [k for k in self.kernels if "Collective name" in k.get("args", {})]
         rows = told or matched(self.kernels, self.host, self._kind, self.counts)
-        left = len(self.kernels) - len(rows)
-        if left:
-            self.counts["NCCL kernels without a size dropped: their time counts as computing"] += (
-                left
-            )
+        if left := len(self.kernels) - len(rows):
+            what = "NCCL kernels without a size dropped: their time counts as computing"
+            self.counts[what] += left
         seen: Counter = Counter()
-        found = [self._recorded(k, k["args"], seen) for k in rows]
+        calls = [call for k in rows if (call := self._recorded(k, k["args"], seen))]
         busy = np.frombuffer(self.busy).reshape(-1, 2) if self.busy else np.zeros((0, 2))
-        return RankLog(self.rank, [c for c in found if c], busy)
+        return RankLog(self.rank, calls, busy)
 
     def _recorded(self, event: dict, args: dict, seen: Counter) -> Recorded | None:
         where = self._at(event)

@@ -28,7 +28,7 @@ def matched(
     waiting: dict[str, list[dict]] = defaultdict(list)
     for kernel in kernels:
         waiting[_kernel_kind(kernel["name"])].append(kernel)
-    found = []
+    told = []
     for call in sorted(ranges, key=lambda e: e["ts"]):
         name = call["name"].removeprefix(EARLY)
         kind = kind_of(call, name)
@@ -38,9 +38,9 @@ def matched(
         if after is None or args is None:
             counts["calls on the host without a kernel or a size dropped"] += 1
             continue
-        found.append(line[after] | {"args": args})
+        told.append(line[after] | {"args": args})
         del line[: after + 1]
-    return sorted(found, key=lambda e: e["ts"])
+    return sorted(told, key=lambda e: e["ts"])
 
 
 def _kernel_kind(name: str) -> str:

@@ -11,14 +11,14 @@ def streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
     """Hand on the events one by one; the values of HEAD that stand beside them."""
     import ijson
 
-    found = {key: ijson.sendable_list() for key in HEAD}
-    heads = {key: ijson.items_coro(found[key], key, use_float=True) for key in HEAD}
+    values = {key: ijson.sendable_list() for key in HEAD}
+    heads = {key: ijson.items_coro(values[key], key, use_float=True) for key in HEAD}
     every = ijson.sendable_list()
     parser = ijson.items_coro(every, "traceEvents.item", use_float=True)
     read = 0
     while part := file.read(CHUNK):
         read += len(part)
-        for key in [key for key in heads if found[key] or (read > BEFORE and key != HEAD[0])]:
+        for key in [key for key in heads if values[key] or (read > BEFORE and key != HEAD[0])]:
             del heads[key]
         for one in (*heads.values(), parser):
             one.send(part)
@@ -26,4 +26,4 @@ def streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
             events(event)
         del every[:]
     parser.close()  # an error where the file ends early
-    return {key: values[0] for key, values in found.items() if values}
+    return {key: own[0] for key, own in values.items() if own}

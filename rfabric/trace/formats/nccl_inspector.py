@@ -168,8 +168,8 @@ class _Job:
         mine = self.ranks[line.process]
         first = (mine // self.server - line.rank // each) * self.server
         offset = 0 if each > 1 else mine % self.server
-        found = [first + r // each * self.server + offset + r % each for r in range(line.ranks)]
-        return tuple(r % self.world for r in found)
+        places = [first + r // each * self.server + offset + r % each for r in range(line.ranks)]
+        return tuple(r % self.world for r in places)
 
 
 def _in_order(some: list[Recorded]) -> list[Recorded]:
@@ -177,13 +177,13 @@ def _in_order(some: list[Recorded]) -> list[Recorded]:
     stamps several alike.
     """
     ends: dict[str, float] = {}
-    found = []
+    ordered = []
     for one in sorted(some, key=lambda c: (c.start, c.number)):
         start = max(one.start, ends.get(one.name, one.start))
         ends[one.name] = start + one.end - one.start
-        found.append(Recorded(one.kind, one.size, one.group, one.name, one.number, start,
+        ordered.append(Recorded(one.kind, one.size, one.group, one.name, one.number, start,
                               ends[one.name]))  # fmt: skip
-    return found
+    return ordered
 
 
 def _lines(path: Path) -> Iterator[_Line]:

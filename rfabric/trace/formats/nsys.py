@@ -78,8 +78,8 @@ class _Process:
         rest = [k for k in self.kernels if not k["name"].startswith("nccl")]
         busy = [(k["start"] * NS, k["end"] * NS) for k in rest]
         seen: Counter = Counter()
-        found = [self._recorded(job, kernel, seen, skip) for kernel in self._launched(nccl)]
-        made = [one for one in found if one]
+        launched = self._launched(nccl)
+        made = [one for k in launched if (one := self._recorded(job, k, seen, skip))]
         if len(nccl) > len(made):
             self.counts["NCCL kernels without a size or skipped dropped"] += len(nccl) - len(made)
         return RankLog(self.number, made, np.array(busy).reshape(-1, 2))
@@ -165,22 +165,25 @@ def _processes(path: Path) -> Iterator[_Process]:
 
 def _checked(base: sqlite3.Connection) -> set[str]:
     """The columns of NVTX_EVENTS; RFabricError for tables or columns that are not there."""
-    found: set[str] = set()
     for table, columns in NEEDED.items():
-        found = {row["name"] for row in base.execute(f"PRAGMA table_info({table})")}
-        missing = [column for column in columns if column not in found]
+        has = _columns(base, table)
+        missing = [column for column in columns if column not in has]
         if missing:
-            what = f"no column {missing[0]}" if found else "not there"
+            what = f"no column {missing[0]}" if has else "not there"
             raise RFabricError(
                 f"table {table}: {what}; record with nsys profile --trace=cuda,nvtx and export "
                 "with a version of 2023 or later"
             )
-    return {row["name"] for row in base.execute(f"PRAGMA table_info({RANGES})")}
+    return _columns(base, RANGES)
+
+
+def _columns(base: sqlite3.Connection, table: str) -> set[str]:
+    return {row["name"] for row in base.execute(f"PRAGMA table_info({table})")}
 
 
 def _kernels(base: sqlite3.Connection) -> dict[int, list[dict]]:
     """Kernels by process, with the thread and time of their launch."""
-    found: dict[int, list[dict]] = defaultdict(list)
+    by_process: dict[int, list[dict]] = defaultdict(list)
     asked = base.execute(
         f"SELECT k.start AS start, k.end AS end, k.globalPid AS pid, s.value AS name, "
         f"r.start AS launched, r.globalTid AS thread FROM {KERNELS} k "
@@ -189,21 +192,21 @@ def _kernels(base: sqlite3.Connection) -> dict[int, list[dict]]:
         f"AND (r.globalTid & {PROCESS}) = (k.globalPid & {PROCESS}) ORDER BY k.start"
     )
     for row in asked:
-        found[row["pid"] & PROCESS].append(dict(row))
-    return found
+        by_process[row["pid"] & PROCESS].append(dict(row))
+    return by_process
 
 
 def _calls(base: sqlite3.Connection, has: set[str]) -> dict[int, list[dict]]:
     """NCCL's ranges by process."""
     text = "coalesce(n.text, s.value)" if "textId" in has else "n.text"
     join = f"LEFT JOIN {STRINGS} s ON s.id = n.textId" if "textId" in has else ""
-    found: dict[int, list[dict]] = defaultdict(list)
+    by_process: dict[int, list[dict]] = defaultdict(list)
     for row in base.execute(
         f"SELECT n.start AS start, n.end AS end, {text} AS text, n.globalTid AS thread, "
         f"n.jsonText AS said FROM {RANGES} n {join} WHERE {text} LIKE 'nccl%' AND n.end NOT NULL"
     ):
-        found[row["thread"] & PROCESS].append(dict(row) | {"said": _payload(row["said"])})
-    return found
+        by_process[row["thread"] & PROCESS].append(dict(row) | {"said": _payload(row["said"])})
+    return by_process
 
 
 def _payload(text: str | None) -> dict:

@@ -75,9 +75,9 @@ def _trace(columns: Columns, provenance: dict, windows: dict, paces: dict) -> Tr
     waits, after = np.zeros(count, np.int64), []
     for i, cell in enumerate(columns.get("after", ())):
         if cell not in ("", None):
-            found = [_row(rows, text, f"row {ids[i]}") for text in _ids(cell)]
-            waits[i] = len(found)
-            after += found
+            before = [_row(rows, text, f"row {ids[i]}") for text in _ids(cell)]
+            waits[i] = len(before)
+            after += before
     del rows
     return Trace(
         hosts,
@@ -103,28 +103,28 @@ def _trace(columns: Columns, provenance: dict, windows: dict, paces: dict) -> Tr
 def _numbers(columns: Columns, column: str, parse: Callable, count: int) -> np.ndarray | list:
     """What the cells of a column say; the same text means the same number."""
     seen: dict = {}
-    found = []
+    numbers = []
     for i, cell in enumerate(columns.get(column, ())):
         text = cell if type(cell) is str else (type(cell), repr(cell))
         value = seen.get(text)
         if value is None:
             given = _given(cell, 0)
             value = seen[text] = parse(given, f"row {columns['id'][i]}: {column}")
-        found.append(value)
-    return found or np.zeros(count, np.int64)
+        numbers.append(value)
+    return numbers or np.zeros(count, np.int64)
 
 
 def _codes(columns: Columns, column: str, seen: dict[str, int], count: int) -> np.ndarray | list:
     """Numbers of the names in a column, in the order in which they first stand."""
-    found = []
+    codes = []
     for i, cell in enumerate(columns.get(column, ())):
         text = str(cell or "")
         if text not in seen:
             _check_name(text, f"row {columns['id'][i]}: {column}")
-        found.append(seen.setdefault(text, len(seen)))
-    if not found:
+        codes.append(seen.setdefault(text, len(seen)))
+    if not codes:
         seen[""] = 0
-    return found or np.zeros(count, np.int64)
+    return codes or np.zeros(count, np.int64)
 
 
 def _loops(columns: Columns, count: int) -> tuple[list[int], list[int], tuple[Loop, ...]]:
