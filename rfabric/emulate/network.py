@@ -439,7 +439,7 @@ def deepen_packet_sockets(pid: int) -> int:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     pidfd = os.pidfd_open(pid)
-    found = 0
+    deepened = 0
     try:
         for name in os.listdir(f"/proc/{pid}/fd"):
             try:
@@ -454,10 +454,10 @@ def deepen_packet_sockets(pid: int) -> int:
                 if sock.family == socket.AF_PACKET:
                     sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, OVS_SEND_BUFFER)
                     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, OVS_RECEIVE_BUFFER)
-                    found += 1
+                    deepened += 1
     finally:
         os.close(pidfd)
-    return found
+    return deepened
 
 
 def offloads_off(interfaces: Iterable[str]) -> None:

@@ -289,16 +289,16 @@ class Replay:
 
     def _scene(self, asking: tuple[Stage, ...], after: frozenset[int] = frozenset()) -> Scene:
         """What is to be decided for those who ask, when the rows of `after` will have finished."""
-        found, now = {}, max([self.clock.now(), *(s.begin for s in asking)])
+        left, now = {}, max([self.clock.now(), *(s.begin for s in asking)])
         for stage, rows in (
             self.contract.open(self.finish)
             | {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}
         ).items():
             rows = rows[[row not in after for row in rows.tolist()]] if after else rows
             if len(rows):
-                found[stage] = rows, np.array([self._left(row) for row in rows.tolist()])
+                left[stage] = rows, np.array([self._left(row) for row in rows.tolist()])
         coming = tuple(s for s in self.waiting if s not in asking)[:PLAN_AHEAD]
-        return Scene(asking, found, coming, self.contract.circuits, now, dict(self.contract.since))
+        return Scene(asking, left, coming, self.contract.circuits, now, dict(self.contract.since))
 
     def _left(self, row: int) -> float:
         """Bytes of the trace that a row has still to send."""
@@ -317,13 +317,13 @@ class Replay:
         """The rows, not finished yet, that these stages wait for: when they begin those have sent
         everything.
         """
-        found, open_ = set(), [row for stage in some for row in stage.entries.tolist()]
+        before, open_ = set(), [row for stage in some for row in stage.entries.tolist()]
         while open_:
             waits = self.trace.waits_for(open_.pop())
-            new = [row for row in waits[np.isnan(self.finish[waits])].tolist() if row not in found]
-            found.update(new)
+            new = [row for row in waits[np.isnan(self.finish[waits])].tolist() if row not in before]
+            before.update(new)
             open_ += new
-        return frozenset(found)
+        return frozenset(before)
 
     def _plan(self, scene: Scene) -> None:
         self.answer = None
@@ -434,10 +434,10 @@ class Replay:
         """Rows whose way by `ways`, or that of their acknowledgements, crosses a cable of the
         rewire under way: bool[rows].
         """
-        found, sends = np.zeros(len(self.trace), bool), np.flatnonzero(self.trace.size > 0)
+        crossing, sends = np.zeros(len(self.trace), bool), np.flatnonzero(self.trace.size > 0)
         for some in ways:
-            found[sends] |= some.crossing(sends, self.contract.under_way.cables)
-        return found
+            crossing[sends] |= some.crossing(sends, self.contract.under_way.cables)
+        return crossing
 
     # time
 

@@ -81,11 +81,11 @@ class Measured:
     @property
     def faults(self) -> str:
         """The bounds that are broken, in words."""
-        found = [*self.broken]
-        found += ["phase"] if abs(self.error) > PHASE_BOUND else []
+        broken = [*self.broken]
+        broken += ["phase"] if abs(self.error) > PHASE_BOUND else []
         off = quantiles(self.flows)
         return ", ".join(
-            [*found, *(f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most)]
+            [*broken, *(f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most)]
         )
 
 
@@ -138,13 +138,13 @@ def selftest(
     """
     from ..emulate.world import calibrate
 
-    found, wanted = fabrics(hosts), parts(only)
+    every, wanted = fabrics(hosts), parts(only)
     carries = calibrate(progress=lambda news: tell("calibrate", news), out=out)
     settings = RunSettings("emulate", patience=PATIENCE * hosts / LEAST_HOSTS, out=out)
-    traffic = Traffic(patterns(found["fat-tree"].hosts), "self-test", ())
+    traffic = Traffic(patterns(every["fat-tree"].hosts), "self-test", ())
     measured: list[Measured] = []
-    for name in (name for name in found if name in wanted):
-        case = Case(found[name], "static")
+    for name in (name for name in every if name in wanted):
+        case = Case(every[name], "static")
         forms = closed() if name == "fat-tree" else {}
         try:
             measured += compared(*_played(case, traffic, settings, carries, tell), forms)
@@ -211,8 +211,8 @@ def summary(measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
 def in_words(measured: Sequence[Measured]) -> str:
     """The summary, for people."""
     return "; ".join(
-        f"{name}: " + ", ".join(f"{what} {error:.1%}" for what, error in found.items())
-        for name, found in summary(measured).items()
+        f"{name}: " + ", ".join(f"{what} {error:.1%}" for what, error in errors.items())
+        for name, errors in summary(measured).items()
     )
 
 

@@ -127,7 +127,7 @@ def test_the_summary_is_of_all_phases_and_flows():
 
 @pytest.mark.root
 def test_real_packets_take_the_seconds_that_theory_says(tmp_path, capsys):
-    """Ten patterns on a fabric with half the uplinks: flows that these hold up are beside others."""
+    """Ten patterns where uplinks are half: flows that they hold up are beside others."""
     code = main(["selftest", "--only", "leaf-spine", "--out", str(tmp_path), "--json", "--quiet"])
     told = json.loads(capsys.readouterr().out)
     assert code == any(row["faults"] for row in told["selftest"])
