@@ -3,8 +3,7 @@
 N places of rfabric/ROOM are drawn (the same seed draws the same). One at a time is changed in a
 copy of the tree and tests/ROOM are run on it: first those that run the changed line, then all. A
 change that fails no test is a survivor: either a test is missing, or the change does not matter.
-Prints each survivor and the score at the end; one with which the tests never end is noticed, and
-told too, since a busy machine may be the reason.
+Prints each survivor and the score at the end; one with which the tests never end is noticed.
 
 Changed are: comparisons (< to <=, == to !=, ...), + - * / // %, min and max, `and` and `or`, `not`,
 and whole numbers (n to n + 1). Tests marked `root` are not run; those in slow.txt with --slow.
@@ -14,14 +13,16 @@ import argparse
 import ast
 import os
 import random
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from coverage import CoverageData
@@ -38,7 +39,7 @@ ARITHMETIC = {
 }  # fmt: skip
 LOGIC = {ast.And: ast.Or, ast.Or: ast.And}
 NAMES = {"min": "max", "max": "min"}
-PATIENCE = 3.0  # times what the tests take on the tree as it is; then a mutant counts as noticed
+PATIENCE = 3.0  # times what the tests compute on the tree as it is; then a mutant is endless
 PASSED = (0, 4, 5)  # pytest's codes: all pass; tests by name are not there, or none is left
 NOT_READ = ("annotation", "returns", "decorator_list")  # fields whose values decide nothing
 
@@ -122,14 +123,19 @@ def drawn(room: str, number: int, seed: int, word: str = "") -> list[Mutant]:
     return [every[i] for i in sorted(chosen)]
 
 
-def tested(tree: Path, tests: list[str], *options: str, limit: float | None = None) -> int | None:
-    """Exit code of the tests on a tree, 0 if all pass; None where they take more than `limit` s."""
+def tested(tree: Path, tests: list[str], *options: str, limit: float = inf) -> int | None:
+    """Exit code of the tests on a tree, 0 if all pass; None where they take more than `limit` s of
+    a processor, or ten times as long in all.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options]
     around = {"cwd": tree, "env": os.environ | {"PYTHONPATH": str(tree)}, "start_new_session": True}
     null = subprocess.DEVNULL
     started = subprocess.Popen([*command, *tests], stdout=null, stderr=null, **around)
+    if limit < inf:
+        resource.prlimit(started.pid, resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
     try:
-        return started.wait(limit)
+        code = started.wait(10 * limit if limit < inf else None)
+        return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
     except subprocess.TimeoutExpired:
         return None
     finally:
@@ -202,12 +208,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _told(chosen: list[Mutant], tree: Path, tests: list[str], marks: str) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    start = time.monotonic()
     files = sorted({f"--cov={mutant.file.parent}" for mutant in chosen})
     if tested(tree, tests, "-m", marks, "--cov-context=test", "--cov-report=", *files):
         print(f"{' '.join(tests)}: fail without any change, so they say nothing", file=sys.stderr)
         return 2
-    limit = 20 + PATIENCE * (time.monotonic() - start)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    limit = 20 + PATIENCE * (used.ru_utime + used.ru_stime)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the unchanged tree's is there and stays
     ran = Ran(tree)
     verdicts: Counter[str] = Counter()

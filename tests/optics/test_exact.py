@@ -1,6 +1,7 @@
 """Decisions pinned: closed forms, hand-made figures, brute force, small enough to follow by eye."""
 
 import doctest
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from rfabric.control.schema import demand as read_demand
 from rfabric.control.schema import demand_json
-from rfabric.fabric import fat_tree, parse_fabric, rfabric
+from rfabric.fabric import Fabric, fat_tree, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import (
     Circuits,
@@ -29,7 +30,7 @@ from rfabric.optics import (
 )
 from rfabric.optics.bound import bound, fluid_seconds
 from rfabric.optics.check import faults_during
-from rfabric.optics.outlook import Begins, Gain, Load, Outlook, Prospect, gain, gained
+from rfabric.optics.outlook import Begins, Gain, Load, Outlook, Prospect, gain, gain_later, gained
 from rfabric.optics.planner import Decision, _at_stake, cable_mask, refusal, refuse_cut, turn
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
@@ -296,6 +297,33 @@ def test_a_gain_without_a_way_is_never_or_always():
     some, none = np.array([1.0]), np.array([np.inf])
     assert gained(some, none) == -np.inf and gained(none, some) == np.inf
     assert gained(none, none) == -np.inf and gained(some, some) == 0.0
+
+
+def test_whoever_gets_a_way_gains_always_whatever_comes():
+    """What has no way now ends sooner by more than any number; what comes cannot change that."""
+    comes = Prospect(outlook_of([np.inf]), lambda: outlook_of([2.0]))
+    goes = Prospect(outlook_of([1.0]), lambda: outlook_of([5.0]))
+    told = Begins(np.zeros(1), np.zeros(1), np.zeros(1), ((),))
+    untouched = np.array([False])
+    assert gain(comes, goes, told, untouched, 9.0) == Gain(np.inf)
+    assert gain(goes, comes, told, untouched, 9.0) == Gain(-np.inf)
+
+
+SECONDS = st.lists(st.tuples(*[st.floats(0, 50)] * 3), min_size=1, max_size=4)
+
+
+@given(SECONDS, st.floats(0, 50))
+def test_what_comes_gains_no_more_than_a_rewire_of_its_own_would_cost(stages, dark):
+    """A stage that takes x s now and y s then, with `lead` s to hide the dark time in, gains x - y,
+    but neither gains nor loses more than what of the dark time is left.
+    """
+    before, after, leads = (np.array(column) for column in zip(*stages, strict=True))
+    exposed = np.maximum(dark - leads, 0.0)
+    expected = np.clip(before - after, -exposed, exposed).sum()
+    told = gain_later(
+        *(outlook_of(*some[:, None]) for some in (before, after)), leads=leads, dark=dark
+    )
+    assert told == pytest.approx(expected, abs=1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -583,6 +611,27 @@ def test_the_program_finds_what_the_closed_form_says():
         transfer_seconds(1e12, RATE)
     )
     assert bound(fabric, wanted, whole=True).seconds == pytest.approx(transfer_seconds(1e12, RATE))
+
+
+@pytest.mark.parametrize("fast", [("a1",), ("a3",), ("a1", "a2")])
+def test_planes_of_another_rate_are_bounded_by_themselves(fast):
+    """Three planes of two rates: a pair may have all of either kind, and their rates add up."""
+    even = rfabric(pods=1, tors=4, gpus=1, planes=3, electrical=0)
+    cables = [
+        replace(cable, rate=RATE / 2) if cable.b.node in {"a1", "a2", "a3"} - {*fast} else cable
+        for cable in even.links
+    ]
+    fabric = Fabric("two-rates", even.nodes, cables)
+    wanted = asks(fabric, (2, 3, 1e12))
+    rate = RATE * (len(fast) + (3 - len(fast)) / 2)
+    assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(1e12, rate))
+
+
+def test_nobody_sends_where_nothing_is_asked_for():
+    nothing, zeros = Demand.none(FOUR.racks), asks(FOUR)
+    assert nothing.idle and not nothing.sends.any() and not nothing.receives.any()
+    assert [len(column) for column in nothing.sent] == [len(column) for column in zeros.sent]
+    np.testing.assert_array_equal(nothing.bytes, zeros.bytes)
 
 
 def test_circuits_that_are_lit_are_not_chosen_anew_by_the_program():
