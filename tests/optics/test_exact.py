@@ -707,6 +707,16 @@ def test_a_pair_sends_in_the_rounds_that_join_it_by_its_circuits():
     assert (joins(LONELY, lit(LONELY, [(0, 1)], [(0, 1)]))[:2, :2] == [[0, 2], [2, 0]]).all()
 
 
+def test_rounds_begin_with_the_one_that_is_lit():
+    """Of every decomposition, whichever of its rounds is lit already is played first."""
+    policy = parse_policy("demand", FOUR)
+    wanted = asks(FOUR, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
+    for number, some in enumerate(policy.rounds(wanted, Circuits())):
+        for now in some:
+            first = policy.rounds(wanted, now)[number][0]
+            assert not Rewire.between(now, first).size
+
+
 # --- the checker ----------------------------------------------------------------------------------
 
 

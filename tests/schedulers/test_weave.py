@@ -331,7 +331,9 @@ def test_the_optimum_is_below_what_any_sound_policy_pays(arriving, seed):
 
 def test_alone_a_job_pays_for_its_nodes_while_it_is_there():
     bill = run([job("a", 1800, 1800, iterations=10, arrival=500, roll_nodes=2)])
-    assert bill.dollars == pytest.approx(10 * (2 * 8 * 1.85 + 8 * 5.28))
+    hourly = 2 * 8 * 1.85 + 8 * 5.28
+    assert bill.dollars == pytest.approx(10 * hourly)
+    assert bill.dollars_per_hour == pytest.approx(hourly)
     assert bill.hours == pytest.approx(10) and bill.idle("roll") == pytest.approx(0.5)
 
 
