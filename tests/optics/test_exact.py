@@ -707,6 +707,15 @@ def test_a_pair_sends_in_the_rounds_that_join_it_by_its_circuits():
     assert (joins(LONELY, lit(LONELY, [(0, 1)], [(0, 1)]))[:2, :2] == [[0, 2], [2, 0]]).all()
 
 
+@pytest.mark.parametrize(("planes_of_each", "fewest"), [(1, 3), (2, 2)])
+def test_everybody_meets_everybody_in_as_few_rounds_as_planes_allow(planes_of_each, fewest):
+    """Four racks meet in three matchings, as many at once as there are planes."""
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=planes_of_each, electrical=0)
+    wanted = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
+    some = decompositions(fabric, parse_policy("demand", fabric), wanted, Circuits())
+    assert min(len(played.circuits) for played in some) == fewest
+
+
 def test_rounds_begin_with_the_one_that_is_lit():
     """Of every decomposition, whichever of its rounds is lit already is played first."""
     policy = parse_policy("demand", FOUR)

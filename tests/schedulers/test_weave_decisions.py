@@ -82,6 +82,17 @@ def test_memory_that_is_just_full_is_too_full():
     assert not trains(alone, thirsty, full) and trains(alone, thirsty, half)
 
 
+def test_the_optimum_has_no_group_whose_memory_is_just_full():
+    """Two jobs of half a memory each, of training or of rollouts: together only in a larger one."""
+    rolls = [job(n, 9, 9, slo=4.0, roll_bytes=4e11) for n in "ab"]
+    trains_on = [job(n, 9, 9, slo=4.0, train_bytes=4e11) for n in "ab"]
+    for memory, nodes, groups in ((8e11, 2, {1}), (8.1e11, 1, {1, 2})):
+        pools = Pools(roll_memory=memory, train_memory=memory)
+        assert packed(tuple(rolls), 1, pools).roll_nodes == nodes
+        assert {len(group.jobs) for group in feasible(trains_on, pools)} == groups
+        assert any(pinnings(tuple(trains_on), 1, pools)) == (2 in groups)
+
+
 # --- policies -------------------------------------------------------------------------------------
 
 
