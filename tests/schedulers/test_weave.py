@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe, trace_of
+from rfabric.rl.timing import replica_time
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.schedulers.weave import (
     POLICIES,
@@ -31,7 +32,7 @@ from rfabric.schedulers.weave import (
 from rfabric.schedulers.weave.cluster import STAYS
 from rfabric.schedulers.weave.optimum import cheapest, feasible, optimum
 from rfabric.schedulers.weave.policies import placements
-from rfabric.schedulers.weave.tail import tail
+from rfabric.schedulers.weave.tail import _moved, tail
 from rfabric.schedulers.weave.traffic import placed, profile_of, read_shared, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
 from rfabric.trace import TraceBuilder
@@ -223,6 +224,21 @@ def test_a_tail_moved_aside_shortens_no_more_than_the_node_is_held(group, held, 
     assert moved >= held * group.period * (1 - 1e-12)
     ends = [t.trained for t in meta_iterations(group, 400, tails) if t.job == group.jobs[0]]
     assert (ends[-1] - ends[-61]) / 60 == pytest.approx(moved, rel=0.02)
+
+
+def test_what_is_moved_aside_is_decoded_from_where_it_was_cut():
+    """A response alone: its first 1,000 tokens and, moved, its other 3,000 are decoded in the time
+    of all 4,000; only its context is computed once more.
+    """
+    w, prompt = read_recipe("grpo-64"), np.array([512])
+    whole, begun = (replica_time(w, prompt, np.array([n])).decode for n in (4000, 1000))
+    moved = _moved(w, prompt, np.array([4000]), 1000, 1)
+    again = replica_time(w, prompt + 1000, np.array([3000])).prefill
+    assert begun + moved - again == pytest.approx(whole, rel=1e-3)
+
+
+def test_who_waits_for_all_responses_moves_none():
+    assert tail(read_recipe("grpo-64"), done=1.0) == Tail(1.0, 1.0)
 
 
 def test_a_tail_keeps_its_node_for_less_and_takes_longer():
