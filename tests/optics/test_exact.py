@@ -27,6 +27,7 @@ from rfabric.optics import (
     parse_policy,
     planes,
     policies,
+    regions,
 )
 from rfabric.optics.bound import bound, fluid_seconds
 from rfabric.optics.check import faults_during
@@ -37,7 +38,7 @@ from rfabric.optics.rewiring import Rewiring
 from rfabric.optics.rounds import decompositions, joins
 from rfabric.optics.solvers import SOLVERS, best_matching, bridged, greedy, slots, thin_rates
 from rfabric.optics.solvers import asked as edges_of
-from rfabric.optics.templates import bipartite, mesh, round_of, rounds, tree, turns
+from rfabric.optics.templates import bipartite, mesh, mesh_of_all, round_of, rounds, tree, turns
 from rfabric.routing import light_paths, routes_of
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
@@ -573,6 +574,30 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
     assert len(slots(wanted, LONELY, least=3)) == 3
     single = asks(LONELY, (0, 1, 1e9))
     assert len(slots(single, LONELY)) == 1
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=10, max_size=10))
+def test_slots_beyond_the_fewest_bring_who_was_left_out(sizes):
+    """Five racks of one uplink have four partners each but meet in five rounds: whatever they send,
+    a round after the fourth joins some pair that no round before did.
+    """
+    fabric = rfabric(pods=1, tors=5, gpus=1, planes=1, electrical=0)
+    ends = combinations(range(5), 2)
+    wanted = asks(fabric, *((a, b, float(n)) for (a, b), n in zip(ends, sizes, strict=True)))
+    met = set()
+    for number, (pairs,) in enumerate(slots(wanted, fabric, every=True)):
+        now = {frozenset(pair) for pair in pairs}
+        assert number < 4 or now - met
+        met |= now
+    assert len(met) == 10
+
+
+@pytest.mark.parametrize("spec", ["mixnet", "rfabric", "opus", "topoopt", "rotor,tors=6"])
+def test_a_mesh_of_all_joins_racks_that_a_plane_can_join(spec):
+    fabric = parse_fabric(spec)
+    for plane, pairs in zip(planes(fabric), mesh_of_all(fabric), strict=True):
+        number = regions(fabric)[plane]
+        assert pairs and all(number[a] == number[b] for a, b in pairs)
 
 
 def test_bridges_spare_the_planes_before_the_last():
