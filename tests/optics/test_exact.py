@@ -31,7 +31,17 @@ from rfabric.optics import (
 )
 from rfabric.optics.bound import bound, fluid_seconds
 from rfabric.optics.check import faults_during
-from rfabric.optics.outlook import Begins, Gain, Load, Outlook, Prospect, gain, gain_later, gained
+from rfabric.optics.outlook import (
+    Begins,
+    Gain,
+    Load,
+    Outlook,
+    Prospect,
+    _left,
+    gain,
+    gain_later,
+    gained,
+)
 from rfabric.optics.planner import Decision, _at_stake, cable_mask, refusal, refuse_cut, turn
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
@@ -308,6 +318,14 @@ def test_whoever_gets_a_way_gains_always_whatever_comes():
     untouched = np.array([False])
     assert gain(comes, goes, told, untouched, 9.0) == Gain(np.inf)
     assert gain(goes, comes, told, untouched, 9.0) == Gain(-np.inf)
+
+
+def test_what_is_sent_evenly_is_left_by_the_share_of_its_time_to_go():
+    """Stages from 1 to 5 s, from 2 to 4 s, and from 3 s for ever: what each has left (row) as each
+    begins (column).
+    """
+    left = _left(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, np.inf]))
+    np.testing.assert_allclose(left, [[1, 3 / 4, 2 / 4], [1, 1, 1 / 2], [1, 1, 1]])
 
 
 SECONDS = st.lists(st.tuples(*[st.floats(0, 50)] * 3), min_size=1, max_size=4)
