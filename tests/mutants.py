@@ -1,8 +1,9 @@
 """Whether tests notice a change: `make mutants ROOM=optics N=30`, or this file by itself.
 
 N places of rfabric/ROOM are drawn (the same seed draws the same). One at a time is changed in a
-copy of the tree and tests/ROOM are run on it. A change that fails no test is a survivor: either a
-test is missing, or the change does not matter. Prints each survivor and the score at the end.
+copy of the tree and tests/ROOM are run on it: first those that run the changed line, then all. A
+change that fails no test is a survivor: either a test is missing, or the change does not matter.
+Prints each survivor and the score at the end; one with which the tests never end is noticed.
 
 Changed are: comparisons (< to <=, == to !=, ...), + - * / // %, min and max, `and` and `or`, `not`,
 and whole numbers (n to n + 1). Tests marked `root` are not run; those in slow.txt with --slow.
@@ -12,14 +13,19 @@ import argparse
 import ast
 import os
 import random
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+
+from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__", "bench")
@@ -33,15 +39,20 @@ ARITHMETIC = {
 }  # fmt: skip
 LOGIC = {ast.And: ast.Or, ast.Or: ast.And}
 NAMES = {"min": "max", "max": "min"}
-PATIENCE = 3.0  # times what the tests take on the tree as it is; then a mutant counts as noticed
+PATIENCE = 3.0  # times what the tests compute on the tree as it is; then a mutant is endless
+PASSED = (0, 4, 5)  # pytest's codes: all pass; tests by name are not there, or none is left
 NOT_READ = ("annotation", "returns", "decorator_list")  # fields whose values decide nothing
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: `old` at [start, end) of the file's bytes becomes `new`."""
+    """One change: `old` at [start, end) of the file's bytes becomes `new`.
+
+    `line` is where the change stands, `first` where its statement begins.
+    """
 
     file: Path
+    first: int
     line: int
     start: int
     end: int
@@ -59,23 +70,26 @@ def mutants(file: Path, root: Path = ROOT) -> Iterator[Mutant]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for node in _expressions(ast.parse(source)):
+    for first, node in _expressions(ast.parse(source)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         old = source[start:end].decode()
         for changed in _changes(node):
-            yield Mutant(file, node.lineno, start, end, old, f"({ast.unparse(changed)})")
+            yield Mutant(file, first, node.lineno, start, end, old, f"({ast.unparse(changed)})")
 
 
-def _expressions(node: ast.AST) -> Iterator[ast.expr]:
-    """What is evaluated, outermost first; not f-strings, whose positions Python 3.11 lacks."""
+def _expressions(node: ast.AST, first: int = 1) -> Iterator[tuple[int, ast.expr]]:
+    """What is evaluated and the line of its statement, outermost first.
+
+    Not what f-strings evaluate: Python 3.11 lacks their positions.
+    """
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if name in NOT_READ or not isinstance(child, ast.AST) or _is_quiet(child):
                 continue
             if isinstance(child, ast.expr):
-                yield child
-            yield from _expressions(child)
+                yield first, child
+            yield from _expressions(child, child.lineno if isinstance(child, ast.stmt) else first)
 
 
 def _is_quiet(node: ast.AST) -> bool:
@@ -109,15 +123,19 @@ def drawn(room: str, number: int, seed: int, word: str = "") -> list[Mutant]:
     return [every[i] for i in sorted(chosen)]
 
 
-def tested(tree: Path, tests: list[str], marks: str, limit: float | None = None) -> int | None:
-    """Exit code of the tests on a tree, 0 if all pass; None where they take more than `limit` s."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks]
-    clean = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    around = {"cwd": tree, "env": os.environ | clean, "start_new_session": True}
+def tested(tree: Path, tests: list[str], *options: str, limit: float = inf) -> int | None:
+    """Exit code of the tests on a tree, 0 if all pass; None where they take more than `limit` s of
+    a processor, or ten times as long in all.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options]
+    around = {"cwd": tree, "env": os.environ | {"PYTHONPATH": str(tree)}, "start_new_session": True}
     null = subprocess.DEVNULL
     started = subprocess.Popen([*command, *tests], stdout=null, stderr=null, **around)
+    if limit < inf:
+        resource.prlimit(started.pid, resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
     try:
-        return started.wait(limit)
+        code = started.wait(10 * limit if limit < inf else None)
+        return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
     except subprocess.TimeoutExpired:
         return None
     finally:
@@ -126,15 +144,47 @@ def tested(tree: Path, tests: list[str], marks: str, limit: float | None = None)
             started.wait()
 
 
-def noticed(mutant: Mutant, tree: Path, tests: list[str], marks: str, limit: float) -> bool:
-    """Whether the tests fail, or never end, on the tree with this change."""
+class Ran:
+    """Which tests run which lines of a tree, by what coverage wrote there."""
+
+    def __init__(self, tree: Path) -> None:
+        self.data = CoverageData(str(tree / ".coverage"))
+        self.data.read()
+        self.tree = tree.resolve()
+        lines = (tests for file in self.data.measured_files() for tests in self._of(file).values())
+        self.amounts = Counter(test for tests in lines for test in tests)
+
+    def _of(self, file: str) -> dict[int, set[str]]:
+        """Tests by line, without their parameters and phase: tests/x.py::test_y[1]|run."""
+        contexts = self.data.contexts_by_lineno(file)
+        return {
+            line: {test.partition("|")[0].partition("[")[0] for test in tests if test}
+            for line, tests in contexts.items()
+        }
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """The tests that run the mutant's statement, those that run the fewest lines first."""
+        by_line = self._of(str(self.tree / mutant.file))
+        span = range(mutant.first, mutant.line + 1)
+        here = {test for line in span for test in by_line.get(line, ())}
+        return sorted(here, key=lambda test: (self.amounts[test], test))
+
+
+def verdict(
+    mutant: Mutant, tree: Path, ran: Ran, tests: list[str], marks: str, limit: float
+) -> str:
+    """What the tests, first those that `ran` it, say of a change: noticed, survived or endless."""
     target = tree / mutant.file
     before = target.read_bytes()
     target.write_bytes(before[: mutant.start] + mutant.new.encode() + before[mutant.end :])
     try:
-        return tested(tree, tests, marks, limit) != 0
+        likely = ran.tests(mutant)
+        code = tested(tree, likely, "-m", marks, limit=limit) if likely else 0
+        if code in PASSED:
+            code = tested(tree, tests, "-m", marks, limit=limit)
     finally:
         target.write_bytes(before)
+    return "endless" if code is None else "noticed" if code else "survived"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,17 +207,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _told(chosen: list[Mutant], tree: Path, tests: list[str], marks: str) -> int:
-    start = time.monotonic()
-    if tested(tree, tests, marks):
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    files = sorted({f"--cov={mutant.file.parent}" for mutant in chosen})
+    if tested(tree, tests, "-m", marks, "--cov-context=test", "--cov-report=", *files):
         print(f"{' '.join(tests)}: fail without any change, so they say nothing", file=sys.stderr)
         return 2
-    limit = 20 + PATIENCE * (time.monotonic() - start)
-    survivors = 0
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    limit = 20 + PATIENCE * (used.ru_utime + used.ru_stime)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the unchanged tree's is there and stays
+    ran = Ran(tree)
+    verdicts: Counter[str] = Counter()
     for number, mutant in enumerate(chosen, 1):
-        if not noticed(mutant, tree, tests, marks, limit):
-            survivors += 1
-            print(f"survived {number}/{len(chosen)}  {mutant}", flush=True)
-    caught = len(chosen) - survivors
+        said = verdict(mutant, tree, ran, tests, marks, limit)
+        verdicts[said] += 1
+        if said != "noticed":
+            print(f"{said} {number}/{len(chosen)}  {mutant}", flush=True)
+    caught = len(chosen) - verdicts["survived"]
     print(f"noticed {caught} of {len(chosen)} ({caught / max(len(chosen), 1):.0%})")
     return 0
 

@@ -79,7 +79,7 @@ def _bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
     seconds = result.finish - _begin(trace, result.ready)
     meets = _meetings(result, routing, segments)
     delay, sides = np.zeros(len(trace)), [(result.ready, result.finish)] * 2
-    while (wider := meets.delays(*sides)).max(initial=0.0) > 0 and (wider > delay).any():
+    while ((wider := meets.delays(*sides)) > delay).any():
         delay = wider
         sides = [trace.times(seconds + sign * delay) for sign in (-1.0, 1.0)]
     floors = phase_floors(result.fabric, trace)

@@ -31,7 +31,7 @@ from rfabric.control import app_file, command, flowmods, frames, schema, seam
 from rfabric.control.client import Client
 from rfabric.control.core import Core, RolledBackError, UnavailableError
 from rfabric.control.epochs import UNDER_WAY, Epochs, NotFoundError, StateError, violations
-from rfabric.control.fake import FakeClock, FakeSwitches, RealClock, decode
+from rfabric.control.fake import FakeClock, FakeSwitches, RealClock, apply, decode
 from rfabric.control.infer import contradiction, infer
 from rfabric.control.rest import Handler, answer
 from rfabric.control.schema import Intent, PlanRequest
@@ -1131,6 +1131,30 @@ def test_a_fabric_is_known_when_its_last_switch_connects_and_not_before(spec):
             [(k.a, k.b) for k in fabric.links],
         )
         assert parse_fabric(inferred.spec).nodes == fabric.nodes
+
+
+@pytest.mark.parametrize("spec", ["fat-tree,k=4", "rfabric,pods=3,tors=2,gpus=2,electrical=0"])
+def test_a_fabric_is_what_its_switches_make_up(spec):
+    fabric = parse_fabric(spec)
+    ports = {n.dpid: {p.number for p in fabric.ports[n.name]} for n in fabric.switches}
+    assert infer(fabric.name, ports).fabric.nodes == fabric.nodes
+
+
+@pytest.mark.parametrize(
+    ("ports", "said"), [({1, 2, 3}, "1..3"), ({1, 3}, "1, 3"), ({2}, "2..2"), (set(), "none")]
+)
+def test_ports_that_a_switch_should_not_have_are_told_as_ranges_or_one_by_one(ports, said):
+    text = contradiction(SMALL, {SMALL.node["t1"].dpid: ports})
+    assert f"has ports {said}, in the fabric" in text
+
+
+def test_wiping_a_switch_leaves_no_entry_not_even_the_one_that_matches_all():
+    table = {}
+    for wire in flowmods.base("eps", 3):
+        apply(table, wire)
+    assert any(not entry.match for entry in table.values())
+    apply(table, flowmods.delete_all())
+    assert not table
 
 
 def test_switches_that_contradict_the_fabric_are_named_with_the_way_out():

@@ -128,6 +128,7 @@ def test_one_set_is_one_commit(server, client):
         ({"update": [(LIST, {})]}, "the table is an object with the list"),
         ({"update": [(f"{LIST}[name=1A-2B]", {})]}, "the key of OCS_CROSS_CONNECT_LIST is cross_c"),
         ({"replace": [(LIST, [])], "delete": [connect("1A-3B")]}, "goes alone in its Set"),
+        ({"replace": [(LIST, [])], "update": [(connect("1A-2B"), {})]}, "goes alone in its Set"),
         ({}, "nothing to delete, replace or update"),
     ],
 )

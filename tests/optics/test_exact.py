@@ -1,6 +1,7 @@
 """Decisions pinned: closed forms, hand-made figures, brute force, small enough to follow by eye."""
 
 import doctest
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from rfabric.control.schema import demand as read_demand
 from rfabric.control.schema import demand_json
-from rfabric.fabric import fat_tree, parse_fabric, rfabric
+from rfabric.fabric import Fabric, fat_tree, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import (
     Circuits,
@@ -26,17 +27,28 @@ from rfabric.optics import (
     parse_policy,
     planes,
     policies,
+    regions,
 )
 from rfabric.optics.bound import bound, fluid_seconds
 from rfabric.optics.check import faults_during
-from rfabric.optics.outlook import Begins, Gain, Load, Outlook, Prospect, gain, gained
+from rfabric.optics.outlook import (
+    Begins,
+    Gain,
+    Load,
+    Outlook,
+    Prospect,
+    _left,
+    gain,
+    gain_later,
+    gained,
+)
 from rfabric.optics.planner import Decision, _at_stake, cable_mask, refusal, refuse_cut, turn
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
 from rfabric.optics.rounds import decompositions, joins
 from rfabric.optics.solvers import SOLVERS, best_matching, bridged, greedy, slots, thin_rates
 from rfabric.optics.solvers import asked as edges_of
-from rfabric.optics.templates import bipartite, mesh, round_of, rounds, tree, turns
+from rfabric.optics.templates import bipartite, mesh, mesh_of_all, round_of, rounds, tree, turns
 from rfabric.routing import light_paths, routes_of
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
@@ -298,6 +310,41 @@ def test_a_gain_without_a_way_is_never_or_always():
     assert gained(none, none) == -np.inf and gained(some, some) == 0.0
 
 
+def test_whoever_gets_a_way_gains_always_whatever_comes():
+    """What has no way now ends sooner by more than any number; what comes cannot change that."""
+    comes = Prospect(outlook_of([np.inf]), lambda: outlook_of([2.0]))
+    goes = Prospect(outlook_of([1.0]), lambda: outlook_of([5.0]))
+    told = Begins(np.zeros(1), np.zeros(1), np.zeros(1), ((),))
+    untouched = np.array([False])
+    assert gain(comes, goes, told, untouched, 9.0) == Gain(np.inf)
+    assert gain(goes, comes, told, untouched, 9.0) == Gain(-np.inf)
+
+
+def test_what_is_sent_evenly_is_left_by_the_share_of_its_time_to_go():
+    """Stages from 1 to 5 s, from 2 to 4 s, and from 3 s for ever: what each has left (row) as each
+    begins (column).
+    """
+    left = _left(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, np.inf]))
+    np.testing.assert_allclose(left, [[1, 3 / 4, 2 / 4], [1, 1, 1 / 2], [1, 1, 1]])
+
+
+SECONDS = st.lists(st.tuples(*[st.floats(0, 50)] * 3), min_size=1, max_size=4)
+
+
+@given(SECONDS, st.floats(0, 50))
+def test_what_comes_gains_no_more_than_a_rewire_of_its_own_would_cost(stages, dark):
+    """A stage that takes x s now and y s then, with `lead` s to hide the dark time in, gains x - y,
+    but neither gains nor loses more than what of the dark time is left.
+    """
+    before, after, leads = (np.array(column) for column in zip(*stages, strict=True))
+    exposed = np.maximum(dark - leads, 0.0)
+    expected = np.clip(before - after, -exposed, exposed).sum()
+    told = gain_later(
+        *(outlook_of(*some[:, None]) for some in (before, after)), leads=leads, dark=dark
+    )
+    assert told == pytest.approx(expected, abs=1e-9)
+
+
 @settings(max_examples=20, deadline=None)
 @given(matchings_of(LONELY), st.tuples(*[st.integers(0, 3)] * 4))
 def test_rack_outlooks_are_the_drain_times_of_their_demands(pairs, ends):
@@ -547,6 +594,30 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
     assert len(slots(single, LONELY)) == 1
 
 
+@given(st.lists(st.integers(1, 10**9), min_size=10, max_size=10))
+def test_slots_beyond_the_fewest_bring_who_was_left_out(sizes):
+    """Five racks of one uplink have four partners each but meet in five rounds: whatever they send,
+    a round after the fourth joins some pair that no round before did.
+    """
+    fabric = rfabric(pods=1, tors=5, gpus=1, planes=1, electrical=0)
+    ends = combinations(range(5), 2)
+    wanted = asks(fabric, *((a, b, float(n)) for (a, b), n in zip(ends, sizes, strict=True)))
+    met = set()
+    for number, (pairs,) in enumerate(slots(wanted, fabric, every=True)):
+        now = {frozenset(pair) for pair in pairs}
+        assert number < 4 or now - met
+        met |= now
+    assert len(met) == 10
+
+
+@pytest.mark.parametrize("spec", ["mixnet", "rfabric", "opus", "topoopt", "rotor,tors=6"])
+def test_a_mesh_of_all_joins_racks_that_a_plane_can_join(spec):
+    fabric = parse_fabric(spec)
+    for plane, pairs in zip(planes(fabric), mesh_of_all(fabric), strict=True):
+        number = regions(fabric)[plane]
+        assert pairs and all(number[a] == number[b] for a, b in pairs)
+
+
 def test_bridges_spare_the_planes_before_the_last():
     """Two islands on each plane and a demand between them: the last plane joins them, the first
     stays.
@@ -583,6 +654,27 @@ def test_the_program_finds_what_the_closed_form_says():
         transfer_seconds(1e12, RATE)
     )
     assert bound(fabric, wanted, whole=True).seconds == pytest.approx(transfer_seconds(1e12, RATE))
+
+
+@pytest.mark.parametrize("fast", [("a1",), ("a3",), ("a1", "a2")])
+def test_planes_of_another_rate_are_bounded_by_themselves(fast):
+    """Three planes of two rates: a pair may have all of either kind, and their rates add up."""
+    even = rfabric(pods=1, tors=4, gpus=1, planes=3, electrical=0)
+    cables = [
+        replace(cable, rate=RATE / 2) if cable.b.node in {"a1", "a2", "a3"} - {*fast} else cable
+        for cable in even.links
+    ]
+    fabric = Fabric("two-rates", even.nodes, cables)
+    wanted = asks(fabric, (2, 3, 1e12))
+    rate = RATE * (len(fast) + (3 - len(fast)) / 2)
+    assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(1e12, rate))
+
+
+def test_nobody_sends_where_nothing_is_asked_for():
+    nothing, zeros = Demand.none(FOUR.racks), asks(FOUR)
+    assert nothing.idle and not nothing.sends.any() and not nothing.receives.any()
+    assert [len(column) for column in nothing.sent] == [len(column) for column in zeros.sent]
+    np.testing.assert_array_equal(nothing.bytes, zeros.bytes)
 
 
 def test_circuits_that_are_lit_are_not_chosen_anew_by_the_program():
@@ -656,6 +748,25 @@ def test_a_pair_sends_in_the_rounds_that_join_it_by_its_circuits():
         assert count.any(axis=0)[asks_for].all()
         assert (played.weight[:, asks_for] == count[:, asks_for]).all()
     assert (joins(LONELY, lit(LONELY, [(0, 1)], [(0, 1)]))[:2, :2] == [[0, 2], [2, 0]]).all()
+
+
+@pytest.mark.parametrize(("planes_of_each", "fewest"), [(1, 3), (2, 2)])
+def test_everybody_meets_everybody_in_as_few_rounds_as_planes_allow(planes_of_each, fewest):
+    """Four racks meet in three matchings, as many at once as there are planes."""
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=planes_of_each, electrical=0)
+    wanted = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
+    some = decompositions(fabric, parse_policy("demand", fabric), wanted, Circuits())
+    assert min(len(played.circuits) for played in some) == fewest
+
+
+def test_rounds_begin_with_the_one_that_is_lit():
+    """Of every decomposition, whichever of its rounds is lit already is played first."""
+    policy = parse_policy("demand", FOUR)
+    wanted = asks(FOUR, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
+    for number, some in enumerate(policy.rounds(wanted, Circuits())):
+        for now in some:
+            first = policy.rounds(wanted, now)[number][0]
+            assert not Rewire.between(now, first).size
 
 
 # --- the checker ----------------------------------------------------------------------------------

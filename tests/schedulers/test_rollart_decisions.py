@@ -16,7 +16,7 @@ from rfabric.schedulers.rollart.engines import AgentEngine, AgentTurn, Pool, Tra
 from rfabric.schedulers.rollart.recipe import RecipeTrajectories, _parts
 from rfabric.schedulers.rollart.rules import Iteration, RolloutOutcome, RolloutRules
 from rfabric.schedulers.rollart.tasks import Episode, Task, draw
-from rfabric.schedulers.rollart.trajectories import play
+from rfabric.schedulers.rollart.trajectories import _Rollouts, play
 from rfabric.schedulers.rollart.weights import BUCKET, PULL, PUSH, transfer
 
 MODEL = read_model(data_dir("traffic") / "models" / "Qwen3-8B.json")
@@ -105,6 +105,7 @@ def test_long_prompts_are_prefilled_in_chunks_beside_who_decodes():
     assert [t.who for t in e.fire()] == [long]
     ((end, last),) = played_out(e, now4)
     assert last.who is short and end == pytest.approx(now4 + STEP.seconds(1, 14, 46))
+    assert e.prefill + e.decode == pytest.approx(end)  # it was never idle
 
 
 def test_who_has_no_room_waits_and_kept_contexts_give_way():
@@ -213,6 +214,19 @@ def test_waiting_for_weights_and_standing_still_for_them():
     assert first.resumed == first.ready
     assert second.resumed == pytest.approx(first.training[1] + 4 + 2)
     assert third.training == pytest.approx((second.training[1] + 6, second.training[1] + 11))
+
+
+@pytest.mark.parametrize("redundancy", [1.0, 2.0])
+def test_an_engine_counts_who_is_on_it(redundancy):
+    """Members that others made superfluous leave once, whether they still answer or are judged."""
+    judged = Task("judged", (1, 3), 10, 50, 1.0, 20, rewarded=0.5)
+    rules = RolloutRules(8, 4, redundancy=redundancy, reward_slots=1)
+    play = _Rollouts(
+        [Pool("H800", SERVER, 2)], lambda k: draw(judged, k, 0, 999, 4), lambda _: 1.0, rules, 4
+    )
+    play.run()
+    there = [who.engine for who in play.live.values() if who.turn < len(who.episode.outputs)]
+    assert [e.live for e in play.engines] == [there.count(e.number) for e in play.engines]
 
 
 # --- tasks, weights -------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from rfabric.schedulers.weave import (
 )
 from rfabric.schedulers.weave.optimum import cheapest, feasible, packed, pinnings
 from rfabric.schedulers.weave.policies import fits, idle_share, keeps, placements, remembers, trains
+from rfabric.schedulers.weave.turns import SharedJob
+from rfabric.trace import TraceBuilder
 
 POOLS = Pools()
 RANDOM = np.random.default_rng(0)
@@ -80,6 +82,32 @@ def test_memory_that_is_just_full_is_too_full():
     thirsty = replace(other, profile=replace(other.profile, roll_bytes=0.0, train_bytes=7e11))
     assert not fits(alone, thirsty, (0,), full) and fits(alone, thirsty, (0,), half)
     assert not trains(alone, thirsty, full) and trains(alone, thirsty, half)
+
+
+def test_the_optimum_has_no_group_whose_memory_is_just_full():
+    """Two jobs of half a memory each, of training or of rollouts: together only in a larger one."""
+    rolls = [job(n, 9, 9, slo=4.0, roll_bytes=4e11) for n in "ab"]
+    trains_on = [job(n, 9, 9, slo=4.0, train_bytes=4e11) for n in "ab"]
+    for memory, nodes, groups in ((8e11, 2, {1}), (8.1e11, 1, {1, 2})):
+        pools = Pools(roll_memory=memory, train_memory=memory)
+        assert packed(tuple(rolls), 1, pools).roll_nodes == nodes
+        assert {len(group.jobs) for group in feasible(trains_on, pools)} == groups
+        assert any(pinnings(tuple(trains_on), 1, pools)) == (2 in groups)
+
+
+def test_jobs_take_turns_on_the_nodes_they_are_pinned_to_and_all_train_on_all():
+    a = job("a", 100, 40, roll_switch=3, train_switch=5, train_nodes=2)
+    b = job("b", 30, 60, roll_switch=2, train_switch=1, roll_nodes=2, train_nodes=2)
+    group = pair(a, b, (1, 0))
+    trace = TraceBuilder(["h1"]).build()
+    first, second = (SharedJob(j, trace, np.zeros(0), group, i, i, 2) for i, j in enumerate((a, b)))
+    assert first.nodes("roll") == [("roll", 0)]
+    assert second.nodes("roll") == [("roll", 1), ("roll", 0)]
+    assert first.nodes("train") == second.nodes("train") == [("train", 0), ("train", 1)]
+    for one, other in ((first, a), (second, b)):
+        profile = other.profile
+        assert one.switch("roll") == profile.roll_switch
+        assert one.switch("train") == profile.train_switch
 
 
 # --- policies -------------------------------------------------------------------------------------

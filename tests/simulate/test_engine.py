@@ -960,6 +960,15 @@ def test_a_weight_below_one_would_beat_the_line(core):
             engine.add(**flows([[0]], [1e9], part=[part]))
 
 
+def test_a_row_of_several_parts_is_as_many_rows_of_a_part(core):
+    apart, together = (Engine([8 * G], core=core) for _ in range(2))
+    apart.add(**flows([[0]] * 4, [1e9] * 4, part=[0.5, 0.5, 0.5, 0.25]))
+    together.add(**flows([[0]] * 2, [1e9] * 2, weight=[3.0, 1.0], part=[0.5, 0.25]))
+    apart.run(), together.run()
+    assert together.finish_times() == pytest.approx(apart.finish_times()[2:])
+    assert together.link_bytes() == pytest.approx(apart.link_bytes())
+
+
 def test_a_part_sends_its_share_of_the_bytes_at_the_line_rate(core):
     engine = Engine([8 * G, 8 * G], core=core)
     engine.add(**flows([[0], [1]], [1e9, 1e9], part=[0.25, 0.75]))

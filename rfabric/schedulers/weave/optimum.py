@@ -92,7 +92,7 @@ def _useful(groups: Iterable[ExecutionGroup], pools: Pools) -> Iterator[Executio
             prices.get(names - {job.name}, float("inf")) + ExecutionGroup.alone(job).price(pools)
             for job in group.jobs
         ]
-        if len(group.jobs) == 1 or price < min(parts) * (1 - SLACK):
+        if price < min(parts) * (1 - SLACK):  # always for a job alone: without it is no group
             prices[names] = min(price, prices.get(names, price))
             yield group
 
