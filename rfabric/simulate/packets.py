@@ -11,9 +11,6 @@ than BUDGET packet-hops; times stay what they are, and what takes less than a fe
 import ctypes
 import logging
 import os
-import shlex
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +24,7 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..trace import Trace
 from ..trace.pairs import PairWays
-from .build import compiler
+from .build import compile_to
 from .compiled import CompiledEngine, declared
 from .inputs import Batch
 
@@ -175,11 +172,5 @@ def _build(output: Path, home: Path) -> None:
     if None in names:
         raise RFabricError(f"{lib} lacks ns-3's modules {', '.join(MODULES)}: install rfabric[ns3]")
     log.warning("building the packet engine, once, in about 20 s")
-    with tempfile.TemporaryDirectory(prefix=".packets-", dir=output.parent) as scratch:
-        made = Path(scratch, output.name)
-        words = [*compiler(), *FLAGS, f"-I{home / 'include'}", str(SOURCE), "-o", str(made)]
-        words += [*map(str, names), f"-Wl,-rpath,{lib}"]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            raise RFabricError(f"{shlex.join(words)} failed:\n{done.stderr.strip()[:2000]}")
-        os.replace(made, output)
+    words = [*FLAGS, f"-I{home / 'include'}", str(SOURCE)]
+    compile_to(output, words, [*map(str, names), f"-Wl,-rpath,{lib}"])
