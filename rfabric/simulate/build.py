@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     """Build as the words of the command say; exit code 2 where that fails."""
     parser = argparse.ArgumentParser(prog="python -m rfabric.simulate.build", description=__doc__)
     parser.add_argument(
-        "--sanitize", action="store_true", help=("address and undefined-behaviour checks, slow")
+        "--sanitize", action="store_true", help="address and undefined-behaviour checks, slow"
     )
     parser.add_argument("--output", type=Path, default=LIBRARY)
     options = parser.parse_args(argv)

@@ -291,7 +291,7 @@ def test_deadlock_is_inf_and_named(core):
     case = flows([[0], [1], [1]], [1, 1, 1], after=[[], [], [1]])
     with pytest.warns(
         Deadlock,
-        match=("2 of 3 flows never finish; 1 are stalled on dark links: 1; 1 wait for them: 2"),
+        match="2 of 3 flows never finish; 1 are stalled on dark links: 1; 1 wait for them: 2",
     ):
         done = completion_times(capacity=[8.0, 0.0], **case, core=core)
     assert done.tolist() == [1.0, np.inf, np.inf]
@@ -878,7 +878,7 @@ def test_bad_calls_are_named(core):
     with pytest.raises(RFabricError, match=r"capacity\[0\] is -1"):
         engine.set_capacity([1], [-1])
     with pytest.raises(
-        RFabricError, match=("flow 0 has bytes to send: it cannot be given an empty path")
+        RFabricError, match="flow 0 has bytes to send: it cannot be given an empty path"
     ):
         engine.reroute([0], [0, 0], [])
     assert engine.remaining([0]) == pytest.approx([8])

@@ -92,14 +92,14 @@ def micro_rows(seed: int) -> Iterator[PaperRow]:
         jobs, speed = " + ".join(MICRO[kind]), _throughput(group, periods[kind])
         slowdown = periods[kind] / max(job.profile.solo for job in group.jobs)
         yield PaperRow(
-            (f"micro-benchmark {kind} ({jobs}): throughput over Solo-D"),
+            f"micro-benchmark {kind} ({jobs}): throughput over Solo-D",
             PAPER_SPEED[kind],
             speed,
             why=assumed[kind],
             trust=CIRCULAR if kind in OF_TIMES else QUOTED,
         )
         yield PaperRow(
-            (f"micro-benchmark {kind}: iteration over solo"),
+            f"micro-benchmark {kind}: iteration over solo",
             PAPER_SLOWDOWN[kind],
             slowdown,
             why=TIMES_IN_ORDER,
@@ -110,10 +110,8 @@ def micro_rows(seed: int) -> Iterator[PaperRow]:
         "long-tail migration: gain in the micro-benchmarks",
         (1.06, 1.28),
         span(gains),
-        why=(
-            "production DeepSeek-R1 lengths; none is gained where nodes are not shared or "
-            "training is what fills the group"
-        ),
+        why="production DeepSeek-R1 lengths; none is gained where nodes are not shared or "
+        "training is what fills the group",
     )
     pairs = [_pair("D") / WORKLOADS["D"].seconds, _pair("E") / WORKLOADS["E"].seconds]
     yield PaperRow(
@@ -202,7 +200,7 @@ def sync_rows(seed: int) -> Iterator[PaperRow]:
     for gpus, known in paper.items():
         ratios = [flat_seconds(size) / scatter_seconds(size, gpus) for size in WEIGHTS.values()]
         yield PaperRow(
-            (f"weight sync {gpus} to {gpus} GPUs: veRL over Weave"),
+            f"weight sync {gpus} to {gpus} GPUs: veRL over Weave",
             known,
             span(ratios),
             why=notes[gpus],
@@ -212,7 +210,7 @@ def sync_rows(seed: int) -> Iterator[PaperRow]:
     for gpus, known in seconds.items():
         for (model, size), paper_s in zip(WEIGHTS.items(), known, strict=True):
             yield PaperRow(
-                (f"weight sync {gpus} to {gpus} GPUs, {model}"),
+                f"weight sync {gpus} to {gpus} GPUs, {model}",
                 paper_s,
                 scatter_seconds(size, gpus),
                 "s",
@@ -266,7 +264,7 @@ def simulation_rows(seed: int) -> Iterator[PaperRow]:
             why=OPTIMUM_IS,
         )
         yield PaperRow(
-            (f"300 jobs, {mix}: jobs within their SLO"),
+            f"300 jobs, {mix}: jobs within their SLO",
             1.0,
             mean(bill.attained for bill in ours),
             "share",
@@ -351,7 +349,7 @@ def latency_rows(seed: int) -> Iterator[PaperRow]:
         )
     for low, high in ((100, 1000), (100, 2000), (1000, 2000)):
         yield PaperRow(
-            (f"decision, {high:,} over {low:,} jobs"),
+            f"decision, {high:,} over {low:,} jobs",
             PAPER_MS[high] / PAPER_MS[low],
             ours[high] / ours[low],
         )
@@ -413,13 +411,13 @@ def drift_rows(seed: int) -> Iterator[PaperRow]:
     for name, ways in DRIFTS.items():
         cost, attained = _drifted(seed, ways)
         yield PaperRow(
-            (f"drift, {name}: placed once over hourly regrouping, dollars"),
+            f"drift, {name}: placed once over hourly regrouping, dollars",
             PAPER_DRIFT[name][0],
             cost,
             why=why,
         )
         yield PaperRow(
-            (f"drift, {name}: jobs within their SLO"), PAPER_DRIFT[name][1], attained, "share", why
+            f"drift, {name}: jobs within their SLO", PAPER_DRIFT[name][1], attained, "share", why
         )
 
 
