@@ -23,6 +23,7 @@ import numpy as np
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..trace import Trace
+from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW, WAY
 from ..trace.pairs import PairWays
 from .build import compile_to
 from .compiled import CompiledEngine, declared
@@ -32,11 +33,8 @@ log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("packets.cpp")
 MODULES = ("core", "network", "internet", "point-to-point")
-MTU, HEADERS, FRAME = 9000, 52, 2  # bytes: IP packets; IPv4 and TCP with timestamps; PPP's header
-PAYLOAD = MTU - HEADERS
+FRAME = 2  # bytes of PPP's header
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
-WAY = 6  # cables of the longest way through three tiers
-WINDOW = 131070  # bytes a connection has on the way, as in an emulation
 BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
 OPENING_S = (4e-4, 1e-7, 9e-8)  # s a connection, a pair of them, a pair of them at one host
 TOGETHER_S = 1e-3  # flows that start in one such time are open at once
@@ -107,7 +105,7 @@ class PacketEngine(CompiledEngine):
         delay = np.repeat([k.delay for k in fabric.links], 2).astype(float)
         host = np.array([node.kind == "host" for node in fabric.nodes], dtype=np.int8)
         there, back = (np.ascontiguousarray(e.ravel()) for e in (ends, ends[:, ::-1]))
-        window = WINDOW + int(2 * WAY * delay.max() * rate.max() / 8)
+        window = RECEIVE_WINDOW + int(2 * WAY * delay.max() * rate.max() / 8)
         columns = (column.ctypes.data for column in (there, back, rate, delay))
         self._handle = self._core.rf_packets(
             len(host), host.ctypes.data, len(there), *columns, MTU, window

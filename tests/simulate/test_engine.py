@@ -597,13 +597,17 @@ np.testing.assert_allclose(one.link_bytes(), two.link_bytes(), rtol=1e-9, atol=1
 """
 
 
-def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_BREATH=1 -O1")
-    panting = build(tmp_path / "core.so")
-    environment = {**os.environ, "RFABRIC_CORE": str(panting)}
-    command = [sys.executable, "-c", BREATHLESS, str(Path(__file__).parent)]
+def play_with_a_core_of(flag, script, tmp_path, monkeypatch):
+    """Run the script with a core that was built with this flag."""
+    monkeypatch.setenv("CXXFLAGS", f"{flag} -O1")
+    environment = {**os.environ, "RFABRIC_CORE": str(build(tmp_path / "core.so"))}
+    command = [sys.executable, "-c", script, str(Path(__file__).parent)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, monkeypatch):
+    play_with_a_core_of("-DRFABRIC_BREATH=1", BREATHLESS, tmp_path, monkeypatch)
 
 
 # Plays stories with a core in which two flows are a crowd.
@@ -662,12 +666,7 @@ def incast_story(rng):
 
 
 def test_a_core_with_the_smallest_crowds_tells_the_same_stories(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_CROWD=2 -O1")
-    crowding = build(tmp_path / "core.so")
-    environment = {**os.environ, "RFABRIC_CORE": str(crowding)}
-    command = [sys.executable, "-c", CROWDED, str(Path(__file__).parent)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    play_with_a_core_of("-DRFABRIC_CROWD=2", CROWDED, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(8))

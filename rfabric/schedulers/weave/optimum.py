@@ -22,8 +22,9 @@ from itertools import combinations
 import numpy as np
 
 from ...errors import RFabricError
+from ...units import SECONDS_PER_HOUR
 from .groups import SLACK, ExecutionGroup
-from .jobs import SECONDS_PER_HOUR, Job, Pools
+from .jobs import Job, Pools
 
 GAP = 1e-3  # relative: how far above the cheapest a grouping may be, as HiGHS proves it
 

@@ -17,11 +17,10 @@ from ...rl import Workload, read_recipe
 from ...schedulers.weave import ClusterBill, ExecutionGroup, Job, migrated_period
 from ...schedulers.weave.cluster import OPTIMUM, STAYS
 from ...schedulers.weave.groups import Tail
-from ...schedulers.weave.jobs import SECONDS_PER_HOUR
 from ...schedulers.weave.optimum import pinnings
 from ...schedulers.weave.policies import weave
 from ...schedulers.weave.tail import tail
-from ...units import bytes_in
+from ...units import SECONDS_PER_HOUR, bytes_in
 from . import CIRCULAR, QUOTED, PaperRow, Progress, rows_of, span
 from .weave_inputs import (
     GROUP_SIZE,
