@@ -31,6 +31,9 @@ class RunError(RFabricError):
     """A run broke under way: a process died, a flow stalled, bytes went missing (exit code 1)."""
 
 
+BY_NAME = {kind.__name__: kind for kind in (RFabricError, RunError)}  # as processes tell them
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """`, did you mean NAME?` for the known name nearest to `word`; empty where none is like it."""
     close = difflib.get_close_matches(str(word), [str(name) for name in known], 1, LIKENESS)

@@ -19,10 +19,12 @@ from typing import Any
 from .errors import RFabricError, meant
 
 BITS_PER_BYTE = 8
+SECONDS_PER_HOUR = 3600.0
+US = 1e-6  # s
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_TIMES = {"s": 1.0, "ms": 1e-3, "us": US, "µs": US, "ns": 1e-9, "min": 60.0, "h": SECONDS_PER_HOUR}
 
 _RATES = {p + u: f for p, f in _DECIMAL.items() for u in ("bit/s", "bps", "b/s")} | {
     p + u: f * BITS_PER_BYTE for p, f in _DECIMAL.items() for u in ("B/s", "Bps")

@@ -27,8 +27,9 @@ from ..study.validate.leave_one_out import (
     sync_constants_hash,
 )
 from ..study.validate.standing import model_hash
-from ..study.validate_run import KINDS, RunBeside
+from ..study.validate_run import RunBeside
 from ..study.validate_run import validate_run as compared_run
+from ..trace import PHASES
 from ..units import show_size
 from .terminal import Talk, print_json, show_notes, show_tables
 
@@ -144,7 +145,7 @@ def _run_notes(run: RunBeside) -> list[str]:
     notes = ["a phase could be shortened by less than 1 % of the step by any faster fabric"]
     if names:
         notes = [f"a faster fabric could shorten {names}"]
-    if all(p.logged_s is None for p in run.phases if p.phase in KINDS):
+    if all(p.logged_s is None for p in run.phases if p.phase in PHASES):
         notes = ["no phase is logged: what a faster fabric could shorten is not known"]
     if not run.log.tells("step"):
         notes.append("the log tells no step: it is taken as the sum of the phases that it tells")

@@ -25,10 +25,8 @@ from ..schedulers.weave import run as run_jobs
 from ..schedulers.weave.traffic import is_shared
 from ..study.negotiation import networks
 from ..trace import is_trace
-from ..units import show_size, show_time
+from ..units import SECONDS_PER_HOUR, show_size, show_time
 from .terminal import Talk, show_tables
-
-SECONDS_PER_HOUR = 3600.0
 
 
 def timeline(args: argparse.Namespace) -> None:

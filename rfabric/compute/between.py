@@ -19,7 +19,8 @@ that nobody measured is not predicted.
 from dataclasses import dataclass
 from math import sqrt
 
-US = 1e-6
+from ..units import US
+
 # tuning.cc of NCCL 2.27 (hwLat, NET; us): a hop between servers, for LL, LL128, Simple
 NET_HOP = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0), "nvls": (18.0, 18.0, 18.0)}
 # Of a NIC's line rate: slope of DeepEP's low-latency times on two servers, 47.2 to 49.7 of 50 GB/s

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from math import ceil, log2
 
 from ..errors import RFabricError
-from ..units import bytes_in
-from .between import NET_HOP, NIC_ONE_PAIR, RAILS, US, Rails
+from ..units import US, bytes_in
+from .between import NET_HOP, NIC_ONE_PAIR, RAILS, Rails
 from .gpus import Gpu
 
 GB = 1e9

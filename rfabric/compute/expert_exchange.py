@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from math import log2
 
 from ..errors import RFabricError
-from .communication import GB, US, Network, RankGroup
+from ..units import US
+from .communication import GB, Network, RankGroup
 
 DISPATCH_AND_COMBINE = 2  # exchanges of a layer with experts: tokens go to them, and back
 MOST_SERVERS = 4  # DeepSeek-V3 (arXiv 2412.19437) section 2.1.2: node-limited routing

@@ -25,6 +25,7 @@ times what an engine reaches of it; the host's two are fitted. Fitted means: on 
 silicon_sample.csv, by hand, to two figures.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -175,6 +176,12 @@ class DecodeStep:
             )
             return self._steps(n, context, filling, True) + rest
         return self._steps(n, context, steps, False)
+
+    def steps_in(self, seconds: float, n: int, context: float, most: int) -> int:
+        """The fewest decode steps, `most` at most, that take so many seconds."""
+        return 1 + bisect_left(
+            range(1, most), seconds, key=lambda steps: self.seconds(n, context, steps)
+        )
 
     def _steps(self, n: int, context: float, steps: int, filling: bool) -> float:
         """The same with windows that all grow, or are all full."""

@@ -20,9 +20,8 @@ longest goes first).
 """
 
 import heapq
-from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -111,11 +110,7 @@ def serve(
 
     resident: as of a Session.
     """
-    return _Play(step, capacity, batching, requests, resident=_numbers(resident)).run()
-
-
-def _numbers(resident: np.ndarray | None) -> set[int]:
-    return set() if resident is None else set(np.flatnonzero(resident).tolist())
+    return Session(step, capacity, batching, requests, resident).run().served()
 
 
 def _refuse_too_long(capacity: int, requests: Requests) -> None:
@@ -142,47 +137,6 @@ class Standing:
     resident: np.ndarray
 
 
-class Session:
-    """A server that can be paused, so that requests go on elsewhere.
-
-    `resident` (bool[n]): the KV of their prompts is there.
-    """
-
-    def __init__(
-        self,
-        step: DecodeStep,
-        capacity: int,
-        batching: Batching,
-        requests: Requests,
-        resident: np.ndarray | None = None,
-    ):
-        self._play = _Play(step, capacity, batching, requests, resident=_numbers(resident))
-
-    @property
-    def now(self) -> float:
-        """Seconds since it began."""
-        return self._play.now
-
-    @property
-    def unfinished(self) -> int:
-        """Requests that have not ended."""
-        return self._play.unfinished
-
-    @property
-    def peak_kv_tokens(self) -> int:
-        """Most tokens of KV cache held at once so far."""
-        return self._play.peak
-
-    def run(self, until: float = float("inf")) -> "Session":
-        """Play on until all requests are done, or the first step that ends at `until` or later."""
-        self._play.advance(until)
-        return self
-
-    def standing(self) -> Standing:
-        """How far each request is."""
-        return self._play.standing()
-
-
 @dataclass(slots=True, eq=False)
 class _Request:
     """One request on its way: tokens before its next token, tokens to come, tokens of its prompt
@@ -207,13 +161,19 @@ class _Group:
 
 
 @dataclass(eq=False)
-class _Play:
-    """The state of a server between two events; `clock` counts decode steps."""
+class Session:
+    """A server that can be paused, so that requests go on elsewhere: its state between two events.
+
+    `resident` (bool[n]): the KV of their prompts is there; `now`: seconds since it began;
+    `unfinished`: requests that have not ended; `peak_kv_tokens`: most that were held at once so
+    far; `clock` counts decode steps.
+    """
 
     step: DecodeStep
     capacity: int
     batching: Batching
     requests: Requests
+    resident: InitVar[np.ndarray | None] = None
     now: float = 0.0
     clock: int = 0
     decoding: int = 0
@@ -221,7 +181,7 @@ class _Play:
     to_come: int = 0  # tokens that those let in have still to give
     held: int = 0  # tokens of KV of those let in
     kept: int = 0  # tokens of KV that finished turns left for the next
-    peak: int = 0
+    peak_kv_tokens: int = 0
     preempted: int = 0
     prefill: float = 0.0
     decode: float = 0.0
@@ -234,10 +194,8 @@ class _Play:
     # request: tokens its context keeps in the cache
     left_behind: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)
-    # requests whose prompt need not be prefilled but for its last token
-    resident: set = field(default_factory=set)
 
-    def __post_init__(self):
+    def __post_init__(self, resident: np.ndarray | None):
         r = self.requests
         _refuse_too_long(self.capacity, r)
         n = len(r)
@@ -249,9 +207,11 @@ class _Play:
         starts = np.flatnonzero(r.after < 0)
         self.coming = sorted((float(r.gap[i]), int(i)) for i in starts)
         self.unfinished = n
+        # requests whose prompt need not be prefilled but for its last token
+        self.cached_prompts = set() if resident is None else set(np.flatnonzero(resident).tolist())
 
-    def advance(self, until: float) -> None:
-        """Until all is done, or the first step that ends at `until` or later."""
+    def run(self, until: float = float("inf")) -> "Session":
+        """Play on until all requests are done, or the first step that ends at `until` or later."""
         while self.unfinished and self.now < until:
             self._arrive()
             self._let_in()
@@ -262,30 +222,23 @@ class _Play:
             else:
                 self.idle += self.coming[0][0] - self.now
                 self.now = self.coming[0][0]
+        return self
 
     def standing(self) -> Standing:
+        """How far each request is."""
         prompt, output = (np.array(column) for column in self.columns[:2])
         left = np.where(self.end > 0, 0, output)
-        resident = np.isin(np.arange(len(prompt)), list(self.resident))
+        resident = np.isin(np.arange(len(prompt)), list(self.cached_prompts))
         for request in (*self.waiting, *self.inside.values()):
             decodes = request.end >= 0
             left[request.number] = request.end - self.clock if decodes else request.left
-            resident[request.number] = decodes or request.number in self.resident
+            resident[request.number] = decodes or request.number in self.cached_prompts
         return Standing(prompt + output - left, left, resident)
 
-    def run(self) -> Served:
-        self.advance(float("inf"))
-        return Served(
-            self.arrival,
-            self.first,
-            self.end,
-            self.requests.output,
-            self.prefill,
-            self.decode,
-            self.idle,
-            self.peak,
-            self.preempted,
-        )
+    def served(self) -> Served:
+        """When each request came and ended; what the seconds so far went to."""
+        spent = self.prefill, self.decode, self.idle, self.peak_kv_tokens, self.preempted
+        return Served(self.arrival, self.first, self.end, self.requests.output, *spent)
 
     def _arrive(self) -> None:
         prompt, output, group, cached, _ = self.columns
@@ -321,8 +274,8 @@ class _Play:
         if request.cached and before in self.left_behind:
             self.kept -= self.left_behind.pop(before)
             request.computed = min(request.cached, request.prompt - 1)
-        if request.number in self.resident:
-            self.resident.discard(request.number)
+        if request.number in self.cached_prompts:
+            self.cached_prompts.discard(request.number)
             request.computed = request.prompt - 1
         if request.group >= 0:
             group = self.groups.setdefault(request.group, _Group())
@@ -341,7 +294,7 @@ class _Play:
         """
         while self.held + self.kept > self.capacity and self.left_behind:
             self.kept -= self.left_behind.pop(next(iter(self.left_behind)))
-        self.peak = max(self.peak, self.held)
+        self.peak_kv_tokens = max(self.peak_kv_tokens, self.held)
 
     def _fill(self) -> None:
         """One step with prefill: whole prompts or chunks, first come first, up to the budget."""
@@ -407,20 +360,13 @@ class _Play:
             return
         steps = min(self._next_end() - self.clock, max((self.capacity - self.held) // n, 1))
         if self.coming and not self.waiting and len(self.inside) < self.batching.max_num_seqs:
-            steps = self._until(self.coming[0][0] - self.now, steps)
+            steps = self.step.steps_in(self.coming[0][0] - self.now, n, self.context, steps)
         if until < float("inf"):
-            steps = self._until(until - self.now, steps)
+            steps = self.step.steps_in(until - self.now, n, self.context, steps)
         seconds = self.step.seconds(n, self.context, steps)
         self.now, self.decode = self.now + seconds, self.decode + seconds
         self._advance(steps)
         self._finish()
-
-    def _until(self, seconds: float, most: int) -> int:
-        """The fewest steps, `most` at most, that take so many seconds."""
-        n, context = self.decoding, self.context
-        return 1 + bisect_left(
-            range(1, most), seconds, key=lambda k: self.step.seconds(n, context, k)
-        )
 
     def _advance(self, steps: int) -> None:
         grown = self.decoding * steps
@@ -432,7 +378,7 @@ class _Play:
         )
         if self.held + self.kept > self.capacity:
             self._make_room()
-        self.peak = max(self.peak, self.held)
+        self.peak_kv_tokens = max(self.peak_kv_tokens, self.held)
 
     def _next_end(self) -> int:
         while True:

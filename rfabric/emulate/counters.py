@@ -11,7 +11,8 @@ from types import MappingProxyType
 import numpy as np
 
 from ..fabric import Fabric
-from .network import ETHERNET, HEADERS
+from ..trace.packets import HEADERS
+from .network import ETHERNET
 
 # of the columns of /proc/net/dev (proc(5)) after the name: bytes and packets in, then out
 RX, TX = slice(0, 2), slice(8, 10)

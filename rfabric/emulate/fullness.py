@@ -15,9 +15,10 @@ import numpy as np
 from ..fabric import Fabric
 from ..report.result import Scale
 from ..trace import Trace
+from ..trace.packets import MTU
 from ..trace.pairs import PairWays
 from ..units import bytes_in, transfer_seconds
-from .network import MTU, OVERHEAD, fastest_line
+from .network import OVERHEAD, fastest_line
 
 SPAN = 24  # packets of the fastest line in a span that is judged: fewer say too little
 LEAST_WATCHED = 1.0  # s of wall clock; of phases of which less was watched nothing is said

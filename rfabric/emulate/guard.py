@@ -24,9 +24,10 @@ from pathlib import Path
 import numpy as np
 
 from ..report.result import Pace
+from ..trace.packets import MTU
 from ..units import show_time, transfer_seconds
 from .counters import PortCounters
-from .network import MTU, EmulatedNetwork, fastest_line
+from .network import EmulatedNetwork, fastest_line
 from .sandbox import Sandbox
 
 # packet times of the fastest cable outside servers that a packet may wait at a switch, in the mean

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..report.page.records import LEVELS
 from ..report.result import Pace
 from .replay import Replay
 
-LEVELS = 200  # as in the page's records
 NOISE = 0.5  # of a level: less is acknowledgements, and packets of the look before
 MOST_ROWS = 1000
 SHORT = 1e-6  # s, virtual: a span that short is none

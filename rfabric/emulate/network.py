@@ -34,21 +34,14 @@ from typing import Any
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, host_ip, host_mac
+from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW
 from ..units import show_rate, transfer_seconds
 from .sandbox import DATAPATH, Namespace, Sandbox, run, sysctl
 
-# bytes of IP packet; jumbo frames, as GPU fabrics use, and the datapath's cost is per packet
-MTU = 9000
 ETHERNET = 14  # bytes of header that HTB counts on top of the IP packet
-HEADERS = 20 + 20 + 12  # IPv4, TCP, timestamp option
-PAYLOAD = MTU - HEADERS
 OVERHEAD = (MTU + ETHERNET) / PAYLOAD
 # HTB bucket: one packet makes bursts late, many make rates untrue for short flows
 BURST = 2 * (MTU + ETHERNET)
-# Bytes a lane may have under way at most: TCP can offer this much with a window scale of 1; the
-# scale is fixed when a connection opens, so it lasts, while the kernel lifts other limits (cwnd
-# clamp, window clamp) as it learns.
-RECEIVE_WINDOW = 131070
 WINDOW = RECEIVE_WINDOW // PAYLOAD  # packets
 # Where cables are slow, so few packets that they last STALL_S, for which a busy host may hold them.
 # More makes sharing slower to settle: a flow that is held up far away takes its turns at its own

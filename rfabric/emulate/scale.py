@@ -23,9 +23,10 @@ from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..report.result import Result, Scale
 from ..trace import Trace
+from ..trace.packets import MTU, PAYLOAD, WAY
 from ..units import show_rate, transfer_seconds
 from .guard import LATE_LIMIT, LATE_SHARE
-from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD, fastest_line
+from .network import MAX_RATE, MIN_RATE, fastest_line
 
 SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
 ACKS = 1.5  # packets per data packet: one acknowledgement for every two
@@ -39,7 +40,6 @@ DILATION = 16.0
 START_S = 4e-5  # s of wall clock to start one flow of many: 448 at one instant, the last 14 ms late
 SETUP_S = 25.0  # s of wall clock around the packets: 64 hosts brought up, connected and warmed
 SLOWER = 2**0.5  # of bytes fewer and of seconds longer, where a host did not keep pace
-WAY = 6  # cables of the longest way through three tiers
 PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
 
 

@@ -31,8 +31,9 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import RFabricError, RunError
+from ..trace.packets import PAYLOAD
 from ..units import bytes_in
-from .network import PAYLOAD, WINDOW, EmulatedNetwork, packets_under_way
+from .network import WINDOW, EmulatedNetwork, packets_under_way
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue

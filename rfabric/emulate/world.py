@@ -27,7 +27,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..errors import PaceError, RFabricError, RunError
+from ..errors import BY_NAME, PaceError, RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..optics.policies import spelled
@@ -44,7 +44,6 @@ from .soak import Soaked
 from .stream import Loss
 
 Progress = Callable[[dict], None]
-ERRORS = {kind.__name__: kind for kind in (RFabricError, RunError)}
 JOB_FOLDER = re.compile(r"emulation-\d+-[0-9a-f]{4}")
 SILENT = "the emulation ended without a result"
 HEARS = 1 << 20  # bytes that a world may say before it is heard: it is not to wait for us
@@ -302,7 +301,7 @@ def _messages(process: subprocess.Popen) -> Iterator[dict]:
     for line in process.stdout:
         message = json.loads(line)
         if "error" in message:
-            raise ERRORS[message["kind"]](message["error"])
+            raise BY_NAME[message["kind"]](message["error"])
         yield message
     code = process.wait()
     listener.join(1.0)

@@ -18,9 +18,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 
 from ..errors import RFabricError, RunError
+from ..units import SECONDS_PER_HOUR
 from .cost import Bill
 
-SECONDS_AN_HOUR, HOURS_A_YEAR = 3600, 8766
+HOURS_A_YEAR = 8766
 # U.S. industrial average of 2023 (Energy Information Administration); no cooling on top
 KWH_USD = 0.08
 # straight-line life of network equipment: an assumption; clouds write servers off in 4 to 6 years
@@ -106,7 +107,7 @@ def step_cost(
             raise RFabricError(f"{name}={value} must be a number, 0 or more")
     if not 0 < years < math.inf or not 0 < busy <= 1:
         raise RFabricError(f"years={years} must be above 0, busy={busy} above 0 and at most 1")
-    hours = step_s / SECONDS_AN_HOUR
+    hours = step_s / SECONDS_PER_HOUR
     life = years * HOURS_A_YEAR * busy
     nics = sum(line.usd for line in network.lines if line.item == "nic")
     power, drawn = (_energy_usd(watts, hours, usd_per_kwh) for watts in (gpus.watts, network.watts))

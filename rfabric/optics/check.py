@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
-from ..routing import Rule, routes_of
+from ..routing import Rule, routes_of, where_lost
 from ..routing.schemes import ECMP, SPLIT, Routing, split
 from .circuits import Circuits, Rewire
 from .planner import changed_cables
@@ -117,30 +117,8 @@ def _bad_ports(fabric: Fabric, rules: Sequence[Rule]) -> list[str]:
 
 
 def _lost(
-    fabric: Fabric, rules: Sequence[Rule], circuits: Circuits, pairs: Iterable[Pair]
+    fabric: Fabric, rules: Sequence[Rule], circuits: Circuits, pairs: Sequence[Pair]
 ) -> list[str]:
-    table = {(rule.switch, rule.match): rule.out for rule in rules}
-    cross = {a: b for c in circuits for a, b in ((c.a, c.b), (c.b, c.a))}
-    walked = ((pair, _walk(fabric, table, cross, *pair)) for pair in pairs)
-    return [f"{src} -> {dst}: {what}" for (src, dst), what in walked if what]
-
-
-def _walk(
-    fabric: Fabric, table: dict[tuple, int], cross: dict[Port, Port], src: str, dst: str
-) -> str:
-    """'' when a packet arrives, else where it is dropped or meets a packet switch again."""
-    port, seen = fabric.ports[src][0], set()
-    while True:
-        into = fabric.peer[port][1]
-        if into.node == dst:
-            return ""
-        if fabric.node[into.node].kind == "ocs":
-            port = cross.get(into)
-        else:
-            if into.node in seen:
-                return f"loop at {into.node}"
-            seen.add(into.node)
-            out = table.get((into.node, ("to", dst)), table.get((into.node, ("pair", src, dst))))
-            port = out and Port(into.node, out)
-        if port is None or port not in fabric.peer:
-            return f"dropped at {into}"
+    """What becomes of the packets that do not arrive."""
+    ends = where_lost(rules, fabric, circuits, pairs)
+    return [f"{src} -> {dst}: {end}" for (src, dst), end in zip(pairs, ends, strict=True) if end]

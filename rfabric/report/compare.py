@@ -353,7 +353,7 @@ def _job_rows(runs: list[dict]) -> list[Row]:
     names = dict.fromkeys(name for jobs in by_job for name in jobs)
     return [
         _row(
-            (f"a step of {name}, by GPU time"),
+            f"a step of {name}, by GPU time",
             [jobs.get(name) for jobs in by_job],
             lambda v: f"{v:,.4f} $",
             indent=1,

@@ -169,7 +169,7 @@ def picture(found: Sequence[StageCircuits], fabric: Fabric):
             _circuits(axes, p, fabric, PRINT, len(fabric.racks) <= MOST_RACKS)
     left_out = f"; {len(found) - len(shown)} more stages" if len(found) > len(shown) else ""
     figure.suptitle(
-        (f"{fabric.spec or fabric.name}: demand from rack to rack, circuits below{left_out}"),
+        f"{fabric.spec or fabric.name}: demand from rack to rack, circuits below{left_out}",
         size=11,
         color=PRINT.ink,
     )

@@ -148,10 +148,7 @@ class Lengths:
             sigma = (low + high) / 2
             low, high = (sigma, high) if _mean(quantile, drawn(sigma)) > mean else (low, sigma)
         return cls(
-            name,
-            quantile,
-            drawn(low),
-            (f"log-normal of mean {mean:g}, largest of {count} {most:g}"),
+            name, quantile, drawn(low), f"log-normal of mean {mean:g}, largest of {count} {most:g}"
         )
 
     def at(self, quantile: float | np.ndarray) -> np.ndarray:

@@ -334,19 +334,23 @@ def walk(fabric: Fabric, src: str, dst: str, leads: Callable[[Port], int | str])
 
 
 def where_lost(
-    rules: Sequence[Rule], fabric: Fabric, circuits: Iterable[tuple[Port, Port]], src: str, dst: str
-) -> str:
-    """`walk` a packet of (src, dst) through `rules`, as in-memory switches would."""
-    table = {(r.switch, r.match): r for r in rules}
-    cross = {(x.node, x.number): y.number for a, b in circuits for x, y in ((a, b), (b, a))}
+    rules: Sequence[Rule],
+    fabric: Fabric,
+    circuits: Iterable[tuple[Port, Port]],
+    pairs: Iterable[tuple[str, str]],
+) -> list[str]:
+    """`walk` a packet of each pair through `rules`, as in-memory switches would."""
+    table = {(rule.switch, rule.match): rule.out for rule in rules}
+    cross = {x: y.number for a, b in circuits for x, y in ((a, b), (b, a))}
 
-    def leads(into: Port) -> int | str:
+    def leads(src: str, dst: str, into: Port) -> int | str:
         if fabric.node[into.node].kind == "ocs":
-            return cross.get((into.node, into.number), "dropped")
-        keys = ((into.node, ("to", dst)), (into.node, ("pair", src, dst)))
-        return next((table[key].out for key in keys if key in table), "dropped")
+            return cross.get(into, "dropped")
+        keys = (into.node, ("to", dst)), (into.node, ("pair", src, dst))
+        out = next((table[key] for key in keys if key in table), None)
+        return out if Port(into.node, out) in fabric.peer else "dropped"
 
-    return walk(fabric, src, dst, leads)
+    return [walk(fabric, *pair, partial(leads, *pair)) for pair in pairs]
 
 
 def mix(x: int) -> int:

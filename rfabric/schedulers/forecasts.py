@@ -25,7 +25,7 @@ from ..errors import RFabricError
 from ..rl.phases import Step, step_of
 from ..rl.plan import PhaseTimes, phase_seconds
 from ..rl.workload import Workload
-from ..trace import PhaseKey
+from ..trace import PHASES, PhaseKey
 from .base import Scheduled
 
 FORECASTS = ("lengths", "oracle", "smoothed", "arima")
@@ -34,7 +34,6 @@ KNOWN = 12  # steps before the run whose phases are known: assumed
 BEFORE = 10**6  # their numbers begin here: no step of a trace has them
 LEVEL, TREND, DAMPING = 0.5, 0.1, 0.8  # of Holt's damped smoothing: assumed, the usual middle
 LEAST_FITTED = 6  # steps that two parameters are fitted to; fewer are smoothed
-PHASES = ("generation", "training", "weight_sync")
 _LOG = logging.getLogger(__name__)
 
 

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
@@ -23,6 +24,7 @@ SOURCE, WAYS = SOURCES
 
 BASE = ("-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-Wall", "-Wextra")
 FAST = ("-O3", "-DNDEBUG")
+MOST_SAID = 4000  # characters of what a compiler says
 CHECKED = (
     "-O1",
     "-g",
@@ -45,15 +47,21 @@ def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:
             f"cannot write {output}: build as the user who owns that folder, "
             "or with --output FILE, and say RFABRIC_CORE=FILE where rfabric runs"
         )
+    compile_to(output, [*flags, f'-DRF_SOURCE="{source_digest()}"', str(SOURCE), str(WAYS)])
+    return output
+
+
+def compile_to(output: Path, words: Sequence[str], libraries: Sequence[str] = ()) -> None:
+    """Put there what the compiler makes of these words, all at once; RFabricError with its own
+    words where it fails.
+    """
     with tempfile.TemporaryDirectory(prefix=".core-", dir=output.parent) as scratch:
         made = Path(scratch, output.name)
-        named = f'-DRF_SOURCE="{source_digest()}"'
-        command = [*compiler(), *flags, named, str(SOURCE), str(WAYS), "-o", str(made)]
+        command = [*compiler(), *words, "-o", str(made), *libraries]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise RFabricError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+            raise RFabricError(f"{shlex.join(command)} failed:\n{done.stderr.strip()[:MOST_SAID]}")
         os.replace(made, output)
-    return output
 
 
 def compiler() -> list[str]:
@@ -70,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     """Build as the words of the command say; exit code 2 where that fails."""
     parser = argparse.ArgumentParser(prog="python -m rfabric.simulate.build", description=__doc__)
     parser.add_argument(
-        "--sanitize", action="store_true", help=("address and undefined-behaviour checks, slow")
+        "--sanitize", action="store_true", help="address and undefined-behaviour checks, slow"
     )
     parser.add_argument("--output", type=Path, default=LIBRARY)
     options = parser.parse_args(argv)

@@ -252,6 +252,6 @@ def _choose(core: str) -> str:
     if core == "compiled":
         raise RFabricError(missing)
     warnings.warn(
-        (f"{missing}; the numpy reference runs instead, hundreds of times slower"), stacklevel=4
+        f"{missing}; the numpy reference runs instead, hundreds of times slower", stacklevel=4
     )
     return "reference"

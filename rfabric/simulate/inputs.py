@@ -246,7 +246,7 @@ def _no_link_twice(offsets: np.ndarray, links: np.ndarray) -> None:
         at = offsets[rows]
         if length > 64:  # long paths are rare: sort them, else compare hop with hop
             table = np.sort(links[at[:, None] + np.arange(length)], axis=1)
-            _refuse_twice(rows, table[:, :-1], (table[:, 1:] == table[:, :-1]))
+            _refuse_twice(rows, table[:, :-1], table[:, 1:] == table[:, :-1])
             continue
         columns = [links[at + hop] for hop in range(length)]
         for hop, column in enumerate(columns):

@@ -11,9 +11,6 @@ than BUDGET packet-hops; times stay what they are, and what takes less than a fe
 import ctypes
 import logging
 import os
-import shlex
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,8 +23,9 @@ import numpy as np
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..trace import Trace
+from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW, WAY
 from ..trace.pairs import PairWays
-from .build import compiler
+from .build import compile_to
 from .compiled import CompiledEngine, declared
 from .inputs import Batch
 
@@ -35,11 +33,8 @@ log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("packets.cpp")
 MODULES = ("core", "network", "internet", "point-to-point")
-MTU, HEADERS, FRAME = 9000, 52, 2  # bytes: IP packets; IPv4 and TCP with timestamps; PPP's header
-PAYLOAD = MTU - HEADERS
+FRAME = 2  # bytes of PPP's header
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
-WAY = 6  # cables of the longest way through three tiers
-WINDOW = 131070  # bytes a connection has on the way, as in an emulation
 BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
 OPENING_S = (4e-4, 1e-7, 9e-8)  # s a connection, a pair of them, a pair of them at one host
 TOGETHER_S = 1e-3  # flows that start in one such time are open at once
@@ -110,7 +105,7 @@ class PacketEngine(CompiledEngine):
         delay = np.repeat([k.delay for k in fabric.links], 2).astype(float)
         host = np.array([node.kind == "host" for node in fabric.nodes], dtype=np.int8)
         there, back = (np.ascontiguousarray(e.ravel()) for e in (ends, ends[:, ::-1]))
-        window = WINDOW + int(2 * WAY * delay.max() * rate.max() / 8)
+        window = RECEIVE_WINDOW + int(2 * WAY * delay.max() * rate.max() / 8)
         columns = (column.ctypes.data for column in (there, back, rate, delay))
         self._handle = self._core.rf_packets(
             len(host), host.ctypes.data, len(there), *columns, MTU, window
@@ -175,11 +170,5 @@ def _build(output: Path, home: Path) -> None:
     if None in names:
         raise RFabricError(f"{lib} lacks ns-3's modules {', '.join(MODULES)}: install rfabric[ns3]")
     log.warning("building the packet engine, once, in about 20 s")
-    with tempfile.TemporaryDirectory(prefix=".packets-", dir=output.parent) as scratch:
-        made = Path(scratch, output.name)
-        words = [*compiler(), *FLAGS, f"-I{home / 'include'}", str(SOURCE), "-o", str(made)]
-        words += [*map(str, names), f"-Wl,-rpath,{lib}"]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            raise RFabricError(f"{shlex.join(words)} failed:\n{done.stderr.strip()[:2000]}")
-        os.replace(made, output)
+    words = [*FLAGS, f"-I{home / 'include'}", str(SOURCE)]
+    compile_to(output, words, [*map(str, names), f"-Wl,-rpath,{lib}"])

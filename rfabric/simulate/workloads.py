@@ -230,7 +230,7 @@ def rings_on_fat_tree(k: int, members: int = 64, steps: int = 20, packed: bool =
     columns |= {"path_offsets": offsets, "path_links": links, "size": np.full(len(src), 1e6)}
     how = "packed" if packed else "spread"
     return Work(
-        (f"{how} rings of {members} x {steps}, {tree.hosts} GPUs"),
+        f"{how} rings of {members} x {steps}, {tree.hosts} GPUs",
         tree.hosts,
         tree.capacity(),
         columns,
@@ -248,7 +248,7 @@ def expert_groups(k: int, members: int = 64) -> Work:
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
     columns = {"path_offsets": offsets, "path_links": links, "size": np.full(len(src), 1e6)}
     return Work(
-        (f"{groups} expert groups of {members}, {tree.hosts} GPUs"),
+        f"{groups} expert groups of {members}, {tree.hosts} GPUs",
         tree.hosts,
         tree.capacity(),
         columns,

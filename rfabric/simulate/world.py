@@ -45,10 +45,11 @@ from ..routing.paths import forget
 from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing, one_way
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
+from ..trace.packets import PAYLOAD
 from ..trace.pairs import Pairs, PairWays
 from .folding import folding_of
 from .loading import idle_engine, load, packet_engine
-from .packets import PAYLOAD, refuse_many, share_of
+from .packets import refuse_many, share_of
 from .playing import RunningRounds, best_rounds
 
 Progress = Callable[[dict], None]

@@ -31,16 +31,15 @@ import numpy as np
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Circuits, Timing
+from ..optics.outlook import NEVER
 from ..optics.planner import cable_mask
+from ..optics.rewiring import NONE
 from ..routing.rows import offsets_of, spread
 from ..routing.schemes import Routing
+from ..simulate.reference import SAME_INSTANT
 from ..trace import Stage, Trace
 from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds
-
-NEVER = float("inf")
-SAME_INSTANT = 1e-12  # of the time of day: events closer than this are one
-NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

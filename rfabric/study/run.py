@@ -275,7 +275,7 @@ def check_link_bytes(result: Result, expected: Result) -> Result:
     it carried more, what TCP sent again, as far as a run is kept where it does.
     """
     from ..emulate.guard import RESENT_FEW, RESENT_LIMIT
-    from ..emulate.network import PAYLOAD
+    from ..trace.packets import PAYLOAD
 
     if changed_under_way(result) or changed_under_way(expected):
         return _unchecked(result, "circuits changed under flows")

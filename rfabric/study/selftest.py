@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
-from ..optics import Timing
+from ..optics import IN_FLIGHT, Timing
 from ..report.compare import Row, Table
 from ..report.result import Result
 from ..trace import Trace, TraceBuilder, Traffic
@@ -32,8 +32,7 @@ PHASE_BOUND = 0.05  # of the seconds of a pattern
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
 PATIENCE = 100.0
-WAYS = "hold", "drain", "drop"
-PARTS = "fat-tree", "leaf-spine", "rfabric", "mixnet", "rotor", *WAYS
+PARTS = "fat-tree", "leaf-spine", "rfabric", "mixnet", "rotor", *IN_FLIGHT
 REWIRED = "rfabric,pods=2,tors=2,gpus=2"  # a few hosts, for whom circuits change, however many else
 LEAST_HOSTS, HOSTS_BY = 16, 8
 LATER = 0.4  # s after which a second flow wants other circuits
@@ -150,7 +149,7 @@ def selftest(
             measured += compared(*_played(case, traffic, settings, carries, tell), forms)
         except RunError as error:
             measured.append(failed(name, "all patterns", error))
-    for way in (way for way in WAYS if way in wanted):
+    for way in (way for way in IN_FLIGHT if way in wanted):
         case = Case(parse_fabric(REWIRED), "demand")
         late = Traffic(met(case.fabric), "self-test", ())
         asked = replace(settings, timing=Timing(in_flight=way))

@@ -14,9 +14,9 @@ from ..rl.plan import step_period
 from ..rl.timing import residuals
 from ..rl.workload import Workload, read_recipe
 from ..schedulers.table import scheduled
+from ..trace import PHASES
 from .step_log import StepLog, read_step_log
 
-KINDS = ("generation", "training", "weight_sync")
 REST = "bubbles"  # what of a step is none of its phases: waiting, and work outside of them
 WORTH = 0.01  # of the logged step: what a faster fabric must at least save to be named
 
@@ -66,7 +66,9 @@ class RunBeside:
     def shortened(self) -> tuple[PhaseBeside, ...]:
         """The phases that a faster fabric could shorten, most first."""
         step = next((p.logged_s for p in self.phases if p.phase == "step"), 0.0) or 0.0
-        some = [p for p in self.phases if p.phase in KINDS and (p.could_save_s or 0) > WORTH * step]
+        some = [
+            p for p in self.phases if p.phase in PHASES and (p.could_save_s or 0) > WORTH * step
+        ]
         return tuple(sorted(some, key=lambda p: -(p.could_save_s or 0)))
 
 
@@ -79,13 +81,13 @@ def validate_run(
     plan = scheduled(workload, seed).plan
     seconds = {
         kind: _median([(p.seconds, p.comm) for p in plan.phases if p.kind == kind])
-        for kind in KINDS
+        for kind in PHASES
     }
     totals = {kind: sum(parts) for kind, parts in seconds.items()}
-    step = step_period(workload, *(totals[kind] for kind in KINDS))
-    alone = step_period(workload, *(seconds[kind][0] for kind in KINDS))
+    step = step_period(workload, *(totals[kind] for kind in PHASES))
+    alone = step_period(workload, *(seconds[kind][0] for kind in PHASES))
     logged = _with_rest(found, workload.pipeline)
-    rows = [_beside(kind, totals[kind], seconds[kind][1], logged) for kind in KINDS]
+    rows = [_beside(kind, totals[kind], seconds[kind][1], logged) for kind in PHASES]
     # beside other phases: what is waited for
     rest = max(step - sum(totals.values()), 0.0)
     rows += [_beside(REST, rest, 0.0, logged), _beside("step", step, step - alone, logged)]
@@ -112,10 +114,10 @@ def _with_rest(log: StepLog, pipeline: str) -> list[dict[str, float]]:
     """
     found = []
     for step in log.steps:
-        spent = sum(step.get(kind, 0.0) for kind in KINDS)
-        one = {kind: step[kind] for kind in KINDS if kind in step}
+        spent = sum(step.get(kind, 0.0) for kind in PHASES)
+        one = {kind: step[kind] for kind in PHASES if kind in step}
         if "step" in step:
-            whole = any(kind in step for kind in KINDS)
+            whole = any(kind in step for kind in PHASES)
             one |= {"step": step["step"]} | (
                 {REST: max(step["step"] - spent, 0.0)} if whole else {}
             )

@@ -457,10 +457,8 @@ def test_every_verb_helps_with_examples_that_parse(verb, capsys):
         parser().parse_args([verb, "--help"])
     assert stopped.value.code == 0
     examples = re.findall(
-        (
-            r"^  (?:sudo )?rfabric (.*?)(?:   .*| "
-            r"\|.*)?$"
-        ),
+        r"^  (?:sudo )?rfabric (.*?)(?:   .*| "
+        r"\|.*)?$",
         capsys.readouterr().out,
         re.M,
     )

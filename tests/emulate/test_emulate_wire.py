@@ -22,6 +22,7 @@ import pytest
 from rfabric.emulate import calibrate, guard, network, sandbox
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree
+from rfabric.trace import packets
 
 RATE = 20e6  # bit/s of a cable in the root tests
 SMALL = {"pods": 2, "tors": 2, "gpus": 2}
@@ -370,7 +371,7 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 def test_cables_carry_their_rate_as_payload():
     lines = network.shaping("t1-eth3", 20e6, 64)
     rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
-    assert rate * network.PAYLOAD / (network.MTU + network.ETHERNET) == pytest.approx(
+    assert rate * packets.PAYLOAD / (packets.MTU + network.ETHERNET) == pytest.approx(
         20e6, rel=1e-6
     )
     assert all("dev t1-eth3" in line for line in lines)
@@ -444,9 +445,9 @@ def test_what_is_under_way_lasts_as_long_as_a_host_may_stall():
     under_way = [network.packets_under_way(rate) for rate in rates]
     assert under_way == sorted(under_way) and under_way[0] == network.LEAST_WINDOW
     assert under_way[-1] == network.WINDOW
-    for rate, packets in zip(rates, under_way, strict=True):
-        lasts = packets * network.PAYLOAD * 8 / rate
-        assert lasts >= network.STALL_S or packets == network.WINDOW
+    for rate, few in zip(rates, under_way, strict=True):
+        lasts = few * network.PAYLOAD * 8 / rate
+        assert lasts >= network.STALL_S or few == network.WINDOW
 
 
 def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_be():

@@ -11,7 +11,7 @@ import pytest
 from rfabric.emulate import guard
 from rfabric.emulate.counters import payload
 from rfabric.emulate.fullness import Fullness
-from rfabric.emulate.network import ETHERNET, HEADERS, MIN_RATE, MTU, PAYLOAD
+from rfabric.emulate.network import ETHERNET, MIN_RATE
 from rfabric.emulate.scale import (
     DILATION,
     LATE_SHARE,
@@ -32,6 +32,7 @@ from rfabric.simulate.world import simulate
 from rfabric.study import run as study
 from rfabric.study.run import RunSettings, check_link_bytes
 from rfabric.trace import TraceBuilder, Traffic
+from rfabric.trace.packets import HEADERS, MTU, PAYLOAD
 
 SMALL = fat_tree(pods=2, tors=2, gpus=2)
 SCALE = Scale(1e-4, 10.0)

@@ -201,7 +201,7 @@ def test_waves_are_counted_by_instant_and_by_what_follows_what():
 
 def test_rounds_are_neither_emulated_nor_planned():
     with pytest.raises(
-        RFabricError, match=("a share at a time and pause.*granularity=per-collective")
+        RFabricError, match="a share at a time and pause.*granularity=per-collective"
     ):
         emulatable(SMALL, INTRA)
     with pytest.raises(RFabricError, match="`rfabric simulate` plays rounds"):

@@ -322,10 +322,8 @@ def test_no_room_leaves_nothing_half_written(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert re.fullmatch(
-        (
-            r"rfabric: error: cannot write .*: File too large; choose another place, or make "
-            r"room\n"
-        ),
+        r"rfabric: error: cannot write .*: File too large; choose another place, or make "
+        r"room\n",
         done.stderr,
     )
     assert not out.exists()

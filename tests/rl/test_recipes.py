@@ -96,7 +96,7 @@ def test_a_config_without_layers_is_refused():
     config = yaml.safe_load(MODELS["Qwen2.5-14B"].read_text())
     del config["num_hidden_layers"]
     with pytest.raises(
-        RFabricError, match=("its config lacks num_hidden_layers; give the published config.json")
+        RFabricError, match="its config lacks num_hidden_layers; give the published config.json"
     ):
         model_of(config, "m")
 
@@ -366,7 +366,7 @@ def test_a_bad_file_is_refused(tmp_path, text, message):
 
 def test_an_unknown_name_lists_the_recipes_there_are(tmp_path):
     with pytest.raises(
-        RFabricError, match=("no recipe named 'nope'; there are .*grpo-64.*, or give a FILE.yaml")
+        RFabricError, match="no recipe named 'nope'; there are .*grpo-64.*, or give a FILE.yaml"
     ):
         read_recipe("nope")
     with pytest.raises(RFabricError, match="cannot be read"):
@@ -378,7 +378,7 @@ def test_a_missing_key_is_named(tmp_path):
     del values["training"]["tp"]
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(
-        RFabricError, match=("recipe job: training.tp is missing; the recipe must say it")
+        RFabricError, match="recipe job: training.tp is missing; the recipe must say it"
     ):
         read_recipe(tmp_path / "job.yaml")
 

@@ -395,6 +395,6 @@ def test_two_clusters_generate_and_train_on_their_own_gpus():
 
 def test_colocated_gpus_are_of_one_kind():
     with pytest.raises(
-        RFabricError, match=("generation.gpu: H20 cannot be where placement is colocated")
+        RFabricError, match="generation.gpu: H20 cannot be where placement is colocated"
     ):
         read_recipe("grpo-64-h20", ["placement=colocated"])

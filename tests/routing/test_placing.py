@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lighting import lit
 
 from rfabric.fabric import Fabric, Link, Node, Port, fat_tree, parse_fabric
 from rfabric.fabric.cabling import cabling_of
-from rfabric.optics import Circuits, Demand, parse_policy
 from rfabric.optics.check import faults
 from rfabric.routing import routes_of, schemes
 from rfabric.routing.colouring import coloured
@@ -67,13 +67,6 @@ def tree(arity: int, tiers: int) -> Fabric:
         used.update(pair)
         links.append(Link(*(Port(name, used[name]) for name in pair), RATE))
     return Fabric("tree", nodes, links)
-
-
-def lit(fabric: Fabric) -> Circuits:
-    idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-    return (
-        parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
-    )
 
 
 def seconds(fabric: Fabric, src, dst, sent) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lighting import lit as start
 
 from rfabric.control.core import Core
 from rfabric.control.fake import FakeSwitches
@@ -28,13 +29,6 @@ FABRICS = {
     "rfabric": rfabric(pods=2, tors=2, gpus=2, planes=3),
     "bare": rfabric(pods=2, tors=2, gpus=2, planes=3, electrical=0),
 }
-
-
-def start(fabric):
-    idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-    return (
-        parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
-    )
 
 
 def routing(scheme, fabric, pairs, sizes=None):

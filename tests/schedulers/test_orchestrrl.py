@@ -206,9 +206,9 @@ def test_bad_problems_are_refused():
         ({"cut": np.zeros(0, int)}, "2 responses on 0 seats"),
     ):
         with pytest.raises(RFabricError, match=text):
-            Problem(**(good | change))
+            Problem(**good | change)
     with pytest.raises(RFabricError, match="do not fit the KV of 1 seats"):
-        exact(Problem(**(good | {"capacity": np.ones(1)})))
+        exact(Problem(**good | {"capacity": np.ones(1)}))
     with pytest.raises(RFabricError, match="no lengths to go by"):
         forecast([], 100)
 

@@ -281,7 +281,7 @@ def test_tasks_have_limits(change, said):
     about = {"name": "t", "turns": (1, 1), "prompt": 1, "output": 1, "tail": 0, "observed": 0}
     assert Task(**about).failure == 0 and Pool("p", SERVER, 1).link == inf
     with pytest.raises(RFabricError, match=said):
-        Task(**(about | change))
+        Task(**about | change)
 
 
 def test_environments_that_answer_before_they_are_asked_answer_at_once():

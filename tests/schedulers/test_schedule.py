@@ -180,10 +180,8 @@ def test_a_trace_file_cannot_be_scheduled(tmp_path):
     file.write_text("src,dst,size_bytes\nh1,h2,10\n")
     with pytest.raises(
         RFabricError,
-        match=(
-            r"policy sync schedules recipes; .*mine.csv is a "
-            r"trace file"
-        ),
+        match=r"policy sync schedules recipes; .*mine.csv is a "
+        r"trace file",
     ):
         read_traffic(str(file), (), 0, "sync")
 

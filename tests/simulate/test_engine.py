@@ -291,7 +291,7 @@ def test_deadlock_is_inf_and_named(core):
     case = flows([[0], [1], [1]], [1, 1, 1], after=[[], [], [1]])
     with pytest.warns(
         Deadlock,
-        match=("2 of 3 flows never finish; 1 are stalled on dark links: 1; 1 wait for them: 2"),
+        match="2 of 3 flows never finish; 1 are stalled on dark links: 1; 1 wait for them: 2",
     ):
         done = completion_times(capacity=[8.0, 0.0], **case, core=core)
     assert done.tolist() == [1.0, np.inf, np.inf]
@@ -597,13 +597,17 @@ np.testing.assert_allclose(one.link_bytes(), two.link_bytes(), rtol=1e-9, atol=1
 """
 
 
-def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_BREATH=1 -O1")
-    panting = build(tmp_path / "core.so")
-    environment = {**os.environ, "RFABRIC_CORE": str(panting)}
-    command = [sys.executable, "-c", BREATHLESS, str(Path(__file__).parent)]
+def play_with_a_core_of(flag, script, tmp_path, monkeypatch):
+    """Run the script with a core that was built with this flag."""
+    monkeypatch.setenv("CXXFLAGS", f"{flag} -O1")
+    environment = {**os.environ, "RFABRIC_CORE": str(build(tmp_path / "core.so"))}
+    command = [sys.executable, "-c", script, str(Path(__file__).parent)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, monkeypatch):
+    play_with_a_core_of("-DRFABRIC_BREATH=1", BREATHLESS, tmp_path, monkeypatch)
 
 
 # Plays stories with a core in which two flows are a crowd.
@@ -662,12 +666,7 @@ def incast_story(rng):
 
 
 def test_a_core_with_the_smallest_crowds_tells_the_same_stories(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_CROWD=2 -O1")
-    crowding = build(tmp_path / "core.so")
-    environment = {**os.environ, "RFABRIC_CORE": str(crowding)}
-    command = [sys.executable, "-c", CROWDED, str(Path(__file__).parent)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    play_with_a_core_of("-DRFABRIC_CROWD=2", CROWDED, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -878,7 +877,7 @@ def test_bad_calls_are_named(core):
     with pytest.raises(RFabricError, match=r"capacity\[0\] is -1"):
         engine.set_capacity([1], [-1])
     with pytest.raises(
-        RFabricError, match=("flow 0 has bytes to send: it cannot be given an empty path")
+        RFabricError, match="flow 0 has bytes to send: it cannot be given an empty path"
     ):
         engine.reroute([0], [0, 0], [])
     assert engine.remaining([0]) == pytest.approx([8])

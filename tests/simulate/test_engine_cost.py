@@ -14,7 +14,7 @@ from rfabric.simulate.build import SOURCE, build, compiler
 
 pytestmark = pytest.mark.skipif(
     shutil.which("valgrind") is None,
-    reason=("instructions are not counted: no valgrind (apt-get install valgrind)"),
+    reason="instructions are not counted: no valgrind (apt-get install valgrind)",
 )
 
 # Work, and instructions a flow as g++ 12.2 -O3 makes them for x86-64. Lower one when the core gets

@@ -42,10 +42,8 @@ def test_a_phase_that_the_plan_ends_elsewhere_is_an_error():
     late = replace(job.plan, phases=(replace(first, seconds=first.seconds + 1e-3), *rest))
     with pytest.raises(
         RunError,
-        match=(
-            r"generation/0: without communication the trace ends it at .* s, the "
-            r"plan at .* s"
-        ),
+        match=r"generation/0: without communication the trace ends it at .* s, the "
+        r"plan at .* s",
     ):
         lowering.trace_of_steps(job.workload, job.steps, late)
 
@@ -81,10 +79,8 @@ def test_a_label_that_sends_other_bytes_than_its_formula_is_an_error(
     monkeypatch.setattr(flows, maker, more)
     with pytest.raises(
         RunError,
-        match=(
-            rf"/0 {label}: the trace sends [\d,]+ bytes, its "
-            r"formula says [\d,]+"
-        ),
+        match=rf"/0 {label}: the trace sends [\d,]+ bytes, its "
+        r"formula says [\d,]+",
     ):
         made(name, *settings)
 
@@ -121,18 +117,14 @@ def test_a_run_that_is_too_soon_is_an_error(monkeypatch):
     monkeypatch.setattr(Engine, "finish_times", lambda self: right(self) * 0.9)
     with pytest.raises(
         RunError,
-        match=(
-            r"the step took 0\.6.* s, but 0\.75 s on a network that "
-            r"takes no time"
-        ),
+        match=r"the step took 0\.6.* s, but 0\.75 s on a network that "
+        r"takes no time",
     ):
         simulate(FABRIC, small(1))
     with pytest.raises(
         RunError,
-        match=(
-            r"row 0 was done at .* s, but computing and network "
-            r"cards need 0\.5 s"
-        ),
+        match=r"row 0 was done at .* s, but computing and network "
+        r"cards need 0\.5 s",
     ):
         simulate(FABRIC, small(8e10))
 
@@ -150,10 +142,8 @@ def test_a_phase_whose_bytes_do_not_fit_its_seconds_is_an_error():
     finish[3] = finish[1] + 0.25
     with pytest.raises(
         RunError,
-        match=(
-            r"training/0 took .* s, but computing and network cards "
-            r"need .* s for it"
-        ),
+        match=r"training/0 took .* s, but computing and network cards "
+        r"need .* s for it",
     ):
         replace(right, finish=finish).check_floor()
 
@@ -176,10 +166,8 @@ def test_ports_that_are_not_priced_are_an_error(monkeypatch):
     monkeypatch.setattr(cost, "_by", lambda values: right(values[1:]))
     with pytest.raises(
         RunError,
-        match=(
-            r"rfabric: [\d,]+ ports are priced, its cables have "
-            r"[\d,]+ ends"
-        ),
+        match=r"rfabric: [\d,]+ ports are priced, its cables have "
+        r"[\d,]+ ends",
     ):
         cost.parts(fabric)
 

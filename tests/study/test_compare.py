@@ -41,18 +41,8 @@ def compared(capsys, *words):
 
 
 def grid_words(tmp_path, traces):
-    return [
-        *SMALL,
-        *traces,
-        "--policy",
-        "static",
-        "--policy",
-        "demand",
-        "--seeds",
-        "2",
-        "--out",
-        str(tmp_path / "runs"),
-    ]
+    two = ["--policy", "static", "--policy", "demand", "--seeds", "2"]
+    return [*SMALL, *traces, *two, "--out", str(tmp_path / "runs")]
 
 
 def same(summary):
@@ -98,20 +88,18 @@ def test_resume_runs_what_is_missing_and_nothing_else(tmp_path, traces, capsys):
     assert times == {c.name: os.stat(f"{c.path}/summary.json").st_mtime_ns for c in kept}
 
 
-def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
-    words = [
-        sys.executable,
-        "-m",
-        "rfabric",
-        "compare",
-        *grid_words(tmp_path, traces),
-        "--jobs",
-        "1",
-        "-q",
-    ]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def begun(tmp_path, traces, *more, **how):
+    """A comparison in a process of its own, of which a cell is done."""
+    words = ["compare", *grid_words(tmp_path, traces), *more]
+    process = subprocess.Popen([sys.executable, "-m", "rfabric", *words], **how)
     while process.poll() is None and not list((tmp_path / "runs").glob("*/cells/*/summary.json")):
         time.sleep(0.01)
+    return process
+
+
+def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = begun(tmp_path, traces, "--jobs", "1", "-q", **silent)
     process.send_signal(signal.SIGKILL)
     process.wait()
     (folder,) = (tmp_path / "runs").iterdir()
@@ -122,21 +110,11 @@ def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
 
 
 def test_told_to_end_it_keeps_what_is_done_and_says_how_to_go_on(tmp_path, traces):
-    words = [
-        sys.executable,
-        "-m",
-        "rfabric",
-        "compare",
-        *grid_words(tmp_path, traces),
-        "--jobs",
-        "2",
-    ]
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    process = begun(
+        tmp_path, traces, "--jobs", "2",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    while process.poll() is None and not list((tmp_path / "runs").glob("*/cells/*/summary.json")):
-        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and "--resume" in said and "Traceback" not in said

@@ -58,7 +58,7 @@ def sweep_of(**changes):
         "delays": DELAYS,
         "traffic": "grpo-64",
     }
-    return Sweep(**(given | changes))
+    return Sweep(**given | changes)
 
 
 def test_fabrics_that_turn_by_themselves_have_one_line():

@@ -313,10 +313,8 @@ def test_groups_of_several_files_have_names_of_their_own(tmp_path):
 def test_a_folder_without_data_says_what_it_may_hold(tmp_path):
     with pytest.raises(
         RFabricError,
-        match=(
-            r"holds nothing to validate against; it may hold models/\*.json, "
-            r"measured/serving"
-        ),
+        match=r"holds nothing to validate against; it may hold models/\*.json, "
+        r"measured/serving",
     ):
         validate(tmp_path)
     with pytest.raises(RFabricError, match=r"nowhere is no folder; give one with models/\*.json"):

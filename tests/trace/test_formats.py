@@ -186,10 +186,8 @@ def test_more_names_than_can_be_told_apart_are_refused(tmp_path, column):
     (tmp_path / "t.csv").write_text(f"src,dst,size_bytes,{column}\n{rows}")
     with pytest.raises(
         RFabricError,
-        match=(
-            rf"32,769 {column}s, at most 32,768; let rows share "
-            r"them"
-        ),
+        match=rf"32,769 {column}s, at most 32,768; let rows share "
+        r"them",
     ):
         read_trace(tmp_path / "t.csv")
 

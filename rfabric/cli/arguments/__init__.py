@@ -6,11 +6,47 @@ from collections.abc import Sequence
 
 from ... import __version__
 from . import defaults, host, inputs, runs, sweeps
-from .options import DEFAULT_TRAFFIC, REPETITIONS, ROUTINGS
+from .options import DEFAULT_TRAFFIC, REPETITIONS, ROUTINGS, add_verb
 from .parsing import Parser
 
 __all__ = ["DEFAULT_TRAFFIC", "REPETITIONS", "ROUTINGS", "Parser", "parse", "parser"]
 HELP = {"-h", "--help"}
+# What asks for its options, and the module that does it, in the order of `rfabric --help`.
+VERBS = (
+    (runs.emulate, "runs"),
+    (runs.simulate, "runs"),
+    (runs.compare, "comparing"),
+    (runs.replay, "runs"),
+    (inputs.trace, "inputs"),
+    (inputs.topo, "inputs"),
+    (inputs.report, "comparing"),
+    (inputs.check, "inputs"),
+    (inputs.list_, "inputs"),
+    (host.doctor, "host"),
+    (host.selftest, "host"),
+    (host.drill, "host"),
+    (host.shell, "host"),
+    (host.agent, "host"),
+    (host.control, "host"),
+    (host.ocs, "host"),
+    (host.clean, "host"),
+    (host.bench, "host"),
+    (host.validate, "modelling"),
+    (host.validate_run, "modelling"),
+    (inputs.import_, "modelling"),
+    (runs.crossover, "comparing"),
+    (inputs.model, "modelling"),
+    (inputs.cost, "pricing"),
+    (runs.circuits, "circuits"),
+    (host.reproduce, "reproducing"),
+    (runs.timeline, "scheduling"),
+    (host.completion, "shells"),
+    (host.man, "shells"),
+    (sweeps.sweep, "sweeping"),
+    (sweeps.best, "sweeping"),
+    (sweeps.query, "sweeping"),
+    (sweeps.merge, "sweeping"),
+)
 
 
 def parser() -> Parser:
@@ -25,43 +61,8 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"rfabric {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
-    every = (
-        runs.emulate,
-        runs.simulate,
-        runs.compare,
-        runs.replay,
-        inputs.trace,
-        inputs.topo,
-        inputs.report,
-        inputs.check,
-        inputs.list_,
-        host.doctor,
-        host.selftest,
-        host.drill,
-        host.shell,
-        host.agent,
-        host.control,
-        host.ocs,
-        host.clean,
-        host.bench,
-        host.validate,
-        host.validate_run,
-        inputs.import_,
-        runs.crossover,
-        inputs.model,
-        inputs.cost,
-        runs.circuits,
-        host.reproduce,
-        runs.timeline,
-        host.completion,
-        host.man,
-        sweeps.sweep,
-        sweeps.best,
-        sweeps.query,
-        sweeps.merge,
-    )
-    for add in every:
-        add(verbs)
+    for asks, module in VERBS:
+        add_verb(verbs, asks, module)
     return top
 
 

@@ -1,387 +1,272 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import JOINT, REPRODUCTIONS
-from .options import add_verb, out_option, repeatable, seed_option, set_option
-from .parsing import Verbs, count, file, port, time
+from .options import out_option, seed_option, set_option
+from .parsing import Parser, count, file, port, time
 
 
-def doctor(verbs: Verbs) -> None:
-    """The words of `rfabric doctor`."""
-    verb = add_verb(
-        verbs,
-        "doctor",
-        "what this host can emulate",
-        "sudo rfabric doctor",
-        "rfabric doctor --json",
-        module="host",
-    )
+def doctor(verb: Parser) -> None:
+    """What this host can emulate.
+
+    sudo rfabric doctor
+    rfabric doctor --json
+    """
     out_option(verb)
 
 
-def selftest(verbs: Verbs) -> None:
-    """The words of `rfabric selftest`."""
-    verb = add_verb(
-        verbs,
-        "selftest",
-        "do packets here take the seconds that theory says? (root)",
-        (
-            "sudo rfabric selftest                                  some minutes; exit code 1 "
-            "where a bound is broken"
-        ),
-        "sudo rfabric selftest --hosts 64 --json",
-        "sudo rfabric selftest --only fat-tree --only hold      under two minutes",
-        module="host",
-    )
-    verb.add_argument(
-        "--hosts", metavar="N", type=count, default=16, help="of each fabric (default %(default)s)"
-    )
-    repeatable(
-        verb,
-        "--only",
-        "PART",
-        help="one of fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: hold, "
+def selftest(verb: Parser) -> None:
+    """Do packets here take the seconds that theory says? (root).
+
+    sudo rfabric selftest                          some minutes; exit code 1 where a bound is broken
+    sudo rfabric selftest --hosts 64 --json
+    sudo rfabric selftest --only fat-tree --only hold      under two minutes
+    """
+    verb.takes("--hosts N", "of each fabric (default %(default)s)", count, default=16)
+    verb.takes(
+        "--only PART",
+        "one of fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: hold, "
         "drain, drop (repeatable)",
+        several=True,
     )
     out_option(verb)
 
 
-def drill(verbs: Verbs) -> None:
-    """The words of `rfabric drill`."""
-    verb = add_verb(
-        verbs,
-        "drill",
-        "what a fault loses, and how soon all is well again: on a live emulation (root)",
-        (
-            "sudo rfabric drill                                     under 90 s; exit code 1 where "
-            "a promise is broken"
-        ),
-        "sudo rfabric drill --only controller --only cable --json",
-        "sudo rfabric drill --soak 5min --hosts 16              rewires under packets: what grows?",
-        module="host",
-    )
-    verb.add_argument(
-        "--hosts", metavar="N", type=count, default=8, help="of the fabric (default %(default)s)"
-    )
-    repeatable(
-        verb,
-        "--only",
-        "FAULT",
-        help="one of controller, commit, clock, disk, connection, cable, mute, half, switches, "
+def drill(verb: Parser) -> None:
+    """What a fault loses, and how soon all is well again: on a live emulation (root).
+
+    sudo rfabric drill                             under 90 s; exit code 1 where a promise is broken
+    sudo rfabric drill --only controller --only cable --json
+    sudo rfabric drill --soak 5min --hosts 16              rewires under packets: what grows?
+    """
+    verb.takes("--hosts N", "of the fabric (default %(default)s)", count, default=8)
+    verb.takes(
+        "--only FAULT",
+        "one of controller, commit, clock, disk, connection, cable, mute, half, switches, "
         "sender (repeatable)",
+        several=True,
     )
-    verb.add_argument(
-        "--soak",
-        metavar="TIME",
-        type=time,
-        default=0.0,
-        help="no faults, but rewires for so long: memory, descriptors, rules and namespaces must "
+    verb.takes(
+        "--soak TIME",
+        "no faults, but rewires for so long: memory, descriptors, rules and namespaces must "
         "stay as they are",
+        time,
+        default=0.0,
     )
     out_option(verb)
 
 
-def shell(verbs: Verbs) -> None:
-    """The words of `rfabric shell`."""
-    verb = add_verb(
-        verbs,
-        "shell",
-        "a prompt on a fabric that is up, in the words of mn (root)",
-        "sudo rfabric shell                                     8 hosts; `help`, Ctrl-D to leave",
-        "sudo rfabric shell --topo rfabric,pods=2,tors=2,gpus=4 --traffic mine.csv",
-        "echo 'h1 ping h5' | sudo rfabric shell",
-        module="host",
+def shell(verb: Parser) -> None:
+    """A prompt on a fabric that is up, in the words of mn (root).
+
+    sudo rfabric shell                                     8 hosts; `help`, Ctrl-D to leave
+    sudo rfabric shell --topo rfabric,pods=2,tors=2,gpus=4 --traffic mine.csv
+    echo 'h1 ping h5' | sudo rfabric shell
+    """
+    verb.takes(
+        "--topo FABRIC", "the fabric (default %(default)s)", default="rfabric,pods=2,tors=2,gpus=2"
     )
-    verb.add_argument(
-        "--topo", metavar="FABRIC", default="rfabric,pods=2,tors=2,gpus=2",
-        help="the fabric (default %(default)s)",
-    )  # fmt: skip
-    verb.add_argument(
-        "--rate", metavar="RATE", default="20Mbit/s",
-        help="of its fastest cable, as emulated (default %(default)s)",
-    )  # fmt: skip
-    verb.add_argument(
-        "--traffic", metavar="RECIPE", default="", help="a recipe or trace file, for `phase`"
+    verb.takes(
+        "--rate RATE", "of its fastest cable, as emulated (default %(default)s)", default="20Mbit/s"
     )
-    verb.add_argument(
-        "--policy", metavar="POLICY", default="own",
-        help="who chooses the circuits of a `phase` (default %(default)s)",
-    )  # fmt: skip
+    verb.takes("--traffic RECIPE", "a recipe or trace file, for `phase`")
+    verb.takes(
+        "--policy POLICY",
+        "who chooses the circuits of a `phase` (default %(default)s)",
+        default="own",
+    )
     out_option(verb)
 
 
-def agent(verbs: Verbs) -> None:
-    """The words of `rfabric agent`."""
-    add_verb(
-        verbs,
-        "agent",
-        "carry a part of an emulation: what `rfabric emulate --on` starts on each machine (root)",
-        'rfabric emulate --on gpu1,gpu2 --rfabric-path "sudo /opt/rfabric/bin/rfabric agent"',
-        module="host",
-    )
+def agent(verb: Parser) -> None:
+    """Carry a part of an emulation: what `rfabric emulate --on` starts on each machine (root).
+
+    rfabric emulate --on gpu1,gpu2 --rfabric-path "sudo /opt/rfabric/bin/rfabric agent"
+    """
 
 
-def control(verbs: Verbs) -> None:
-    """The words of `rfabric control`."""
-    verb = add_verb(
-        verbs,
-        "control",
-        "run the controller of a fabric under Ryu or os-ken",
-        (
-            "rfabric control                                        the fabric is read from the "
-            "switches that connect"
-        ),
-        "rfabric control --topo rfabric,pods=2,delay=25ms --port 8081",
-        "rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken",
-        "rfabric control --topo rfabric --standby --port 8081 --ofp-port 6654",
-        "rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json",
-        module="host",
+def control(verb: Parser) -> None:
+    """Run the controller of a fabric under Ryu or os-ken.
+
+    rfabric control                                the fabric is read from the switches that connect
+    rfabric control --topo rfabric,pods=2,delay=25ms --port 8081
+    rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken
+    rfabric control --topo rfabric --standby --port 8081 --ofp-port 6654
+    rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json
+    """
+    verb.takes(
+        "app APP", "a file like controller/ocs.py (default: what the fabric needs)", nargs="?"
     )
-    verb.add_argument(
-        "app",
-        metavar="APP",
-        nargs="?",
-        default="",
-        help="a file like controller/ocs.py (default: what the fabric needs)",
+    verb.takes("--topo FABRIC", "the fabric; default: read from the switches")
+    verb.takes("--host HOST", "REST address (default 127.0.0.1); any but loopback needs tokens")
+    verb.takes("--port PORT", "REST port (default 8080)", port, default=0)
+    verb.takes(
+        "--tokens FILE",
+        "lines NAME TOKEN, mode 600; made if absent (default ~/.config/rfabric/tokens)",
     )
-    verb.add_argument(
-        "--topo", metavar="FABRIC", default="", help="the fabric; default: read from the switches"
-    )
-    verb.add_argument(
-        "--host", default="", help="REST address (default 127.0.0.1); any but loopback needs tokens"
-    )
-    verb.add_argument("--port", type=port, default=0, help="REST port (default 8080)")
-    verb.add_argument(
-        "--tokens",
-        metavar="FILE",
-        default="",
-        help="lines NAME TOKEN, mode 600; made if absent (default ~/.config/rfabric/tokens)",
-    )
-    verb.add_argument(
-        "--name", metavar="HOSTS", default="", help="names by which clients call this host"
-    )
+    verb.takes("--name HOSTS", "names by which clients call this host")
     tls = "cert=FILE,key=FILE[,ca=FILE]"
-    verb.add_argument(
-        "--tls", metavar=tls, default="", help="HTTPS; with ca, clients must show certificates"
-    )
-    verb.add_argument("--ofp-tls", metavar=tls, default="", help="the same for OpenFlow")
-    verb.add_argument(
-        "--ofp-host", default="127.0.0.1", help="OpenFlow address (default %(default)s)"
-    )
-    verb.add_argument("--ofp-port", type=port, default=6653, help="(default %(default)s)")
-    verb.add_argument(
-        "--sdn", choices=("ryu", "os-ken"), default="", help="default: Ryu where it is installed"
-    )
-    verb.add_argument(
-        "--log", choices=("text", "json"), default="", help="how log lines are written"
-    )
-    verb.add_argument(
-        "--journal",
-        metavar="DIR",
-        default="",
-        help="where epochs, plans and pairs are kept for the next start (default "
+    verb.takes(f"--tls {tls}", "HTTPS; with ca, clients must show certificates")
+    verb.takes(f"--ofp-tls {tls}", "the same for OpenFlow")
+    verb.takes("--ofp-host OFP_HOST", "OpenFlow address (default %(default)s)", default="127.0.0.1")
+    verb.takes("--ofp-port OFP_PORT", "(default %(default)s)", port, default=6653)
+    verb.takes("--sdn", "default: Ryu where it is installed", choices=("ryu", "os-ken"))
+    verb.takes("--log", "how log lines are written", choices=("text", "json"))
+    verb.takes(
+        "--journal DIR",
+        "where epochs, plans and pairs are kept for the next start (default "
         "$XDG_STATE_HOME/rfabric, ~/.local/state/rfabric; root: /var/lib/rfabric)",
     )
-    verb.add_argument(
-        "--no-journal", dest="journal", action="store_const", const="none",
-        help="keep nothing: the next start begins anew",
-    )  # fmt: skip
-    verb.add_argument(
-        "--standby", action="store_const", const="1", default="",
-        help="wait while another controller of this fabric lives, then take over",
-    )  # fmt: skip
-
-
-def ocs(verbs: Verbs) -> None:
-    """The words of `rfabric ocs`."""
-    verb = add_verb(
-        verbs,
-        "ocs",
-        "show and change the cross-connects of an OCS under a running controller",
-        "rfabric ocs show                                       every port of every OCS",
-        "rfabric ocs connect a1 1A-2B 2A-1B                     one commit, one result",
-        "rfabric ocs disconnect a1 1-2                          1-2: both ways, 1A-2B and 2A-1B",
-        "rfabric ocs gnmi --listen 127.0.0.1:9339               the same by gNMI, until Ctrl-C",
-        module="host",
+    verb.takes(
+        "--no-journal",
+        "keep nothing: the next start begins anew",
+        action="store_const",
+        dest="journal",
+        const="none",
     )
-    verb.add_argument("order", metavar="ORDER", choices=("show", "connect", "disconnect", "gnmi"),
-                      help="show, connect, disconnect, or gnmi: serve it")  # fmt: skip
-    verb.add_argument("ocs", metavar="OCS", nargs="?", default="", help="its name, for example a1")
-    verb.add_argument("connects", metavar="CONNECT", nargs="*", help="1A-2B, or 1-2 for both ways")
-    verb.add_argument(
-        "--url", default="http://127.0.0.1:8080", help="the controller (default %(default)s)"
+    verb.takes(
+        "--standby",
+        "wait while another controller of this fabric lives, then take over",
+        action="store_const",
+        const="1",
+        default="",
     )
-    verb.add_argument("--tokens", metavar="FILE", default="", help="its first token is sent")
-    verb.add_argument("--ca", metavar="FILE", default="", help="who signed the controller's cert")
-    verb.add_argument(
-        "--listen", metavar="HOST:PORT", default="127.0.0.1:9339",
-        help="of gnmi (default %(default)s); any host but loopback needs --tls",
-    )  # fmt: skip
-    verb.add_argument(
-        "--tls", metavar="cert=FILE,key=FILE[,ca=FILE]", default="",
-        help="of gnmi; with ca, clients must show certificates",
-    )  # fmt: skip
 
 
-def clean(verbs: Verbs) -> None:
-    """The words of `rfabric clean`."""
-    verb = add_verb(
-        verbs, "clean", "remove what broken runs left, or end one by its id",
-        "rfabric clean",
-        "rfabric clean emulation-4711-9f3a",
-        module="host",
-    )  # fmt: skip
-    verb.add_argument(
-        "run_id", metavar="RUN", nargs="?", help="the id of a run to end, even if it is alive"
+def ocs(verb: Parser) -> None:
+    """Show and change the cross-connects of an OCS under a running controller.
+
+    rfabric ocs show                                       every port of every OCS
+    rfabric ocs connect a1 1A-2B 2A-1B                     one commit, one result
+    rfabric ocs disconnect a1 1-2                          1-2: both ways, 1A-2B and 2A-1B
+    rfabric ocs gnmi --listen 127.0.0.1:9339               the same by gNMI, until Ctrl-C
+    """
+    verb.takes(
+        "order ORDER",
+        "show, connect, disconnect, or gnmi: serve it",
+        choices=("show", "connect", "disconnect", "gnmi"),
     )
+    verb.takes("ocs OCS", "its name, for example a1", nargs="?")
+    verb.takes("connects CONNECT", "1A-2B, or 1-2 for both ways", default=None, nargs="*")
+    verb.takes("--url URL", "the controller (default %(default)s)", default="http://127.0.0.1:8080")
+    verb.takes("--tokens FILE", "its first token is sent")
+    verb.takes("--ca FILE", "who signed the controller's cert")
+    verb.takes(
+        "--listen HOST:PORT",
+        "of gnmi (default %(default)s); any host but loopback needs --tls",
+        default="127.0.0.1:9339",
+    )
+    verb.takes(
+        "--tls cert=FILE,key=FILE[,ca=FILE]", "of gnmi; with ca, clients must show certificates"
+    )
+
+
+def clean(verb: Parser) -> None:
+    """Remove what broken runs left, or end one by its id.
+
+    rfabric clean
+    rfabric clean emulation-4711-9f3a
+    """
+    verb.takes("run_id RUN", "the id of a run to end, even if it is alive", default=None, nargs="?")
     out_option(verb)
 
 
-def bench(verbs: Verbs) -> None:
-    """The words of `rfabric bench`."""
-    verb = add_verb(
-        verbs,
-        "bench",
-        "how fast the simulator is on this machine, beside SimGrid where that is installed",
-        "rfabric bench                                          a few minutes",
-        "rfabric bench --case mix --case web-k8 --patience 60s",
-        "rfabric bench --patience 0 --json                      without SimGrid",
-        "rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx",
-        "rfabric bench --case planning-128-joint         a scheduler's, the fabric asked",
-        module="host",
+def bench(verb: Parser) -> None:
+    """How fast the simulator is on this machine, beside SimGrid where that is installed.
+
+    rfabric bench                                          a few minutes
+    rfabric bench --case mix --case web-k8 --patience 60s
+    rfabric bench --patience 0 --json                      without SimGrid
+    rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx
+    rfabric bench --case planning-128-joint         a scheduler's, the fabric asked
+    """
+    verb.takes("--case NAME", "only this one; may be given again", several=True)
+    verb.takes(
+        "--patience TIME",
+        "CPU time for each run of SimGrid, 0 for none (default %(default)s)",
+        default="20s",
     )
-    repeatable(verb, "--case", "NAME", help="only this one; may be given again")
-    verb.add_argument(
-        "--patience", metavar="TIME", default="20s",
-        help="CPU time for each run of SimGrid, 0 for none (default %(default)s)",
-    )  # fmt: skip
-    verb.add_argument(
-        "--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)"
-    )
+    verb.takes("--out DIR", "where the tables go (default ./%(default)s)", default="bench")
 
 
-def validate(verbs: Verbs) -> None:
-    """The words of `rfabric validate`."""
-    verb = add_verb(
-        verbs,
-        "validate",
-        "the phase model against measurements in a folder",
-        "rfabric validate ../data",
-        (
-            "rfabric validate ../data --rows                        every row: measurement, model, "
-            "error"
-        ),
-        "rfabric validate ../data --json",
-        (
-            "rfabric validate ../data --leave-one-out               each system by constants "
-            "fitted on the others"
-        ),
-        (
-            "rfabric validate ../data --blind 0123456789ab          only the model that was frozen "
-            "under this hash"
-        ),
-        module="modelling",
-    )
-    verb.add_argument(
-        "folder",
-        metavar="DIR",
-        help="holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/",
-    )
-    verb.add_argument("--rows", action="store_true", help="one line a measured point")
-    verb.add_argument(
+def validate(verb: Parser) -> None:
+    """The phase model against measurements in a folder.
+
+    rfabric validate ../data
+    rfabric validate ../data --rows                   every row: measurement, model, error
+    rfabric validate ../data --json
+    rfabric validate ../data --leave-one-out          each system by constants fitted on the others
+    rfabric validate ../data --blind 0123456789ab     only the model that was frozen under this hash
+    """
+    verb.takes("folder DIR", "holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/")
+    verb.takes("--rows", "one line a measured point")
+    verb.takes(
         "--leave-one-out",
-        action="store_true",
-        help=(
-            "collectives between servers, weight syncs and first tokens alone: fit the constants "
-            "again, and predict each system by those fitted on all others"
-        ),
+        "collectives between servers, weight syncs and first tokens alone: fit the constants "
+        "again, and predict each system by those fitted on all others",
     )
-    verb.add_argument(
-        "--blind",
-        metavar="HASH",
-        help=(
-            "judge the model under this hash alone (every run prints its own): nothing is "
-            "compared where formulas, constants or catalogs were changed since"
-        ),
+    verb.takes(
+        "--blind HASH",
+        "judge the model under this hash alone (every run prints its own): nothing is "
+        "compared where formulas, constants or catalogs were changed since",
+        default=None,
     )
 
 
-def validate_run(verbs: Verbs) -> None:
-    """The words of `rfabric validate-run`."""
-    verb = add_verb(
-        verbs,
-        "validate-run",
-        "a recipe's predicted phases against those your job logged",
-        "rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL",
-        "rfabric validate-run tensorboard_log/ --traffic mine.yaml --json",
-        module="modelling",
-    )
-    verb.add_argument(
-        "log",
-        metavar="LOG",
-        help="a console log, JSON lines, or a CSV of metrics; a file "
+def validate_run(verb: Parser) -> None:
+    """A recipe's predicted phases against those your job logged.
+
+    rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL
+    rfabric validate-run tensorboard_log/ --traffic mine.yaml --json
+    """
+    verb.takes(
+        "log LOG",
+        "a console log, JSON lines, or a CSV of metrics; a file "
         "or folder of TensorBoard, wandb (offline) or MLflow, mlflow.db[/RUN]",
     )
-    verb.add_argument(
-        "--traffic", metavar="RECIPE", required=True,
-        help="the recipe of that job (`rfabric import` makes one)",
-    )  # fmt: skip
+    verb.takes(
+        "--traffic RECIPE", "the recipe of that job (`rfabric import` makes one)", required=True
+    )
     set_option(verb)
     seed_option(verb)
 
 
-def reproduce(verbs: Verbs) -> None:
-    """The words of `rfabric reproduce`."""
-    verb = add_verb(
-        verbs,
-        "reproduce",
-        "published experiments run again: paper, ours, ratio, and why they differ",
-        "rfabric reproduce weave                                a few minutes",
-        "rfabric reproduce weave --seed 3 --json",
-        "rfabric reproduce weave --experiment billing           what a likely cause does",
-        "rfabric reproduce joint                                in no paper: what asking the "
-        "fabric gains",
-        module="reproducing",
-    )
-    verb.add_argument(
-        "paper", metavar="PAPER", choices=(*REPRODUCTIONS, JOINT),
-        help=f"{', '.join(REPRODUCTIONS)}; or {JOINT}: three jobs on four fabrics, scheduled apart "
+def reproduce(verb: Parser) -> None:
+    """Published experiments run again: paper, ours, ratio, and why they differ.
+
+    rfabric reproduce weave                                a few minutes
+    rfabric reproduce weave --seed 3 --json
+    rfabric reproduce weave --experiment billing           what a likely cause does
+    rfabric reproduce joint                                in no paper: what asking the fabric gains
+    """
+    verb.takes(
+        "paper PAPER",
+        f"{', '.join(REPRODUCTIONS)}; or {JOINT}: three jobs on four fabrics, scheduled apart "
         "from the network and together with it, beside a bound",
-    )  # fmt: skip
-    verb.add_argument("--markdown", action="store_true", help="print the table for a page")
-    verb.add_argument(
-        "--experiment",
-        metavar="NAME",
-        default="",
-        help="run what tells the likely cause of a miss in place of the rows; an unknown NAME "
+        choices=(*REPRODUCTIONS, JOINT),
+    )
+    verb.takes("--markdown", "print the table for a page")
+    verb.takes(
+        "--experiment NAME",
+        "run what tells the likely cause of a miss in place of the rows; an unknown NAME "
         "lists those of PAPER",
     )
     seed_option(verb)
 
 
-def completion(verbs: Verbs) -> None:
-    """The words of `rfabric completion`."""
-    verb = add_verb(
-        verbs,
-        "completion",
-        "what a shell needs to complete verbs, options, fabrics, recipes and policies",
-        'eval "$(rfabric completion bash)"                      in ~/.bashrc',
-        "rfabric completion zsh > ~/.zfunc/_rfabric             a folder of $fpath",
-        "rfabric completion fish > ~/.config/fish/completions/rfabric.fish",
-        module="shells",
-    )
-    verb.add_argument(
-        "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"
-    )
+def completion(verb: Parser) -> None:
+    """What a shell needs to complete verbs, options, fabrics, recipes and policies.
+
+    eval "$(rfabric completion bash)"                      in ~/.bashrc
+    rfabric completion zsh > ~/.zfunc/_rfabric             a folder of $fpath
+    rfabric completion fish > ~/.config/fish/completions/rfabric.fish
+    """
+    verb.takes("shell SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish"))
 
 
-def man(verbs: Verbs) -> None:
-    """The words of `rfabric man`."""
-    verb = add_verb(
-        verbs,
-        "man",
-        "the manual page of rfabric and all its verbs",
-        "rfabric man | man -l -",
-        "rfabric man -o rfabric.1                               for ~/.local/share/man/man1",
-        module="shells",
-    )
-    verb.add_argument("-o", "--output", metavar="FILE", type=file, help="write it here instead")
+def man(verb: Parser) -> None:
+    """The manual page of rfabric and all its verbs.
+
+    rfabric man | man -l -
+    rfabric man -o rfabric.1                               for ~/.local/share/man/man1
+    """
+    verb.takes("-o --output FILE", "write it here instead", file)

@@ -3,6 +3,7 @@
 import argparse
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,6 +18,27 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
         )
+
+    def takes(
+        self, words: str, what: str, read: Callable | None = None, several: bool = False, **more
+    ) -> None:
+        """Add an option (`--hosts N`), a flag (`--copper`) or a word (`log LOG`), with its help.
+
+        read: makes the value of the text; several: it may be given again, all go into a list;
+        more: as argparse has it. Where it is not given, a text is empty, any other value None.
+        """
+        names = words.split()
+        if not names[-1].startswith("-"):
+            more["metavar"] = names.pop()
+        elif "choices" not in more:
+            more.setdefault("action", "store_true")
+        if several:
+            more |= {"action": "append", "default": []}
+        elif read is None and "action" not in more:
+            more.setdefault("default", "")
+        if read is not None:
+            more["type"] = read
+        self.add_argument(*names, help=what, **more)
 
     def error(self, message: str) -> NoReturn:
         """Raise the error, with where to read on."""

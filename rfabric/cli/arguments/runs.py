@@ -3,17 +3,14 @@
 from .options import (
     DEFAULT_TRAFFIC,
     USUAL_TRAFFIC,
-    add_verb,
     engine_option,
     format_option,
     grid_options,
-    jobs_option,
     live_option,
     machines_options,
     out_option,
     page_option,
     pcap_option,
-    repeatable,
     repetitions_option,
     routing_option,
     scale_options,
@@ -21,25 +18,18 @@ from .options import (
     set_option,
     step_options,
 )
-from .parsing import Verbs, file
+from .parsing import Parser, count, file
 
 
-def emulate(verbs: Verbs) -> None:
-    """The words of `rfabric emulate`."""
-    verb = add_verb(
-        verbs,
-        "emulate",
-        "replay a step with real packets (root)",
-        (
-            "rfabric emulate                                        rfabric, fat-tree, one of "
-            "rfabric's cost, leaf-spine"
-        ),
-        "rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7",
-        "rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain",
-        "rfabric emulate --live                                 and a page that follows it",
-        "rfabric emulate --topo rfabric,pods=8 --on root@gpu1,root@gpu2   larger than one machine",
-        module="runs",
-    )
+def emulate(verb: Parser) -> None:
+    """Replay a step with real packets (root).
+
+    rfabric emulate                             rfabric, fat-tree, one of rfabric's cost, leaf-spine
+    rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7
+    rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain
+    rfabric emulate --live                                 and a page that follows it
+    rfabric emulate --topo rfabric,pods=8 --on root@gpu1,root@gpu2   larger than one machine
+    """
     step_options(verb)
     page_option(verb)
     scale_options(verb)
@@ -48,115 +38,78 @@ def emulate(verbs: Verbs) -> None:
     live_option(verb)
 
 
-def simulate(verbs: Verbs) -> None:
-    """The words of `rfabric simulate`."""
-    verb = add_verb(
-        verbs, "simulate", "the same step in the flow-level simulator",
-        "rfabric simulate --topo rfabric,pods=4 --traffic grpo-64 --policy demand",
-        "rfabric simulate --set training.mini_batches=8 --json",
-        module="runs",
-    )  # fmt: skip
+def simulate(verb: Parser) -> None:
+    """The same step in the flow-level simulator.
+
+    rfabric simulate --topo rfabric,pods=4 --traffic grpo-64 --policy demand
+    rfabric simulate --set training.mini_batches=8 --json
+    """
     step_options(verb)
     page_option(verb)
 
 
-def compare(verbs: Verbs) -> None:
-    """The words of `rfabric compare`."""
-    verb = add_verb(
-        verbs,
-        "compare",
-        "fabrics or policies side by side",
-        "rfabric compare --topo fat-tree --topo fat-tree,oversubscription=2 --topo rfabric",
-        "rfabric compare --topo rfabric --policy static --policy demand --policy phase",
-        "rfabric compare --engine emulate --topo fat-tree --topo rfabric",
-        (
-            "rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3      a grid: one "
-            "table, one picture"
-        ),
-        "rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost",
-        (
-            "rfabric compare --resume runs/20250721-143005-9f3a                     go on where it "
-            "was stopped"
-        ),
-        module="comparing",
-    )
+def compare(verb: Parser) -> None:
+    """Fabrics or policies side by side.
+
+    rfabric compare --topo fat-tree --topo fat-tree,oversubscription=2 --topo rfabric
+    rfabric compare --topo rfabric --policy static --policy demand --policy phase
+    rfabric compare --engine emulate --topo fat-tree --topo rfabric
+    rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3    one table, one picture
+    rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost
+    rfabric compare --resume runs/20250721-143005-9f3a                    go on where it was stopped
+    """
     engine_option(verb)
     step_options(verb, several=True)
     page_option(verb)
     grid_options(verb)
-    verb.add_argument(
-        "--resume",
-        metavar="FOLDER",
-        default="",
-        help="finish a comparison; all else is in its grid.json",
-    )
+    verb.takes("--resume FOLDER", "finish a comparison; all else is in its grid.json")
     scale_options(verb)
 
 
-def crossover(verbs: Verbs) -> None:
-    """The words of `rfabric crossover`."""
-    verb = add_verb(
-        verbs,
-        "crossover",
-        "step time against the reconfiguration delay, and where rewiring stops to pay",
-        (
-            "rfabric crossover                                      rfabric, mixnet (reinit=0s) "
-            "and rotor against Fat-Trees"
-        ),
-        "rfabric crossover --topo rfabric --traffic grpo-64-moe --png crossover.png",
-        (
-            "rfabric crossover --topo rfabric --against leaf-spine --granularity per-phase "
-            "--delays 1ms,10ms,100ms"
-        ),
-        module="comparing",
-    )
-    repeatable(verb, "--topo", "FABRIC", help="an optical fabric; may be given again")
-    repeatable(verb, "--against", "FABRIC", help="a packet fabric; may be given again")
-    verb.add_argument(
-        "--traffic",
-        metavar="RECIPE",
-        default=DEFAULT_TRAFFIC,
-        help="a recipe or a trace (default %(default)s)",
+def crossover(verb: Parser) -> None:
+    """Step time against the reconfiguration delay, and where rewiring stops to pay.
+
+    rfabric crossover                        rfabric, mixnet (reinit=0s) and rotor against Fat-Trees
+    rfabric crossover --topo rfabric --traffic grpo-64-moe --png crossover.png
+    rfabric crossover --topo rfabric --against leaf-spine --granularity per-phase --delays 1ms,10ms
+    """
+    verb.takes("--topo FABRIC", "an optical fabric; may be given again", several=True)
+    verb.takes("--against FABRIC", "a packet fabric; may be given again", several=True)
+    verb.takes(
+        "--traffic RECIPE", "a recipe or a trace (default %(default)s)", default=DEFAULT_TRAFFIC
     )
     set_option(verb)
-    verb.add_argument(
-        "--policy", default="demand", help="who chooses the circuits (default %(default)s)"
+    verb.takes(
+        "--policy POLICY", "who chooses the circuits (default %(default)s)", default="demand"
     )
-    repeatable(
-        verb,
-        "--granularity",
-        "WHEN",
-        help="one-shot, per-phase, per-collective, intra-collective or time-slotted; may be "
+    verb.takes(
+        "--granularity WHEN",
+        "one-shot, per-phase, per-collective, intra-collective or time-slotted; may be "
         "given again (default: all)",
+        several=True,
     )
-    verb.add_argument(
-        "--delays",
-        metavar="T,T,...",
-        default="",
-        help="reconfiguration delays, such as 1ms,10ms (default 10us to 1s, two a decade)",
+    verb.takes(
+        "--delays T,T,...",
+        "reconfiguration delays, such as 1ms,10ms (default 10us to 1s, two a decade)",
     )
-    jobs_option(verb)
-    verb.add_argument("--png", metavar="FILE", type=file, help="draw it here as well")
+    verb.takes("--jobs N", "runs at a time (default: as many as cores)", count, default=0)
+    verb.takes("--png FILE", "draw it here as well", file)
     routing_option(verb)
     repetitions_option(verb)
     seed_option(verb)
     out_option(verb)
 
 
-def replay(verbs: Verbs) -> None:
-    """The words of `rfabric replay`."""
-    verb = add_verb(
-        verbs, "replay", "run a trace file of your own",
-        "rfabric replay mine.csv --topo rfabric",
-        "rfabric replay flows.htsim --engine emulate",
-        "rfabric replay mine.csv --topo fat-tree --engine ns3   packets, simulated: rfabric[ns3]",
-        "rfabric replay chakra/ --topo rfabric --set ranks_per_host=8",
-        module="runs",
-    )  # fmt: skip
-    verb.add_argument(
-        "traffic",
-        metavar="TRACE",
-        help="a file, or a folder of one file a rank, in any of `rfabric list formats`",
+def replay(verb: Parser) -> None:
+    """Run a trace file of your own.
+
+    rfabric replay mine.csv --topo rfabric
+    rfabric replay flows.htsim --engine emulate
+    rfabric replay mine.csv --topo fat-tree --engine ns3   packets, simulated: rfabric[ns3]
+    rfabric replay chakra/ --topo rfabric --set ranks_per_host=8
+    """
+    verb.takes(
+        "traffic TRACE", "a file, or a folder of one file a rank, in any of `rfabric list formats`"
     )
     format_option(verb)
     set_option(verb)
@@ -168,70 +121,36 @@ def replay(verbs: Verbs) -> None:
     live_option(verb)
 
 
-def circuits(verbs: Verbs) -> None:
-    """The words of `rfabric plan`."""
-    verb = add_verb(
-        verbs,
-        "circuits",
-        "which circuits each stage gets, and how near they come to what the hardware could do",
-        "rfabric circuits --topo rfabric --traffic grpo-64 --png circuits.png",
-        "rfabric circuits --traffic grpo-64-moe --policy demand,granularity=per-collective",
-        "rfabric circuits --topo rfabric,delay=1ms --traffic mine.csv --policy bvn --json",
-        module="circuits",
-        once="plan",
-    )
+def circuits(verb: Parser) -> None:
+    """Which circuits each stage gets, and how near they come to what the hardware could do.
+
+    rfabric circuits --topo rfabric --traffic grpo-64 --png circuits.png
+    rfabric circuits --traffic grpo-64-moe --policy demand,granularity=per-collective
+    rfabric circuits --topo rfabric,delay=1ms --traffic mine.csv --policy bvn --json
+    """
     step_options(verb)
-    verb.add_argument(
-        "--png", metavar="FILE", type=file, help="draw the demand and the circuits of every stage"
-    )
+    verb.takes("--png FILE", "draw the demand and the circuits of every stage", file)
 
 
-def timeline(verbs: Verbs) -> None:
-    """The words of `rfabric schedule`."""
-    verb = add_verb(
-        verbs,
-        "timeline",
-        (
-            "what each GPU computes over time under a compute scheduler, and "
-            "how long GPUs stand idle"
-        ),
-        "rfabric timeline --policy orchestrrl --png gantt.png",
-        (
-            "rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json     for "
-            "ui.perfetto.dev"
-        ),
-        "rfabric timeline --policy orchestrrl,network=fabric --topo fat-tree,oversubscription=4",
-        "rfabric timeline --policy weave --traffic weave-2jobs",
-        (
-            "rfabric timeline --policy weave --jobs jobs.csv --json     days of arriving jobs: "
-            "dollars, SLOs, idle nodes"
-        ),
-        module="scheduling",
-        once="schedule",
-    )
+def timeline(verb: Parser) -> None:
+    """What each GPU computes over time under a compute scheduler, and how long GPUs stand idle.
+
+    rfabric timeline --policy orchestrrl --png gantt.png
+    rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json   for ui.perfetto.dev
+    rfabric timeline --policy orchestrrl,network=fabric --topo fat-tree,oversubscription=4
+    rfabric timeline --policy weave --traffic weave-2jobs
+    rfabric timeline --policy weave --jobs jobs.csv --json   days of jobs: dollars, SLOs, idle nodes
+    """
     verb.set_defaults(usual=DEFAULT_TRAFFIC)
-    verb.add_argument(
-        "--policy",
-        metavar="SCHEDULER",
-        default="",
-        help="NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)",
+    verb.takes(
+        "--policy SCHEDULER", "NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)"
     )
-    verb.add_argument(
-        "--traffic", metavar="RECIPE", default="", help=f"a recipe (default {USUAL_TRAFFIC})"
+    verb.takes("--traffic RECIPE", f"a recipe (default {USUAL_TRAFFIC})")
+    verb.takes(
+        "--topo FABRIC", "the fabric that a scheduler asks before it decides: network=fabric"
     )
-    verb.add_argument(
-        "--topo", metavar="FABRIC", default="",
-        help="the fabric that a scheduler asks before it decides: network=fabric",
-    )  # fmt: skip
     set_option(verb)
     seed_option(verb)
-    verb.add_argument(
-        "--jobs", metavar="FILE", default="", help="a CSV of arriving jobs instead of a recipe"
-    )
-    verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
-    verb.add_argument(
-        "--perfetto",
-        metavar="FILE",
-        type=file,
-        help="write it for chrome://tracing and ui.perfetto.dev",
-    )
+    verb.takes("--jobs FILE", "a CSV of arriving jobs instead of a recipe")
+    verb.takes("--png FILE", "draw it", file)
+    verb.takes("--perfetto FILE", "write it for chrome://tracing and ui.perfetto.dev", file)

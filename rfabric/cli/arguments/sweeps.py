@@ -1,102 +1,82 @@
 """The verbs of sweeps and of the store that they fill: what each takes."""
 
-from .options import add_verb, grid_options, step_options
-from .parsing import Parser, Verbs, count, shard, share
+from .options import grid_options, step_options
+from .parsing import Parser, count, shard, share
 
 STORE = "sweep"
 
 
-def sweep(verbs: Verbs) -> None:
-    """The words of `rfabric sweep`."""
-    verb = add_verb(
-        verbs,
-        "sweep",
-        "many cells, simulated on one machine or many, into a store; none is run twice",
-        "rfabric sweep --topo fat-tree --topo rfabric,delay={1ms,10ms,100ms} --seeds 100",
-        "rfabric sweep --topo fat-tree --topo rfabric --seeds 100 --workers tcp://head:8786",
-        "rfabric sweep --topo fat-tree --topo rfabric --seeds 100 --shard 3/16 --store /shared/buy",
-        "rfabric sweep --topo fat-tree --topo mixnet --seeds 64 --until 1%",
-        module="sweeping",
-    )
+def sweep(verb: Parser) -> None:
+    """Many cells, simulated on one machine or many, into a store; none is run twice.
+
+    rfabric sweep --topo fat-tree --topo rfabric,delay={1ms,10ms,100ms} --seeds 100
+    rfabric sweep --topo fat-tree --topo rfabric --seeds 100 --workers tcp://head:8786
+    rfabric sweep --topo fat-tree --topo rfabric --seeds 100 --shard 3/16 --store /shared/buy
+    rfabric sweep --topo fat-tree --topo mixnet --seeds 64 --until 1%
+    """
     verb.set_defaults(engine="simulate")
     step_options(verb, several=True, out=False)
     grid_options(verb)
     _store_option(verb)
-    verb.add_argument(
-        "--workers", metavar="ADDRESS", default="",
-        help="run the cells elsewhere: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray)",
-    )  # fmt: skip
-    verb.add_argument(
-        "--shard", metavar="I/N", type=shard, default=(1, 1),
-        help="only the I-th of N parts, for arrays of jobs; a shared --store, or `rfabric merge`",
-    )  # fmt: skip
-    verb.add_argument(
-        "--cache", metavar="DIR", default="",
-        help="where all cells ever run are kept (default ~/.cache/rfabric)",
-    )  # fmt: skip
-    verb.add_argument(
-        "--until", metavar="SHARE", type=share, default=0.0,
-        help="end before all seeds are run: drop who is told apart from the best, stop where the "
-        "95 %% interval of all others is within so much of the best, such as 1%%",
-    )  # fmt: skip
-    verb.add_argument(
-        "--by", metavar="COLUMN", default="step_s",
-        help="the measure that --until looks at, the less the better (default %(default)s)",
-    )  # fmt: skip
-
-
-def best(verbs: Verbs) -> None:
-    """The words of `rfabric best`."""
-    verb = add_verb(
-        verbs,
-        "best",
-        "the best networks of a store, job by job, held against each other seed by seed",
-        "rfabric best --minimise usd_per_step",
-        "rfabric best --minimise step_s --where \"network_usd < 2e6 and fabric like 'rfabric%%'\"",
-        module="sweeping",
+    verb.takes(
+        "--workers ADDRESS",
+        "run the cells elsewhere: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray)",
     )
+    verb.takes(
+        "--shard I/N",
+        "only the I-th of N parts, for arrays of jobs; a shared --store, or `rfabric merge`",
+        shard,
+        default=(1, 1),
+    )
+    verb.takes("--cache DIR", "where all cells ever run are kept (default ~/.cache/rfabric)")
+    verb.takes(
+        "--until SHARE",
+        "end before all seeds are run: drop who is told apart from the best, stop where the "
+        "95 %% interval of all others is within so much of the best, such as 1%%",
+        share,
+        default=0.0,
+    )
+    verb.takes(
+        "--by COLUMN",
+        "the measure that --until looks at, the less the better (default %(default)s)",
+        default="step_s",
+    )
+
+
+def best(verb: Parser) -> None:
+    """The best networks of a store, job by job, held against each other seed by seed.
+
+    rfabric best --minimise usd_per_step
+    rfabric best --minimise step_s --where "network_usd < 2e6 and fabric like 'rfabric%'"
+    """
     which = verb.add_mutually_exclusive_group(required=True)
     which.add_argument("--minimise", metavar="COLUMN", default="", help="the less the better")
     which.add_argument("--maximise", metavar="COLUMN", default="", help="the more the better")
-    verb.add_argument(
-        "--where", metavar="SQL", default="true", help="only of cells for which this holds"
-    )
-    verb.add_argument(
-        "--most", metavar="N", type=count, default=10, help="so many a job (default %(default)s)"
-    )
+    verb.takes("--where SQL", "only of cells for which this holds", default="true")
+    verb.takes("--most N", "so many a job (default %(default)s)", count, default=10)
     _store_option(verb)
 
 
-def query(verbs: Verbs) -> None:
-    """The words of `rfabric query`."""
-    verb = add_verb(
-        verbs,
-        "query",
-        "ask a store in SQL; its one table is called cells, a row a cell",
-        'rfabric query "select fabric, avg(step_s), count(*) from cells group by fabric"',
-        'rfabric query "describe cells"',
-        'rfabric query "from cells" --csv > cells.csv',
-        module="sweeping",
-    )
-    verb.add_argument("sql", metavar="SQL", help="as DuckDB understands it")
-    verb.add_argument("--csv", action="store_true", help="the answer as CSV on stdout")
+def query(verb: Parser) -> None:
+    """Ask a store in SQL; its one table is called cells, a row a cell.
+
+    rfabric query "select fabric, avg(step_s), count(*) from cells group by fabric"
+    rfabric query "describe cells"
+    rfabric query "from cells" --csv > cells.csv
+    """
+    verb.takes("sql SQL", "as DuckDB understands it")
+    verb.takes("--csv", "the answer as CSV on stdout")
     _store_option(verb)
 
 
-def merge(verbs: Verbs) -> None:
-    """The words of `rfabric merge`."""
-    verb = add_verb(
-        verbs,
-        "merge",
-        "put the cells of several stores into one, each once",
-        "rfabric merge shard-1 shard-2 --store all",
-        module="sweeping",
-    )
-    verb.add_argument("stores", metavar="STORE", nargs="+", help="a store of the same rfabric")
+def merge(verb: Parser) -> None:
+    """Put the cells of several stores into one, each once.
+
+    rfabric merge shard-1 shard-2 --store all
+    """
+    verb.takes("stores STORE", "a store of the same rfabric", nargs="+")
     _store_option(verb)
 
 
 def _store_option(verb: Parser) -> None:
-    verb.add_argument(
-        "--store", metavar="DIR", default=STORE, help="the store (default ./%(default)s)"
-    )
+    verb.takes("--store DIR", "the store (default ./%(default)s)", default=STORE)

@@ -61,7 +61,7 @@ class SliceGuard(Guard):
 
 
 class Agent:
-    """The inside of one machine's world; every order is a method of `ORDERS`."""
+    """The inside of one machine's world; every order is one of `ORDERS`."""
 
     def __init__(self, folder: Path, home: int, pipe: Pipe):
         self.folder, self.home, self.pipe = folder, Namespace(None, home), pipe
@@ -181,41 +181,9 @@ class Agent:
             self.ends = Ends(self.network, self._woken.fileno())
         self.ends.listen(hosts)
 
-    def connect(self, lanes: list) -> list[int]:
-        """Open the sending ends of lanes."""
-        return self.ends.connect(lanes)
-
-    def accept(self, lanes: list) -> None:
-        """Open the receiving ends of lanes."""
-        self.ends.accept(lanes)
-
-    def expect(self, flows: list) -> None:
-        """Flows will come."""
-        self.ends.expect(flows)
-
     def start(self, flows: list, at: float) -> None:
         """Start flows at an instant of the clock here."""
         self.due.append((at, flows))
-
-    def pause(self, flows: list[int]) -> None:
-        """Hand no more of these flows to the kernel."""
-        self.ends.pause(flows)
-
-    def resume(self, flows: list[int]) -> None:
-        """Go on with paused flows."""
-        self.ends.resume(flows)
-
-    def held(self, flows: list[int]) -> int:
-        """Bytes that senders here still hold."""
-        return self.ends.held(flows)
-
-    def acknowledge(self) -> None:
-        """Have receivers acknowledge at once."""
-        self.ends.acknowledge()
-
-    def arriving(self) -> dict[int, int]:
-        """Bytes of the flows under way that have come here."""
-        return self.ends.arriving()
 
     def counted(self) -> dict:
         """Bytes sent and read by flow."""
@@ -258,11 +226,17 @@ class Agent:
         threading.Timer(0.05, os._exit, (0,)).start()
 
 
+def _of_ends(name: str) -> Callable:
+    """What the ends of flows here do as they are told."""
+    return lambda agent, **words: getattr(agent.ends, name)(**words)
+
+
+OF_ENDS = ["connect", "accept", "expect", "pause", "resume", "held", "acknowledge", "arriving"]
 ORDERS: dict[str, Callable] = {
     name: method
     for name, method in vars(Agent).items()
     if not name.startswith("_") and name != "run"
-}
+} | {name: _of_ends(name) for name in OF_ENDS}
 
 
 def tunnels_of(slices: Slices, machine: int, addresses: list[str], vni: int) -> list[Tunnel]:

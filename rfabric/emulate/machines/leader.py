@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import RFabricError, RunError
+from ...errors import BY_NAME, RFabricError, RunError
 from ..live import OFP_PORT
 from .pipe import Calls, Pipe
 from .remote import log_of
@@ -25,7 +25,6 @@ ANSWERS_S = 30.0  # s an agent may take for a usual order
 LEAD_S = 0.002  # s from an order to start until it is due, at least: agents wait for it together
 MOST_LEAD_S = 0.1
 NOTHING = "nothing was said"
-KINDS = {kind.__name__: kind for kind in (RFabricError, RunError)}
 
 
 @dataclass(eq=False)
@@ -148,7 +147,7 @@ class Leader:
 
     def _take(self, agent: Agent, news: dict, _heard: float) -> None:
         if "error" in news:
-            raise KINDS[news["kind"]](f"machine {agent.name}: {news['error']}")
+            raise BY_NAME[news["kind"]](f"machine {agent.name}: {news['error']}")
         if "gone" in news:
             raise self._gone(agent, news["gone"])
         if "arrived" in news:

@@ -12,9 +12,10 @@ import numpy as np
 from ...errors import RFabricError
 from ...fabric import Fabric
 from ...report.result import Result
+from ...trace.packets import MTU
 from ...units import bytes_in, show_rate
 from ..live import OFP_PORT, READY_S
-from ..network import ETHERNET, MTU, OVERHEAD
+from ..network import ETHERNET, OVERHEAD
 from ..sandbox import Sandbox
 from .far import FarWire
 from .leader import Leader

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import RFabricError, RunError
-from ..network import ETHERNET, EXPERIMENTAL, MTU, QUEUES, offloads_off
+from ...trace.packets import MTU
+from ..network import ETHERNET, EXPERIMENTAL, QUEUES, offloads_off
 from ..sandbox import Namespace, run
 
 UDP_PORT = 47890  # of no other protocol's (IANA's is 4789, which a machine's own networks may use)

@@ -10,10 +10,11 @@ import numpy as np
 
 from ...fabric import Fabric
 from ...report.result import Pace
+from ...trace.packets import MTU
 from ...units import show_time, transfer_seconds
 from .. import calibrate
 from ..guard import FOREIGN_S, LATE_LIMIT, HostLoad, Processors, judge
-from ..network import MTU, fastest_line
+from ..network import fastest_line
 from .far import FarWire
 from .leader import Leader
 

@@ -99,7 +99,7 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
         _heatmap(axes, d, PHASE_COLOURS.get(key.phase, OTHER_COLOUR), theme)
         axes.set_title(phase_text(str(key)), size=9.5, color=theme.ink)
         axes.set_xlabel(
-            (f"to {unit}; darkest {show_size(d.sent.bytes.max())}"), size=8, color=theme.muted
+            f"to {unit}; darkest {show_size(d.sent.bytes.max())}", size=8, color=theme.muted
         )
         if i == 0:
             axes.set_ylabel(f"from {unit}", size=8, color=theme.muted)
@@ -138,10 +138,8 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
             bar = axes.plot([used.mean() * 100] * 2, [y - 0.36, y + 0.36], color=theme.ink, lw=2)[0]
             tooltip(
                 bar,
-                (
-                    f"{tier}: mean {used.mean():.1%}, highest {used.max():.1%}, "
-                    f"{len(used)} directed links"
-                ),
+                f"{tier}: mean {used.mean():.1%}, highest {used.max():.1%}, "
+                f"{len(used)} directed links",
             )
             axes.text(102, y, f"{used.max():.0%}", size=8, va="center", color=theme.muted)
         axes.set_title(label, size=9.5, color=theme.ink)

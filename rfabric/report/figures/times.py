@@ -66,8 +66,7 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
     for r in result.rewires:
         line = axes.axvline(r.requested, color=DARK_COLOUR, lw=1.1, ls=(0, (3, 2)), zorder=0)
         tooltip(
-            line,
-            (f"rewire {r.epoch} for {r.phase} at {r.requested:.4f} s: dark {show_time(r.dark)}"),
+            line, f"rewire {r.epoch} for {r.phase} at {r.requested:.4f} s: dark {show_time(r.dark)}"
         )
     axes.set_yticks(range(len(found)), [a[0].name for a in found], size=8.5, color=theme.ink)
     axes.set_ylim(len(found) - 0.4, -0.6)
@@ -220,10 +219,8 @@ def _close_up(axes, result: Result, key: tuple[int, str, str], span: float, them
                 axes.add_patch(band)
                 tooltip(
                     band,
-                    (
-                        f"rewire {r.epoch}: dark {show_time(r.dark)}, "
-                        f"{r.circuits_changed} circuits change"
-                    ),
+                    f"rewire {r.epoch}: dark {show_time(r.dark)}, "
+                    f"{r.circuits_changed} circuits change",
                 )
     seconds = show_time(result.communication[key])
     axes.text(

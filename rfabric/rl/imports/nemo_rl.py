@@ -27,7 +27,7 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _generation(recipe, s)
     _training(recipe, s)
     recipe.put(
-        "weight_sync.strategy", "flat", ("NeMo-RL: weights are broadcast to every inference worker")
+        "weight_sync.strategy", "flat", "NeMo-RL: weights are broadcast to every inference worker"
     )
 
 
@@ -58,7 +58,7 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     else:
         generates = (own_nodes[1] if own_nodes else 1) * (own[1] if own else each[1])
         recipe.gpus(
-            every - generates, generates, False, (f"{origin}, less {RESOURCES} for generation")
+            every - generates, generates, False, f"{origin}, less {RESOURCES} for generation"
         )
         _pipeline(recipe, s)
     recipe.put("cluster.gpus_per_server", each[1], "cluster.gpus_per_node")

@@ -132,11 +132,11 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("generation.max_prompt", prompt[1], prompt[0])
     elif total and total[1] > response[1]:
         recipe.put(
-            "generation.max_prompt", total[1] - response[1], ("sequence_length less the response")
+            "generation.max_prompt", total[1] - response[1], "sequence_length less the response"
         )
     else:
         recipe.assume(
-            "generation.max_prompt", 2048, ("neither prompt_length nor sequence_length bounds it")
+            "generation.max_prompt", 2048, "neither prompt_length nor sequence_length bounds it"
         )
     recipe.take(
         "generation.memory_utilisation",

@@ -163,7 +163,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         recipe.put(
             "generation.max_prompt",
             context[1] - response,
-            ("--rollout-max-context-len less the response"),
+            "--rollout-max-context-len less the response",
         )
     else:
         budget = s.number("max-tokens-per-gpu")
@@ -211,7 +211,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("training.mini_batches", steps[1], "--num-steps-per-rollout")
     else:
         recipe.mini_batches(
-            samples, size[1] if size else samples, ("samples of a rollout / --global-batch-size")
+            samples, size[1] if size else samples, "samples of a rollout / --global-batch-size"
         )
     reference = bool(s.find("use-kl-loss")) or bool(s.number("kl-coef") and s.number("kl-coef")[1])
     recipe.put(

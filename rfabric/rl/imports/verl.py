@@ -73,7 +73,7 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
     staleness = s.number("async_training.staleness_threshold")
     if staleness is None:
         recipe.put(
-            "pipeline", "one-step-off", ("rollout.nnodes: GPUs of its own, without async_training")
+            "pipeline", "one-step-off", "rollout.nnodes: GPUs of its own, without async_training"
         )
     elif staleness[1]:
         recipe.put("pipeline", "bounded-staleness", staleness[0])

@@ -14,7 +14,6 @@ Tokens, seconds, bytes.
 """
 
 import heapq
-from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
@@ -154,10 +153,8 @@ class AgentEngine:
         """Decoding stops after the step under way."""
         if self.doing and self.doing[0] == "decode":
             _, begin, steps, _ = self.doing
-            seconds, (n, context) = now - begin, (len(self.inside), self.context)
-            fewer = 1 + bisect_left(
-                range(1, steps), seconds, key=lambda k: self.step.seconds(n, context, k)
-            )
+            n, context = len(self.inside), self.context
+            fewer = self.step.steps_in(now - begin, n, context, steps)
             self.doing = ("decode", begin, fewer, begin + self.step.seconds(n, context, fewer))
             self.epoch += 1
 

@@ -33,8 +33,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...errors import RFabricError
+from ...units import SECONDS_PER_HOUR
 from .groups import SLACK, ExecutionGroup
-from .jobs import SECONDS_PER_HOUR, Job, Pools
+from .jobs import Job, Pools
 from .optimum import cheapest
 from .policies import NEW_GROUP, JobPolicy, gavel, policy_of
 

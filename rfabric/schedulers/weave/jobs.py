@@ -26,7 +26,6 @@ DOLLARS_PER_HOUR = {"H20": 1.85, "H800": 5.28}
 NODE_MEMORY_BYTES = 1.5e12
 LONGEST_S = 1e7  # a phase beyond 115 days is a unit mistaken
 MOST_NODES = 10_000
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)

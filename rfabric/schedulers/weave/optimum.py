@@ -22,8 +22,9 @@ from itertools import combinations
 import numpy as np
 
 from ...errors import RFabricError
+from ...units import SECONDS_PER_HOUR
 from .groups import SLACK, ExecutionGroup
-from .jobs import SECONDS_PER_HOUR, Job, Pools
+from .jobs import Job, Pools
 
 GAP = 1e-3  # relative: how far above the cheapest a grouping may be, as HiGHS proves it
 
@@ -149,26 +150,22 @@ def packed(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> ExecutionGr
     them is tried.
     """
     longest = min(job.longest for job in jobs) * (1 + SLACK)
-    most = sum(job.profile.roll_nodes for job in jobs)
-    for count in range(max(job.profile.roll_nodes for job in jobs), most + 1):
-        for pins in _pins(
-            jobs, count, (), [0.0] * count, [0.0] * count, longest, pools.roll_memory
-        ):
-            group = ExecutionGroup(jobs, pins, count, train_nodes)
-            if group.period <= longest:
-                return group
-    return None
+    groups = _pinned(jobs, train_nodes, longest, pools)
+    return next((group for group in groups if group.period <= longest), None)
 
 
 def pinnings(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> Iterator[ExecutionGroup]:
     """Every way to pin all the jobs to rollout nodes that memory allows, whatever time it takes."""
-    if sum(job.profile.train_bytes for job in jobs) >= pools.train_memory:
-        return
-    most = sum(job.profile.roll_nodes for job in jobs)
-    for count in range(max(job.profile.roll_nodes for job in jobs), most + 1):
-        for pins in _pins(
-            jobs, count, (), [0.0] * count, [0.0] * count, float("inf"), pools.roll_memory
-        ):
+    if sum(job.profile.train_bytes for job in jobs) < pools.train_memory:
+        yield from _pinned(jobs, train_nodes, float("inf"), pools)
+
+
+def _pinned(jobs, train_nodes, longest: float, pools: Pools) -> Iterator[ExecutionGroup]:
+    """The jobs on few rollout nodes, then on more, each pinned in every way."""
+    needs = [job.profile.roll_nodes for job in jobs]
+    for count in range(max(needs), sum(needs) + 1):
+        free = [0.0] * count
+        for pins in _pins(jobs, count, (), free, free, longest, pools.roll_memory):
             yield ExecutionGroup(jobs, pins, count, train_nodes)
 
 

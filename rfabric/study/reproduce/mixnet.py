@@ -43,7 +43,7 @@ def _ratios(progress: Progress) -> Iterator[PaperRow]:
             paper = published if settings == "optical=6,tiers=3" else None
             ours = whole / _usd(f"mixnet,{settings},rate={rate}")
             yield PaperRow(
-                (f"{GPUS:,} GPUs, {rate}, {name}: Fat-Tree's cost over MixNet's"),
+                f"{GPUS:,} GPUs, {rate}, {name}: Fat-Tree's cost over MixNet's",
                 paper,
                 ours,
                 "x",

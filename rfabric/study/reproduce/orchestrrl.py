@@ -163,9 +163,7 @@ def headline_rows(seed: int) -> Iterator[PaperRow]:
             _mean(alone[2], "generation") / _mean(ours, "generation"),
         )
         yield row(
-            (f"{name}: generation, best static TP over ours"),
-            None,
-            least / _mean(ours, "generation"),
+            f"{name}: generation, best static TP over ours", None, least / _mean(ours, "generation")
         )
 
 
@@ -183,7 +181,7 @@ def crossover_rows(seed: int) -> Iterator[PaperRow]:
     seen = {tp: _early_and_tail(job(*CHARACTERISED, seed, tp), seed) for tp in WIDTHS}
     row = partial(PaperRow, trust=SECOND_HAND, why=WHY_SPLIT)
     yield row(
-        ("72 H800: best TP of the early part"), 2, min(WIDTHS, key=lambda tp: seen[tp][0]), "GPUs"
+        "72 H800: best TP of the early part", 2, min(WIDTHS, key=lambda tp: seen[tp][0]), "GPUs"
     )
     yield row("72 H800: best TP of the tail", 8, min(WIDTHS, key=lambda tp: seen[tp][1]), "GPUs")
     yield row("72 H800: early part at TP 2", 79.2, seen[2][0], "s")
@@ -191,7 +189,7 @@ def crossover_rows(seed: int) -> Iterator[PaperRow]:
     yield row("72 H800: tail, TP 2 over TP 8", 208.4 / 165.1, seen[2][1] / seen[8][1])
     why = f"the batch is chosen by it: {batch(seed)} prompts x {GROUP}"
     yield PaperRow(
-        ("72 H800: generation over training"),
+        "72 H800: generation over training",
         GENERATION_OVER_TRAINING,
         _share(batch(seed), seed),
         "x",
@@ -232,7 +230,7 @@ def ablation_rows(seed: int) -> Iterator[PaperRow]:
     for name, tuning, paper in kinds:
         gain = base / period(orchestrated(*testbed, seed, tuning))
         yield PaperRow(
-            (f"64 H800, {name}: throughput over static TP 2"), paper, gain, "x", why, SECOND_HAND
+            f"64 H800, {name}: throughput over static TP 2", paper, gain, "x", why, SECOND_HAND
         )
     whole = orchestrated(*testbed, seed)
     segments = [segment for step in whole.steps for segment in step.generated.segments]
@@ -279,7 +277,7 @@ def planning_rows(seed: int) -> Iterator[PaperRow]:
         seconds.append(time.process_time() - began)
     why = "not published; on this machine, less is better"
     yield PaperRow(
-        ("a planning round, 64 servers x 4,096 responses"),
+        "a planning round, 64 servers x 4,096 responses",
         None,
         median(seconds) * 1e3,
         "ms",

@@ -14,6 +14,7 @@ from functools import cache, partial
 
 from ...fabric import Fabric, parse_fabric
 from ...fabric.cost import bill
+from ...schedulers.table import DEFAULT_CIRCUITS
 from ...schedulers.traffic import read_traffic
 from ...simulate.world import simulate
 from ...trace import Traffic
@@ -28,9 +29,8 @@ FABRICS = {
     "RFabric": ("rfabric", (0.98, 0.52)),
 }
 REFERENCE = "fat-tree"
-OWN = "own"
 POLICIES = (
-    OWN,
+    DEFAULT_CIRCUITS,
     "phase",
     "matching,granularity=one-shot",
     "matching,granularity=per-collective",
@@ -99,7 +99,7 @@ def _against(
 ) -> Iterator[PaperRow]:
     speed, price = base.seconds / ours.seconds, ours.usd / base.usd
     why = WHY_EXPERTS if case.model else WHY_DENSE
-    if ours.policy != OWN:
+    if ours.policy != DEFAULT_CIRCUITS:
         why = f"{why}; circuits by {ours.policy}"
     row = partial(PaperRow, trust=SECOND_HAND, why=why)
     label = f"{case.gpus:,} H800{case.model}, {name}"
@@ -116,7 +116,7 @@ def best_step(case: FabricCase, spec: str, seed: int) -> FabricStep:
     """The shortest step on a fabric, over POLICIES where it has circuits to change."""
     traffic = _traffic(case, seed)
     fabric = parse_fabric(spec, traffic.gpus)
-    policies = POLICIES if fabric.ocses and spec not in ONE_SHOT else (OWN,)
+    policies = POLICIES if fabric.ocses and spec not in ONE_SHOT else (DEFAULT_CIRCUITS,)
     steps = [played(fabric, traffic, policy, seed) for policy in policies]
     return min(steps, key=lambda step: step.seconds)
 

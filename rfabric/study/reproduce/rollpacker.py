@@ -75,10 +75,8 @@ def baseline_rows(seed: int) -> Iterator[PaperRow]:
         SHARES[TASK][2],
         _modelled_share(seed),
         "share",
-        (
-            f"below, training takes the paper's share: {trains:.0f} s, at {trained_at():.2f} "
-            "of peak FLOP/s"
-        ),
+        f"below, training takes the paper's share: {trains:.0f} s, at {trained_at():.2f} "
+        "of peak FLOP/s",
     )
 
 
@@ -274,10 +272,8 @@ def planner_rows(seed: int) -> Iterator[PaperRow]:
         "planner over tp 1 for good, rollout, 8k and 16k",
         1.9,
         _over_tp1(seed),
-        why=(
-            "32B and 32k tokens do not fit one H800. No step preempts at 0.9 of HBM, so the rule "
-            "leads to tp 1; what share the paper's engine had is not stated"
-        ),
+        why="32B and 32k tokens do not fit one H800. No step preempts at 0.9 of HBM, so the rule "
+        "leads to tp 1; what share the paper's engine had is not stated",
     )
 
 
@@ -326,11 +322,9 @@ def reward_rows(seed: int) -> Iterator[PaperRow]:
         "time-out that follows the prompt: judging a batch, over 30 s for all",
         1.6,
         span(gains),
-        why=(
-            f"how many runs hang is not stated: {HANGING[0]:g} to {HANGING[1]:g} of the wrong "
-            "half; runs of 1 s in the mean. Taken as the seconds to judge a batch that is all "
-            "there"
-        ),
+        why=f"how many runs hang is not stated: {HANGING[0]:g} to {HANGING[1]:g} of the wrong "
+        "half; runs of 1 s in the mean. Taken as the seconds to judge a batch that is all "
+        "there",
         trust=CIRCULAR,
     )
 
@@ -360,10 +354,8 @@ def stream_rows(seed: int) -> Iterator[PaperRow]:
             f"stream trainer, {label}: step without it over step with it",
             124.2 / paper,
             off / takes(free=share),
-            why=(
-                "which job this is of is not stated; 14B here; all fits at once, so the "
-                "rule frees at 20 %"
-            ),
+            why="which job this is of is not stated; 14B here; all fits at once, so the "
+            "rule frees at 20 %",
             trust=CIRCULAR,
         )
 

@@ -17,11 +17,10 @@ from ...rl import Workload, read_recipe
 from ...schedulers.weave import ClusterBill, ExecutionGroup, Job, migrated_period
 from ...schedulers.weave.cluster import OPTIMUM, STAYS
 from ...schedulers.weave.groups import Tail
-from ...schedulers.weave.jobs import SECONDS_PER_HOUR
 from ...schedulers.weave.optimum import pinnings
 from ...schedulers.weave.policies import weave
 from ...schedulers.weave.tail import tail
-from ...units import bytes_in
+from ...units import SECONDS_PER_HOUR, bytes_in
 from . import CIRCULAR, QUOTED, PaperRow, Progress, rows_of, span
 from .weave_inputs import (
     GROUP_SIZE,
@@ -92,14 +91,14 @@ def micro_rows(seed: int) -> Iterator[PaperRow]:
         jobs, speed = " + ".join(MICRO[kind]), _throughput(group, periods[kind])
         slowdown = periods[kind] / max(job.profile.solo for job in group.jobs)
         yield PaperRow(
-            (f"micro-benchmark {kind} ({jobs}): throughput over Solo-D"),
+            f"micro-benchmark {kind} ({jobs}): throughput over Solo-D",
             PAPER_SPEED[kind],
             speed,
             why=assumed[kind],
             trust=CIRCULAR if kind in OF_TIMES else QUOTED,
         )
         yield PaperRow(
-            (f"micro-benchmark {kind}: iteration over solo"),
+            f"micro-benchmark {kind}: iteration over solo",
             PAPER_SLOWDOWN[kind],
             slowdown,
             why=TIMES_IN_ORDER,
@@ -110,10 +109,8 @@ def micro_rows(seed: int) -> Iterator[PaperRow]:
         "long-tail migration: gain in the micro-benchmarks",
         (1.06, 1.28),
         span(gains),
-        why=(
-            "production DeepSeek-R1 lengths; none is gained where nodes are not shared or "
-            "training is what fills the group"
-        ),
+        why="production DeepSeek-R1 lengths; none is gained where nodes are not shared or "
+        "training is what fills the group",
     )
     pairs = [_pair("D") / WORKLOADS["D"].seconds, _pair("E") / WORKLOADS["E"].seconds]
     yield PaperRow(
@@ -202,7 +199,7 @@ def sync_rows(seed: int) -> Iterator[PaperRow]:
     for gpus, known in paper.items():
         ratios = [flat_seconds(size) / scatter_seconds(size, gpus) for size in WEIGHTS.values()]
         yield PaperRow(
-            (f"weight sync {gpus} to {gpus} GPUs: veRL over Weave"),
+            f"weight sync {gpus} to {gpus} GPUs: veRL over Weave",
             known,
             span(ratios),
             why=notes[gpus],
@@ -212,7 +209,7 @@ def sync_rows(seed: int) -> Iterator[PaperRow]:
     for gpus, known in seconds.items():
         for (model, size), paper_s in zip(WEIGHTS.items(), known, strict=True):
             yield PaperRow(
-                (f"weight sync {gpus} to {gpus} GPUs, {model}"),
+                f"weight sync {gpus} to {gpus} GPUs, {model}",
                 paper_s,
                 scatter_seconds(size, gpus),
                 "s",
@@ -266,7 +263,7 @@ def simulation_rows(seed: int) -> Iterator[PaperRow]:
             why=OPTIMUM_IS,
         )
         yield PaperRow(
-            (f"300 jobs, {mix}: jobs within their SLO"),
+            f"300 jobs, {mix}: jobs within their SLO",
             1.0,
             mean(bill.attained for bill in ours),
             "share",
@@ -351,7 +348,7 @@ def latency_rows(seed: int) -> Iterator[PaperRow]:
         )
     for low, high in ((100, 1000), (100, 2000), (1000, 2000)):
         yield PaperRow(
-            (f"decision, {high:,} over {low:,} jobs"),
+            f"decision, {high:,} over {low:,} jobs",
             PAPER_MS[high] / PAPER_MS[low],
             ours[high] / ours[low],
         )
@@ -413,13 +410,13 @@ def drift_rows(seed: int) -> Iterator[PaperRow]:
     for name, ways in DRIFTS.items():
         cost, attained = _drifted(seed, ways)
         yield PaperRow(
-            (f"drift, {name}: placed once over hourly regrouping, dollars"),
+            f"drift, {name}: placed once over hourly regrouping, dollars",
             PAPER_DRIFT[name][0],
             cost,
             why=why,
         )
         yield PaperRow(
-            (f"drift, {name}: jobs within their SLO"), PAPER_DRIFT[name][1], attained, "share", why
+            f"drift, {name}: jobs within their SLO", PAPER_DRIFT[name][1], attained, "share", why
         )
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...schedulers.weave import Job, Profile
-from ...schedulers.weave.jobs import FOOTPRINTS, SECONDS_PER_HOUR
+from ...schedulers.weave.jobs import FOOTPRINTS
+from ...units import SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from math import log
 from statistics import mean
 
 from ...schedulers.weave import ClusterBill, Job, Pools, run
-from ...schedulers.weave.jobs import SECONDS_PER_HOUR
+from ...units import SECONDS_PER_HOUR
 from . import CIRCULAR, PaperRow
 from .weave_inputs import EVEN, TRACE_HOURS, TraceMix, trace_jobs
 

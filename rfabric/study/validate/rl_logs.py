@@ -64,7 +64,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
             file,
             tuple(points),
             tuple(lost),
-            ("one H100 assumed: correlation counts"),
+            "one H100 assumed: correlation counts",
             _figures(points, logged),
         )
     ]

@@ -20,6 +20,7 @@ from ...errors import RFabricError
 from ...files import lines_of, open_text
 from ..builder import TraceBuilder
 from ..model import MOST_BYTES, Trace
+from ..recorded import MOST_RANKS
 from .base import TraceFormat, first_line, understood, whole
 from .lowering import lowered
 
@@ -108,8 +109,8 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
         raise RFabricError(f"says {count} layers and holds {len(lines) - 2}; is the file whole?")
     layers = [_layer(f"line {n}", words) for n, words in lines[2:]]
     head, notes = _head(lines[0][1]), []
-    per_host = whole(ranks_per_host, "ranks_per_host", 1, 2**20)
-    total = whole(gpus, "gpus", 0, 2**20) or head.get("all_gpus", 0)
+    per_host = whole(ranks_per_host, "ranks_per_host", 1, MOST_RANKS)
+    total = whole(gpus, "gpus", 0, MOST_RANKS) or head.get("all_gpus", 0)
     if not total:
         total = max(USUAL_GPUS, 2 * head["tp"] * head["pp"])
         notes.append(f"the file names no all_gpus: {total} assumed, --set gpus=N says another")
@@ -129,7 +130,7 @@ def _head(words: list[str]) -> dict[str, int]:
         if key.endswith(":") and re.fullmatch(r"\d+", value):
             numbers[key[:-1]] = whole(value, f"line 1: {key[:-1]}", 0, 2**40)
     for key in ("ep", "pp", "model_parallel_NPU_group"):
-        whole(numbers[key], f"line 1: {key}", 1, 2**20)
+        whole(numbers[key], f"line 1: {key}", 1, MOST_RANKS)
     return numbers | {"tp": numbers["model_parallel_NPU_group"]}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...files import lines_of, open_text
 from ..model import MOST_BYTES, Trace
+from ..recorded import MOST_RANKS
 from .aicb import Player, groups
 from .base import TraceFormat, whole
 
@@ -42,7 +43,9 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
     rows = [(f"line {n}", row) for n, row in enumerate(table, first)]
     sizes = _sizes(rows)
     named = int(ranks[2]) + 1 if ranks else max(sizes.values(), default=1)
-    player = Player(whole(gpus, "gpus", 0, 2**20) or named, whole(ranks_per_host, "ranks_per_host"))
+    player = Player(
+        whole(gpus, "gpus", 0, MOST_RANKS) or named, whole(ranks_per_host, "ranks_per_host")
+    )
     notes = _play(player, rows, sizes)
     return player.trace(AICB_CSV.name, path, f"{len(rows)} calls of {player.gpus} GPUs", notes)
 
@@ -56,7 +59,7 @@ def _sizes(rows: list) -> dict[str, int]:
         group, text = _word(row["comm_group"]), row["comm_group_size"].strip()
         if text in ("None", ""):
             continue
-        size = whole(text, f"{where}: comm_group_size", 1, 2**20)
+        size = whole(text, f"{where}: comm_group_size", 1, MOST_RANKS)
         if sizes.setdefault(group, size) != size:
             raise RFabricError(f"{where}: {group} of {size} GPUs, before of {sizes[group]}")
     return sizes

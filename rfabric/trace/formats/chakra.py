@@ -17,6 +17,7 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...files import open_bytes, parse_json
 from ..model import Trace
+from ..recorded import MOST_RANKS
 from .base import TraceFormat, understood, whole
 from .chakra_graph import MICRO, put_together
 from .chakra_rows import OURS
@@ -39,14 +40,14 @@ def read_ranks(
     ranks: object,
 ) -> Trace:
     """The trace of all ranks' files; `graph_of` reads one."""
-    per_host = whole(ranks_per_host, "ranks_per_host", 1, 2**20)
+    per_host = whole(ranks_per_host, "ranks_per_host", 1, MOST_RANKS)
     files, groups = _files(path, form)
     graphs = {rank: graph_of(file) for rank, file in sorted(files.items())}
     for graph in graphs.values():
         graph.groups.update({k: v for k, v in groups.items() if k not in graph.groups})
     if any(OURS in graph.facts for graph in graphs.values()):
         per_host = 1
-    trace, notes = put_together(graphs, per_host, whole(ranks, "ranks", 0, 2**20))
+    trace, notes = put_together(graphs, per_host, whole(ranks, "ranks", 0, MOST_RANKS))
     nodes = sum(len(graph.nodes) for graph in graphs.values())
     said = f"{nodes:,} nodes of {len(graphs)} ranks, {per_host} a host"
     return understood(trace, form.name, path, [said, *notes])

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...files import open_text
+from ...units import US
 from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
@@ -26,7 +27,6 @@ from .kineto_early import EARLY, NCCL, matched
 from .kineto_splits import UNSPLIT, Parts, parts_of
 from .kineto_stream import streamed
 
-US = 1e-6
 BUSY = ("kernel", "gpu_memcpy", "gpu_memset")
 STEP = re.compile(r"ProfilerStep#(\d+)")
 # bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters

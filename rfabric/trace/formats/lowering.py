@@ -11,6 +11,7 @@ from ...errors import RFabricError
 from ..collectives import RING_FACTOR, Flows, all_to_all, by_server, point_to_point, ring, scatter
 
 KINDS = (*RING_FACTOR, "all-to-all", "broadcast", "reduce", "gather", "scatter", "barrier")
+PER_RANK = ("all-gather", "reduce-scatter")  # profilers log the bytes of one rank
 
 
 def lowered(kind: str, ranks: Sequence[int], size: float, per_host: int, root: int) -> Flows:

@@ -20,13 +20,13 @@ from pathlib import Path
 
 from ...errors import RFabricError
 from ...files import json_objects, lines_of, open_text
+from ...units import US
 from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat, first_line
+from .lowering import PER_RANK
 
 VERSIONS = ("v4",)
-US = 1e-6
-PER_RANK = ("all-gather", "reduce-scatter")
 
 
 def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:

@@ -25,6 +25,7 @@ from ...errors import RFabricError
 from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
+from .lowering import PER_RANK
 
 NS = 1e-9
 KERNELS, LAUNCHES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -39,7 +40,6 @@ SIZE, COMM, RANKS, RANK = (
     "Message size [bytes]", "NCCL communicator ID", "No. of ranks", "Rank",
 )  # fmt: skip
 PEER, ROOT = "Peer rank", "Root"
-PER_RANK = ("all-gather", "reduce-scatter")
 CALLS = ("ncclall", "ncclred", "ncclbro", "ncclsen", "ncclrec")
 MAGIC = b"SQLite format 3\x00"
 PROCESS = ~0xFFFFFF  # of a globalTid: what it shares with its globalPid

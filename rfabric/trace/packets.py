@@ -1,0 +1,11 @@
+"""What packets hold, in both worlds that send them: real ones, and ns-3's. Bytes."""
+
+MTU = 9000  # of IP packets: jumbo frames, as GPU fabrics use; to emulate costs by packet
+HEADERS = 20 + 20 + 12  # IPv4, TCP, timestamp option
+PAYLOAD = MTU - HEADERS
+# A connection may have so much under way. TCP can offer this with a window scale of 1; the scale
+# is fixed when a connection opens, so it lasts, while the kernel lifts other limits (cwnd clamp,
+# window clamp) as it learns. More makes sharing slower to settle, less breaks lone flows when a
+# busy host delays packets.
+RECEIVE_WINDOW = 131070
+WAY = 6  # cables of the longest way through three tiers
