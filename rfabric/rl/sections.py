@@ -100,6 +100,27 @@ class Generation(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Environments(Section):
+    """CPU servers beside the GPUs, hosts of the fabric behind them, that environments and rewards
+    of generation run on; environments.py says what is sent.
+
+    servers: how many; 0: all stays in the GPUs' servers and sends nothing;
+    text_bytes: of a token as text (about four characters of English: OpenAI's tokenizer page);
+    observation_bytes: of an observation beside its tokens, such as a screenshot;
+    rewards: whether each response is sent to a CPU server for its reward, and reward_bytes: what a
+    call carries beside prompt and response.
+    Time of the environments is `generation.environment_latency`; rewards take none.
+    """
+
+    section = "environments."
+    servers: int = key(count(0, 10**5), 0)
+    text_bytes: float = key(number(0.1, 1000), 4.0)
+    observation_bytes: int = key(count(0, 10**12), 0)
+    rewards: bool = key(flag, False)
+    reward_bytes: int = key(count(0, 10**12), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training(Section):
     """Parallelism and schedule of the update; data parallelism is what the GPUs leave.
 

@@ -7,6 +7,7 @@ Where things stand:
     a stage: expert fastest, then data.
     Generation replicas are runs of tp consecutive GPUs, or of ep where experts are dealt to more.
     Where generation is colocated, they stand on the training GPUs.
+    CPU servers of environments are the hosts behind the last GPU server, a host each.
 
 How steps follow one another:
 
@@ -26,7 +27,7 @@ from ..compute.gpus import GPUS, Gpu
 from ..compute.layout import Layout
 from ..compute.models import Model
 from ..fabric import Needs
-from .sections import Cluster, Efficiency, Generation, Training, WeightSync
+from .sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
 
 PIPELINES = ("sync", "one-step-off", "bounded-staleness", "async")
 
@@ -46,6 +47,7 @@ class Setup:
     training: Training
     weight_sync: WeightSync = WeightSync()
     efficiency: Efficiency = Efficiency()
+    environments: Environments = Environments()
     steps: int = 1
     pipeline: str = "sync"
     staleness: int | None = None
@@ -90,6 +92,17 @@ class Setup:
         return self.first_generation_gpu + self.cluster.generation_gpus
 
     @property
+    def cpu_servers(self) -> range:
+        """The hosts that environments and rewards run on: none shares a server with GPUs."""
+        first = -(-self.gpus // self.gpus_per_server) * self.gpus_per_server
+        return range(first, first + self.environments.servers)
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of the fabric that it needs: GPUs, and CPU servers behind them."""
+        return self.cpu_servers.stop if self.environments.servers else self.gpus
+
+    @property
     def colocated(self) -> bool:
         """Whether the same GPUs train and generate in turn."""
         return self.placement == "colocated"
@@ -126,7 +139,7 @@ class Setup:
     @property
     def needs(self) -> Needs:
         """What it asks of a fabric."""
-        return Needs(self.gpus, self.gpus_per_server, self.nic_bps)
+        return Needs(self.hosts, self.gpus_per_server, self.nic_bps)
 
     @property
     def dp(self) -> int:

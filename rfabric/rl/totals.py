@@ -13,6 +13,10 @@ worked out without a flow.
                       one
     KV                prompt tokens x KV bytes a token, of the GPUs whose partner that reads is in
                       another server
+    action            text of all tokens but those of last turns, ceil(tokens / turns) of each
+                      response
+    observation       (min(turns, tokens) - 1) x (text of an observation + what it holds beside)
+    reward            text of prompts and responses + what calls carry beside
     experience        12 bytes a token of each replica whose sink is in another server
     gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
                       in each data-parallel group
@@ -93,7 +97,22 @@ def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
             sent[EXPERTS] += _served_by_experts(w, replica, tokens)
         if replica[0] // w.gpus_per_server != r % training_servers:
             sent["experience"] += made.response_tokens(r) * flows.EXPERIENCE_BYTES_PER_TOKEN
-    return sent
+    return sent | _to_cpu_servers(w, np.concatenate(made.prompts), np.concatenate(made.outputs))
+
+
+def _to_cpu_servers(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
+    """Of environments and rewards."""
+    e, g = w.environments, w.generation
+    if not e.servers:
+        return {}
+    last = -(-outputs // g.turns)  # tokens of the last turn, after which nobody is asked
+    answers = int(np.minimum(outputs, g.turns).sum()) - len(outputs)
+    texts = int(prompts.sum() + outputs.sum()) * e.text_bytes
+    return {
+        "action": float((outputs - last).sum()) * e.text_bytes,
+        "observation": answers * (g.observation * e.text_bytes + e.observation_bytes),
+        "reward": (texts + len(outputs) * e.reward_bytes) if e.rewards else 0.0,
+    }
 
 
 def _served_by_experts(w: Workload, replica: Sequence[int], tokens: int) -> float:

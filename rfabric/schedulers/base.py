@@ -166,6 +166,17 @@ def refuse_unlike_replicas(name: str, w: Workload) -> None:
         )
 
 
+def refuse_cpu_servers(name: str, w: Workload) -> None:
+    """RFabricError where environments or rewards stand on CPU servers, for a scheduler that lowers
+    generation its own way.
+    """
+    if w.environments.servers:
+        raise RFabricError(
+            f"scheduler {name} sends nothing to the {w.environments.servers} CPU servers of "
+            "environments.servers; use 0, or a plain scheduler such as sync"
+        )
+
+
 def settings_of(name: str, made, settings: Settings):
     """The dataclass `made` with `settings` put over it, read by its fields (`specs.by_fields`).
 
