@@ -103,11 +103,12 @@ def _check_split(w: Setup) -> None:
     server, c, t, g = w.gpus_per_server, w.cluster, w.training, w.generation
     cut = _columns(w.model)
     kept = cut[:-1] if w.model.experts else cut  # in training, experts are dealt to ep GPUs whole
-    for name, tp, columns in (("generation.tp", g.tp, cut), ("training.tp", t.tp, kept)):
+    served = [] if g.ffn_gpus else cut  # apart, the FFN is cut by its own GPUs
+    for name, tp, columns in (("generation.tp", g.tp, served), ("training.tp", t.tp, kept)):
         _check_tensor(name, tp, w.model, columns, server)
     check_generation(w)
     if c.generation_gpus % g.gpus:
-        name = "tp" if g.gpus == g.tp else "ep"
+        name = "tp" if g.gpus == g.tp else "ep" if g.deals_experts else "attention_gpus + ffn_gpus"
         raise RFabricError(
             f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.{name} "
             f"{g.gpus}; use {multiple_near(c.generation_gpus, g.gpus)}"
@@ -283,11 +284,10 @@ def _held(w: Setup) -> str:
         each = w.kv_capacity_tokens // g.attention_replicas
         part = w.model.name if g.gpus == g.tp else f"their part of {w.model.name}"
         return f"hold {part} and {each} tokens of KV cache"
-    weights = memory.engine_weight_bytes(w.model, g.tp, ep=g.gpus, precision=g.precision)
     return (
         f"give an engine {gpu.hbm_bytes * g.memory_utilisation / 1e9:.1f} GB of HBM each "
         f"({memory.RESERVED_BYTES / 1e9:.1f} of it reserved), the weights of {w.model.name} "
-        f"alone take {weights / 1e9:.1f} GB: no KV cache is left"
+        f"alone take {w.attending_bytes / 1e9:.1f} GB: no KV cache is left"
     )
 
 

@@ -1,7 +1,9 @@
-"""Whether what generation asks for beyond plain replicas goes together: experts dealt out, prompts
-read apart, environments on CPU servers.
+"""Whether what generation asks for beyond plain replicas goes together: experts dealt out, FFN
+and prompts apart, environments on CPU servers.
 """
 
+from ..compute.ffn_apart import side_weight_bytes
+from ..compute.memory import room_for_kv
 from ..errors import RFabricError
 from .setup import Setup
 
@@ -9,6 +11,7 @@ from .setup import Setup
 def check_generation(w: Setup) -> None:
     """RFabricError naming what does not go together, and the way out."""
     _check_served_experts(w)
+    _check_ffn(w)
     _check_prefill(w)
     _check_environments(w)
 
@@ -35,6 +38,57 @@ def _check_served_experts(w: Setup) -> None:
         raise RFabricError(
             f"generation.tp: {g.tp} is wider than a server of {w.gpus_per_server} GPUs, and so is "
             f"generation.ep {g.ep}; use tp {w.gpus_per_server} at most where experts are dealt out"
+        )
+
+
+def _check_ffn(w: Setup) -> None:
+    g, ffn = w.generation, w.generation.ffn_gpus
+    if not ffn:
+        if g.attention_gpus:
+            raise RFabricError(
+                f"generation.attention_gpus: {g.attention_gpus}, but generation.ffn_gpus is 0, so "
+                "that all GPUs of a replica attend; set ffn_gpus too, or leave it out"
+            )
+        return
+    apart = "where the FFN stands on GPUs of its own (generation.ffn_gpus)"
+    wrong = {
+        f"placement: colocated has no replicas {apart}; use placement disaggregated": w.colocated,
+        f"generation.ep: {g.ep} {apart}, which experts are dealt to; leave it out": g.ep > 1,
+        f"generation.prefill_gpus: {g.prefill_gpus} {apart}; use 0": g.prefill_gpus,
+        (
+            f"generation.tp: {g.tp} is wider than a server of {w.gpus_per_server} GPUs {apart}; "
+            f"use {w.gpus_per_server} at most"
+        ): g.tp > w.gpus_per_server,
+        (
+            f"generation.attention_gpus: {g.attending} is not a multiple of generation.tp {g.tp}; "
+            f"use {multiple_near(g.attending, g.tp)}"
+        ): g.attending % g.tp,
+    }
+    for text, bad in wrong.items():
+        if bad:
+            raise RFabricError(text)
+    _check_ffn_parts(w)
+
+
+def _check_ffn_parts(w: Setup) -> None:
+    """Experts and columns divide by the GPUs of the FFN, whose HBM holds them."""
+    g, m, ffn = w.generation, w.model, w.generation.ffn_gpus
+    parts = {f"{m.intermediate} columns of {m.name}'s MLP": m.intermediate}
+    if m.experts:
+        parts = {f"{m.experts.count} experts of {m.name}": m.experts.count}
+        if m.experts.shared:
+            parts[f"{m.experts.shared} columns of {m.name}'s shared expert"] = m.experts.shared
+    for what, count in parts.items():
+        if count % ffn:
+            raise RFabricError(
+                f"generation.ffn_gpus: {ffn} does not divide the {what}; use a divisor"
+            )
+    _, size = side_weight_bytes(m, g.tp, ffn, g.precision)
+    if room_for_kv(w.generation_gpu, g.memory_utilisation, size) < 0:
+        raise RFabricError(
+            f"generation.ffn_gpus: {ffn} {w.generation_gpu.name} hold {size / 1e9:.1f} GB of "
+            f"{m.name}'s MLPs and experts each, more than generation.memory_utilisation leaves; "
+            "use more"
         )
 
 

@@ -8,7 +8,7 @@ from ..trace import Flows
 from ..units import show_time
 from . import flows
 from .environments import ACTION, OBSERVATION, REWARD
-from .exchanges import EXPERTS
+from .exchanges import EXPERTS, FFN
 from .items import Item, sent_item
 from .phases import Generated, Step, ready_at
 from .timing import decode_step, server_of
@@ -79,6 +79,14 @@ def generation_items(w: Workload, step: Step) -> list[Item]:
             EXPERTS,
             [experts],
             f"tokens to experts on {g.ep} GPUs and back, between computing; chosen evenly",
+        ),
+        *sent_item(
+            w,
+            "generation",
+            FFN,
+            [flows.join(flows.ffn_generation(w, r, n) for r, n in enumerate(tokens))],
+            f"tokens from {g.attending} attention GPUs to {g.ffn_gpus} of the FFN and back, beside "
+            "the computing of half a batch",
         ),
         *_cpu_servers(w, sent),
         *sent_item(

@@ -79,6 +79,11 @@ MERGED_SERVED_EXPERTS = (
     "tokens to and from experts while generating: a loop over layers, a turn of which stands for "
     "all passes of a replica through one; experts are chosen evenly",
 )
+MERGED_FFN = (
+    "tokens to an FFN apart and back: a loop over layers and the halves of a batch, beside "
+    "computing, a turn of which stands for all passes of a replica; both ways go at once, and "
+    "experts are chosen evenly",
+)
 MERGED_READ_ELSEWHERE = (
     "prompts that other replicas read: one after the other, and all those of a replica that "
     "decodes are there before it begins; their KV cache is one flow a pair of GPUs",
@@ -365,8 +370,10 @@ def _merged(w: Workload) -> list[str]:
         merged += MERGED_CONTEXT
     if w.prefilling:
         merged += MERGED_READ_ELSEWHERE
-    if w.generation.gpus > w.generation.tp:
+    if w.generation.deals_experts:
         merged += MERGED_SERVED_EXPERTS
+    if w.generation.ffn_gpus:
+        merged += MERGED_FFN
     if w.environments.servers:
         merged += MERGED_ENVIRONMENTS
     if w.model.experts:

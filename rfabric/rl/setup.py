@@ -5,7 +5,8 @@ Where things stand:
     GPU 0 .. training_gpus - 1 train, the next generation_gpus generate; GPU i is host h(i+1).
     Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline; experts of
     a stage: expert fastest, then data.
-    Generation replicas are runs of tp consecutive GPUs, or of ep where experts are dealt to more.
+    Generation replicas are runs of tp consecutive GPUs, or of ep where experts are dealt to more;
+    where the FFN stands apart, of attention's GPUs and then the FFN's.
     Where generation is colocated, they stand on the training GPUs.
     CPU servers of environments are the hosts behind the last GPU server, a host each.
 
@@ -23,6 +24,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..compute import memory
+from ..compute.ffn_apart import side_weight_bytes
 from ..compute.gpus import GPUS, Gpu
 from ..compute.layout import Layout
 from ..compute.models import Model
@@ -245,13 +247,15 @@ class Setup:
     @property
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache a generation replica holds."""
-        g = self.generation
-        each = memory.kv_capacity_tokens(
-            self.model,
-            self.generation_gpu,
-            g.tp,
-            g.memory_utilisation,
-            ep=g.gpus,
-            precision=g.precision,
-        )
+        g, gpu = self.generation, self.generation_gpu
+        room = memory.room_for_kv(gpu, g.memory_utilisation, self.attending_bytes)
+        each = int(room // memory.kv_bytes_per_gpu(self.model, g.tp))
         return each * g.attention_replicas
+
+    @property
+    def attending_bytes(self) -> float:
+        """Weights on a generation GPU that attends."""
+        g = self.generation
+        if g.ffn_gpus:
+            return side_weight_bytes(self.model, g.tp, g.ffn_gpus, g.precision)[0]
+        return memory.engine_weight_bytes(self.model, g.tp, ep=g.gpus, precision=g.precision)

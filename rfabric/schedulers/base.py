@@ -159,6 +159,11 @@ def refuse_unlike_replicas(name: str, w: Workload) -> None:
             f"scheduler {name} knows replicas that read their own prompts; use "
             "generation.prefill_gpus=0, or a plain scheduler such as sync"
         )
+    if g.ffn_gpus:
+        raise RFabricError(
+            f"scheduler {name} knows replicas whose GPUs all attend; use generation.ffn_gpus=0, or "
+            "a plain scheduler such as sync"
+        )
     if g.gpus > g.tp:
         raise RFabricError(
             f"scheduler {name} knows replicas of tp GPUs; generation.ep {g.ep} makes them "

@@ -140,9 +140,7 @@ REWARDED = ("environments.servers=2", "environments.rewards=true")
 def test_schedulers_that_send_nothing_there_say_so(scheduler):
     with pytest.raises(RFabricError, match="sends nothing to the 2 CPU servers"):
         read_traffic("grpo-64", REWARDED, scheduler=scheduler)
-    with pytest.raises(
-        RFabricError, match="job1? ?.*has 2 CPU servers|grpo-64.* has 2 CPU servers"
-    ):
+    with pytest.raises(RFabricError, match="grpo-64 has 2 CPU servers"):
         read_shared("weave-2jobs", REWARDED)
 
 
