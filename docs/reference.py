@@ -19,11 +19,11 @@ from rfabric.fabric.formats import TOPOLOGIES
 from rfabric.fabric.formats import read_network as read_topology
 from rfabric.rl import Workload
 from rfabric.rl.recipe import Section, what_may_be
-from rfabric.rl.sections import Cluster, Efficiency, Generation, Training, WeightSync
+from rfabric.rl.sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
 from rfabric.study.known import known
 from rfabric.trace.formats import FORMATS
 
-SECTIONS = Cluster, Generation, Training, WeightSync, Efficiency
+SECTIONS = Cluster, Generation, Environments, Training, WeightSync, Efficiency
 PICTURES = ("page.png", "pareto.png", "crossover.png", "rfabric.png")  # of topologies/
 MARK = re.compile(r"^```(bash|python) (root|fails|not run: [^\n]+)$", re.M)
 TITLES = {"root": "as root", "fails": "refused"}

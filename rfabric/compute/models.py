@@ -207,6 +207,17 @@ class Model:
         return (sparse + self._own_mlps * self.intermediate) / self.layers
 
     @property
+    def mlp_layers_passed(self) -> int:
+        """Layers in which every token passes an MLP: one of their own, or a shared one."""
+        return self._own_mlps + (self.experts.layers if self.experts and self.experts.shared else 0)
+
+    @property
+    def mlp_parameters(self) -> int:
+        """Those of the MLPs that every token passes, without routers and gates."""
+        shared = self.experts.layers * self._mlp(self.experts.shared) if self.experts else 0
+        return self._own_mlps * self._mlp(self.intermediate) + shared
+
+    @property
     def layer_mean(self) -> float:
         """Parameters of a layer, the mean over kinds of layers."""
         return (self.parameters - self._outside) / self.layers

@@ -257,6 +257,9 @@ class ByTemplate(CircuitPolicy):
             return None
         if name == "tree" and (receives & ~sends).any():
             return templates.tree(*self._levels(racks, sends, receives), count)
+        if name == "bipartite" and (groups := _answering(demand)):
+            parts = [templates.bipartite(*sides, count) for sides in groups]
+            return [[pair for part in parts for pair in part[j]] for j in range(count)]
         if name == "bipartite" and (receives & ~sends).any():
             return templates.bipartite(list(racks[sends]), list(racks[receives & ~sends]), count)
         if name == "mesh":
@@ -291,7 +294,10 @@ class ByPhase(ByTemplate):
         self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
     ) -> Circuits:
         if demand.phase == "generation":
-            return self._moved_to(self._bridged("isolated-pod", demand), circuits)
+            lit = [self._moved_to(self._bridged("isolated-pod", demand), circuits)]
+            if _answering(demand):
+                lit.append(self._moved_to(self._bridged("bipartite", demand), circuits))
+            return min(lit, key=lambda c: completion(self.fabric, c, demand))
         if demand.idle:
             return circuits
         shape = "tree" if demand.phase == "weight_sync" else "rounds"
@@ -342,8 +348,8 @@ ABOUT = {  # what `--policy NAME` does
     "job for topoopt, one a phase for opus, `demand` for the others",
     "static": "a mesh of all racks, lit at the start",
     "demand": "the solver whose circuits send the demand soonest",
-    "phase": "the template of the phase: isolated pods for generation, a mesh of the rings for "
-    "training, a tree for weight sync",
+    "phase": "the template of the phase: isolated pods for generation (or bipartite, where racks "
+    "answer one another), a mesh of the rings for training, a tree for weight sync",
     "greedy": "a solver for any demand: the heaviest pair of racks first",
     "matching": "a solver for any demand: plane by plane the matching of maximum weight",
     "bvn": "a solver for any demand: whole circuits per pair for the least time, then coloured",
@@ -387,6 +393,18 @@ def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
     routes = routes_of(fabric, circuits)
     load = routes.ways.loads(demand.sent)
     return float(transfer_seconds(load, routes.lights.rate).max(initial=0.0))
+
+
+def _answering(demand: Demand) -> list[tuple[list[str], list[str]]] | None:
+    """The racks of a generation that answer one another, group by group in two sides: attention and
+    FFN, replicas and CPU servers; None where there are none.
+    """
+    if demand.phase != "generation":
+        return None
+    name, (rows, columns, _) = demand.racks, demand.sent
+    sent = set(zip(rows.tolist(), columns.tolist(), strict=True))
+    both = sorted((a, b) for a, b in sent if a < b and (b, a) in sent)
+    return templates.answering((name[a], name[b]) for a, b in both) or None
 
 
 def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:

@@ -5,7 +5,8 @@ circuits.
 
     mesh           union of disjoint perfect matchings of the racks: high bisection, few hops
     isolated pods  a mesh inside each pod, nothing between pods
-    bipartite      every source with as many sinks as there are planes, nothing among themselves
+    bipartite      every source with as many sinks as there are planes, nothing among themselves;
+                   where racks answer one another, as attention and FFN, each group by itself
     tree           sources to relay racks, those to all others
 """
 
@@ -73,6 +74,34 @@ def _turned(racks: Sequence[str], turn: int) -> list[Pair]:
 def bipartite(sources: Sequence[str], sinks: Sequence[str], count: int) -> Matchings:
     """In each plane every rack of the shorter side meets one of the longer, each time another."""
     return [_zip(sources, sinks, j) for j in range(count)]
+
+
+def answering(pairs: Iterable[Pair]) -> list[tuple[list[str], list[str]]] | None:
+    """The groups of racks that these pairs join, each in two sides so that every pair lies across;
+    None where a group has no such sides.
+
+    >>> answering([("a", "x"), ("b", "x"), ("c", "y")])
+    [(['a', 'b'], ['x']), (['c'], ['y'])]
+    """
+    partners: dict[str, list[str]] = {}
+    for a, b in pairs:
+        partners.setdefault(a, []).append(b)
+        partners.setdefault(b, []).append(a)
+    side: dict[str, int] = {}
+    groups = []
+    for first in partners:
+        if first in side:
+            continue
+        side[first], reached = 0, [first]
+        for rack in reached:
+            for partner in partners[rack]:
+                if partner not in side:
+                    side[partner] = 1 - side[rack]
+                    reached.append(partner)
+                elif side[partner] == side[rack]:
+                    return None
+        groups.append(tuple([r for r in reached if side[r] == which] for which in (0, 1)))
+    return groups
 
 
 def isolated_pods(fabric: Fabric, count: int) -> Matchings:

@@ -1,6 +1,7 @@
 """The job: its recipe and workload, the steps it makes, its plan, and the traffic it sends."""
 
-from .explain import Item, explain
+from .explain import explain
+from .items import Item
 from .lengths import Lengths
 from .lowering import trace_of
 from .plan import Phase, Plan, plan_of

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from ..compute import memory
 from ..compute.models import Model
 from ..errors import RFabricError
+from .generation_checks import check_generation, multiple_near
 from .popularity import check_skew
 from .setup import Setup
 
@@ -102,21 +103,21 @@ def _check_split(w: Setup) -> None:
     server, c, t, g = w.gpus_per_server, w.cluster, w.training, w.generation
     cut = _columns(w.model)
     kept = cut[:-1] if w.model.experts else cut  # in training, experts are dealt to ep GPUs whole
-    for name, tp, columns in (("generation.tp", g.tp, cut), ("training.tp", t.tp, kept)):
+    served = [] if g.ffn_gpus else cut  # apart, the FFN is cut by its own GPUs
+    for name, tp, columns in (("generation.tp", g.tp, served), ("training.tp", t.tp, kept)):
         _check_tensor(name, tp, w.model, columns, server)
-    _check_served_experts(w)
-    _check_prefill(w)
+    check_generation(w)
     if c.generation_gpus % g.gpus:
-        name = "tp" if g.gpus == g.tp else "ep"
+        name = "tp" if g.gpus == g.tp else "ep" if g.deals_experts else "attention_gpus + ffn_gpus"
         raise RFabricError(
             f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.{name} "
-            f"{g.gpus}; use {_multiple(c.generation_gpus, g.gpus)}"
+            f"{g.gpus}; use {multiple_near(c.generation_gpus, g.gpus)}"
         )
     product = t.tp * t.cp * t.pp
     if c.training_gpus % product:
         raise RFabricError(
             f"cluster.training_gpus: {c.training_gpus} is not a multiple of tp {t.tp} x cp "
-            f"{t.cp} x pp {t.pp} = {product}; use {_multiple(c.training_gpus, product)}"
+            f"{t.cp} x pp {t.pp} = {product}; use {multiple_near(c.training_gpus, product)}"
         )
     _check_experts(w)
     check_skew(w)
@@ -153,53 +154,6 @@ def _columns(model: Model) -> list[tuple[int, str]]:
     columns = [(model.intermediate, "MLP")] if experts.layers < model.layers else []
     columns += [(experts.shared, "shared expert")] if experts.shared else []
     return [*columns, (experts.intermediate, "experts")]
-
-
-def _check_prefill(w: Setup) -> None:
-    g, all_gpus = w.generation, w.cluster.generation_gpus
-    if not g.prefill_gpus:
-        return
-    if g.prefill_gpus % g.gpus or g.prefill_gpus >= all_gpus:
-        raise RFabricError(
-            f"generation.prefill_gpus: {g.prefill_gpus} must be a multiple of the {g.gpus} GPUs "
-            f"of a replica below the {all_gpus} that generate; use {g.gpus} or 0"
-        )
-    if g.gpus > w.gpus_per_server:
-        raise RFabricError(
-            f"generation.prefill_gpus: replicas of {g.gpus} GPUs leave servers of "
-            f"{w.gpus_per_server}; use 0, or replicas inside a server"
-        )
-    if g.turns > 1 or w.pipeline == "async":
-        what = f"{g.turns} turns" if g.turns > 1 else "pipeline async"
-        raise RFabricError(
-            f"generation.prefill_gpus: with {what} prompts come while others decode, and here all "
-            "are read before; use 0"
-        )
-
-
-def _check_served_experts(w: Setup) -> None:
-    g, experts = w.generation, w.model.experts
-    if g.ep == 1:
-        return
-    if experts is None:
-        raise RFabricError(
-            f"generation.ep: {g.ep}, but {w.model.name} has no experts to deal out; leave it out"
-        )
-    if experts.count % g.ep:
-        raise RFabricError(
-            f"generation.ep: {g.ep} does not divide the {experts.count} experts of "
-            f"{w.model.name}; use a divisor"
-        )
-    if g.ep % g.tp:
-        raise RFabricError(
-            f"generation.ep: {g.ep} is not a multiple of generation.tp {g.tp}, so that whole "
-            f"attention replicas share the experts; use {_multiple(g.ep, g.tp)}"
-        )
-    if g.ep > g.tp > w.gpus_per_server:
-        raise RFabricError(
-            f"generation.tp: {g.tp} is wider than a server of {w.gpus_per_server} GPUs, and so is "
-            f"generation.ep {g.ep}; use tp {w.gpus_per_server} at most where experts are dealt out"
-        )
 
 
 def _check_experts(w: Setup) -> None:
@@ -330,11 +284,10 @@ def _held(w: Setup) -> str:
         each = w.kv_capacity_tokens // g.attention_replicas
         part = w.model.name if g.gpus == g.tp else f"their part of {w.model.name}"
         return f"hold {part} and {each} tokens of KV cache"
-    weights = memory.engine_weight_bytes(w.model, g.tp, ep=g.gpus, precision=g.precision)
     return (
         f"give an engine {gpu.hbm_bytes * g.memory_utilisation / 1e9:.1f} GB of HBM each "
         f"({memory.RESERVED_BYTES / 1e9:.1f} of it reserved), the weights of {w.model.name} "
-        f"alone take {weights / 1e9:.1f} GB: no KV cache is left"
+        f"alone take {w.attending_bytes / 1e9:.1f} GB: no KV cache is left"
     )
 
 
@@ -392,8 +345,3 @@ def _splits(w: Setup) -> bool:
 def _as_if(w: Setup, **sections) -> Setup:
     """The job with other sections, unchecked, to try what would fit."""
     return Setup(**{field.name: getattr(w, field.name) for field in fields(Setup)} | sections)
-
-
-def _multiple(value: int, of: int) -> str:
-    below = value // of * of
-    return f"{below} or {below + of}" if below else str(of)

@@ -35,7 +35,8 @@ from .workload import Workload
 
 EXPERTS = "all-to-all"
 CONTEXT = "context"
-HALVES = 2  # of a micro-batch, one of which computes while the tokens of the other travel
+FFN = "ffn"
+HALVES = 2  # of a batch, one of which computes while the tokens of the other travel
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +116,13 @@ class _Body:
 
 def of_replica(w: Workload, replica: int, tokens: int, seconds: float) -> Repeated | None:
     """What a replica sends to experts in other servers while it generates, a turn for all its
-    passes through a layer; None where nothing leaves a server.
+    passes through a layer; to an FFN apart, beside computing, as the halves of a batch take turns.
+    None where nothing leaves a server.
     """
+    apart = flows.ffn_generation(w, replica, tokens)
+    if len(apart.src):
+        repeat = HALVES * w.model.layers
+        return Repeated((Turn(FFN, _scaled(apart, 1 / repeat), 0.0, 1.0),), repeat, seconds)
     sent = flows.experts_generation(w, replica, tokens)
     if not len(sent.src):
         return None

@@ -2,55 +2,24 @@
 its numbers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 
 import numpy as np
 
-from ..compute.spread import Spread
 from ..compute.training import SUSTAINED, PassSeconds, bubble_share
-from ..trace import Flows
 from ..units import show_rate, show_time
 from . import flows
-from .exchanges import EXPERTS, Repeated
-from .phases import (
-    OFFLOAD_BYTES_PER_S,
-    RESHARD_BYTES_PER_S,
-    Generated,
-    Step,
-    handover,
-    ready_at,
-    step_of,
-)
+from .exchanges import Repeated
+from .generation_items import generation_items
+from .items import Item, sent_item
+from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
 from .plan import phase_seconds, step_period
 from .popularity import imbalance
-from .timing import decode_step, residuals, server_of, trainer_of
-from .traffic import generation_traffic, training_traffic, weight_levels
+from .timing import residuals, trainer_of
+from .traffic import training_traffic, weight_levels
 from .weight_sync import packers, software_parts, sync_bytes
 from .workload import Workload
-
-
-@dataclass(frozen=True)
-class Item:
-    """One contribution to a phase: how many, seconds (of the slowest; at NIC rate for bytes),
-    bytes, and why; `residuals` say how far measurements of its kind lie from it.
-    """
-
-    phase: str
-    item: str
-    count: int
-    seconds: float
-    bytes: int
-    why: str
-    residuals: Spread | None = None
-
-    @property
-    def within(self) -> tuple[float, float] | None:
-        """(low, high) s in which eight measurements in ten would be; None: bytes at NIC rate, or
-        no time.
-        """
-        return self.residuals.around(self.seconds) if self.residuals and self.seconds else None
-
 
 # item, of a phase's own work: the kind of prediction it is
 _KINDS = {
@@ -67,7 +36,7 @@ def explain(workload: Workload, seed: int = 0) -> list[Item]:
     """The items of the first step, in the order in which they happen."""
     step = step_of(workload, seed, 0)
     items = [
-        *_generation(workload, step),
+        *generation_items(workload, step),
         *_training(workload, step),
         *_weight_sync(workload),
         _pipeline(workload, step),
@@ -124,100 +93,6 @@ _HANDOVER = {
 }
 
 
-def _generation(w: Workload, step: Step) -> list[Item]:
-    made, g, m = step.generated, w.generation, w.model
-    slowest = max(made.times, key=lambda t: t.seconds)
-    outputs = np.concatenate(made.outputs)
-    one = decode_step(w)
-    seconds = [t.seconds for t in made.times]
-    sent = generation_traffic(w, step)
-    tensor, experience = flows.join(sent.tensor), flows.join(sent.experience)
-    tokens = [made.computed_tokens(r, g.group_size) for r in range(len(w.decoding))]
-    experts = flows.join(flows.experts_generation(w, r, n) for r, n in enumerate(tokens))
-    return [
-        Item(
-            "generation",
-            "prefill",
-            g.batch,
-            slowest.prefill,
-            0,
-            f"slowest of {len(seconds)} replicas; 2 N tokens + attention at "
-            f"{server_of(w).matmul:.0%} of peak; {g.prompt_lengths.name}, cut at {g.max_prompt}",
-        ),
-        Item(
-            "generation",
-            "decode",
-            int(outputs.sum()),
-            slowest.decode,
-            0,
-            f"slowest replica (fastest {min(seconds):.1f} s, median {np.median(seconds):.1f} "
-            f"s); one response alone {1e3 * one.seconds(1, g.max_prompt):.2f} ms a token: "
-            f"weights / tp at {w.efficiency.hbm:.0%} of HBM",
-        ),
-        *_prompts_read(w, made, sent.kv),
-        *_environment(w, slowest.idle),
-        Item(
-            "generation",
-            "lengths",
-            g.responses,
-            0.0,
-            0,
-            f"{g.lengths.name}: mean {outputs.mean():.0f}, median {np.median(outputs):.0f}, "
-            f"max {outputs.max()} tokens, {np.count_nonzero(outputs == g.max_response)} cut at "
-            f"{g.max_response}",
-        ),
-        Item(
-            "generation",
-            "KV cache",
-            w.kv_capacity_tokens,
-            0.0,
-            m.kv_bytes_per_token * w.kv_capacity_tokens,
-            (
-                f"tokens a replica holds; at most {max(t.peak_kv_tokens for t in made.times)} were "
-                "reserved"
-            ),
-        ),
-        *_sent(w, "generation", "tensor", [tensor], "all-reduces of replicas wider than a server"),
-        *_sent(
-            w,
-            "generation",
-            EXPERTS,
-            [experts],
-            f"tokens to experts on {g.ep} GPUs and back, between computing; chosen evenly",
-        ),
-        *_sent(
-            w,
-            "generation",
-            "experience",
-            [experience],
-            f"{flows.EXPERIENCE_BYTES_PER_TOKEN} B a token",
-        ),
-    ]
-
-
-def _prompts_read(w: Workload, made: Generated, kv: Sequence[Flows]) -> list[Item]:
-    """What replicas wait for others that read their prompts, where they do, and the KV cache."""
-    if not w.prefilling:
-        return []
-    last, model = max(ready_at(w, made.reading)), w.model
-    why = f"{len(w.prefilling)} replicas read the prompts of {len(w.decoding)}, in turn"
-    each = f"{model.kv_bytes_per_token:,} B a token of a prompt"
-    return [
-        Item("generation", "prompts", w.generation.batch, last, 0, why),
-        *_sent(w, "generation", "KV", [flows.join(kv)], each),
-    ]
-
-
-def _environment(w: Workload, idle: float) -> list[Item]:
-    """What the slowest replica waits for environments between turns, where there are any."""
-    g = w.generation
-    why = (
-        f"nothing to decode while environments answer: {g.turns} turns, "
-        f"{show_time(g.environment_latency)} between two"
-    )
-    return [Item("generation", "environment", g.turns, idle, 0, why)] if g.turns > 1 else []
-
-
 def _training(w: Workload, step: Step) -> list[Item]:
     t, trained = w.training, step.trained
     batches, updates = trained.mini_batches, len(trained.mini_batches)
@@ -257,16 +132,18 @@ def _training(w: Workload, step: Step) -> list[Item]:
             0,
             "Adam on the hosts' CPUs" if t.host_optimizer else "Adam states through HBM",
         ),
-        *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
+        *sent_item(
+            w, "training", "pipeline", pipeline, "activations between stages, beside computing"
+        ),
         *_looped(w, sent.loops, trained.routing),
-        *_sent(
+        *sent_item(
             w,
             "training",
             flows.gradient_collective(w),
             gradients,
             f"{ring_of}; {t.grad_dtype}, {hidden}",
         ),
-        *_sent(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
+        *sent_item(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
     ]
 
 
@@ -376,20 +253,5 @@ def _weight_sync(w: Workload) -> list[Item]:
                 f"{len(w.replicas)} replicas"
             )
         )
-        items += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
+        items += sent_item(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
     return items
-
-
-def _sent(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) -> list[Item]:
-    """One item for flows that go out in `turns`, one after the other; none when they stay inside
-    servers.
-    """
-    turns = [turn for turn in turns if len(turn.src)]
-    if not turns:
-        return []
-    seconds, size = (
-        sum(flows.wire_seconds(w, turn) for turn in turns),
-        sum(sum(turn.size) for turn in turns),
-    )
-    why = f"{why}; {show_rate(w.nic_bps)} NICs"
-    return [Item(phase, item, sum(len(turn.src) for turn in turns), seconds, int(size), why)]

@@ -12,6 +12,8 @@ By label:
                     all, where cp is wider than a server: `context_exchange`
     all-to-all      tokens to the GPUs of their experts and back, forward and backward in training,
                     where ep is wider than a server
+    ffn             tokens from attention to MLPs and experts and back, in generation, where
+                    generation.ffn_gpus hold them
     pipeline        activations and their gradients between stages that stand in two servers
     KV              of prompts, from the GPUs that read them to those that decode, each a part
     experience      tokens and log-probabilities from a replica to a training server
@@ -30,7 +32,7 @@ from ..compute.context_exchange import CONTEXT_BACKWARD, context_bytes
 from ..compute.expert_exchange import DISPATCH_AND_COMBINE
 from ..compute.models import BF16_BYTES
 from ..trace import Flows, point_to_point, ring
-from ..trace.collectives import all_to_all
+from ..trace.collectives import all_to_all, by_server
 from ..units import transfer_seconds
 from .timing import all_reduce_bytes_per_token
 from .workload import Workload
@@ -219,17 +221,41 @@ def experts_generation(w: Workload, replica: int, tokens: int) -> Flows:
     wider than a server: as `experts_training`, each GPU `tokens` / ep of its own.
     """
     experts, group = w.model.experts, w.replicas[replica]
-    if experts is None or w.generation.gpus == w.generation.tp:
+    if experts is None or not w.generation.deals_experts:
         return NONE
     passes = DISPATCH_AND_COMBINE * experts.layers * experts.per_token
     own = float(tokens) / len(group) * passes * w.model.hidden * BF16_BYTES
     return all_to_all(group, own, w.gpus_per_server)
 
 
+def ffn_generation(w: Workload, replica: int, tokens: int) -> Flows:
+    """Tokens of a replica's prefill and decode from attention to the FFN and back, in all layers,
+    where generation.ffn_gpus hold it; each attention GPU has an equal part of them.
+
+    A token goes to the GPU of each of its experts, which are chosen evenly; of an MLP that all pass
+    each server of the FFN gets a copy, a part to each GPU, and returns its sum.
+    """
+    g, m = w.generation, w.model
+    if not g.ffn_gpus:
+        return NONE
+    attention, ffn = w.replicas[replica][: g.attending], w.replicas[replica][g.attending :]
+    chosen = m.experts.layers * m.experts.per_token / len(ffn) if m.experts else 0.0
+    value = float(tokens) / len(attention) * m.hidden * BF16_BYTES
+    sent = []
+    for mates in by_server(ffn, w.gpus_per_server):
+        size = value * (chosen + m.mlp_layers_passed / len(mates))
+        pairs = [(a, b) for a in attention for b in mates]
+        sent += [
+            point_to_point(way, size, w.gpus_per_server)
+            for way in (pairs, [(b, a) for a, b in pairs])
+        ]
+    return join(sent)
+
+
 def tensor_generation(w: Workload, replica: int, tokens: int) -> Flows:
     """All-reduces of a replica's prefill and decode of `tokens`, where tp leaves a server.
 
-    None where experts are dealt to more than tp GPUs: attention replicas stay inside servers.
+    None where a replica is more than tp GPUs: attention replicas stay inside servers.
     """
     if w.generation.gpus > w.generation.tp:
         return NONE

@@ -22,6 +22,7 @@ from ..compute.models import Model
 from ..errors import RunError
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
 from . import flows
+from .environments import REWARD
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, ready_at, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
@@ -78,9 +79,18 @@ MERGED_SERVED_EXPERTS = (
     "tokens to and from experts while generating: a loop over layers, a turn of which stands for "
     "all passes of a replica through one; experts are chosen evenly",
 )
+MERGED_FFN = (
+    "tokens to an FFN apart and back: a loop over layers and the halves of a batch, beside "
+    "computing, a turn of which stands for all passes of a replica; both ways go at once, and "
+    "experts are chosen evenly",
+)
 MERGED_READ_ELSEWHERE = (
     "prompts that other replicas read: one after the other, and all those of a replica that "
     "decodes are there before it begins; their KV cache is one flow a pair of GPUs",
+)
+MERGED_ENVIRONMENTS = (
+    "environments on CPU servers: a loop over turns beside a replica's computing, a turn of which "
+    "stands for that of all its responses; its calls for rewards leave when it is done",
 )
 EVEN = (
     (
@@ -161,7 +171,7 @@ class _Rows:
     def __init__(self, workload: Workload, holds: Mapping[int, float]):
         self.workload, self.holds = workload, holds
         self.held: dict[int, int] = {}  # by step, the row that its weights wait for, if any
-        self.builder = TraceBuilder([f"h{i + 1}" for i in range(workload.gpus)])
+        self.builder = TraceBuilder([f"h{i + 1}" for i in range(workload.hosts)])
         self.kind: dict = {}
 
     def phase(self, step: Step, name: str) -> None:
@@ -218,6 +228,9 @@ def _generation(out: _Rows, step: Step, before: list[int]) -> int:
         else:
             seconds = step.generated.times[r].seconds - ready[r]
             done = [out.compute(replica[0], seconds, "generate", read[r])]
+        if turns := sent.environments[r]:
+            done.append(out.repeat(turns, read[r]))
+        done = out.send(sent.rewards[r], REWARD, done) or done
         done = out.send(sent.tensor[r], "tensor", done) or done
         ends += out.send(sent.experience[r], "experience", done) or done
     return out.barrier(0, ends)  # of every replica, whether or not its responses leave the server
@@ -357,8 +370,12 @@ def _merged(w: Workload) -> list[str]:
         merged += MERGED_CONTEXT
     if w.prefilling:
         merged += MERGED_READ_ELSEWHERE
-    if w.generation.gpus > w.generation.tp:
+    if w.generation.deals_experts:
         merged += MERGED_SERVED_EXPERTS
+    if w.generation.ffn_gpus:
+        merged += MERGED_FFN
+    if w.environments.servers:
+        merged += MERGED_ENVIRONMENTS
     if w.model.experts:
         merged += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
     return merged

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from ..trace import PhaseKey
 from . import flows
+from .environments import environments_exposed
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, handover, step_of
 from .sharing import update_exposed
@@ -142,18 +143,20 @@ def phase_seconds(w: Workload, step: Step, kind: str) -> tuple[float, float]:
 
 
 def generation_comm(w: Workload, step: Step) -> float:
-    """What the slowest replica gets and sends: the KV cache of its prompts, to experts while it
-    generates; when it is done, its all-reduces between servers and its experience (s).
+    """What the slowest replica gets and sends: the KV cache of its prompts, to experts and to
+    environments while it generates; when it is done, its all-reduces between servers, its calls for
+    rewards and its experience (s).
     """
-    times, sent = step.generated.times, generation_traffic(w, step)
+    sent = generation_traffic(w, step)
+    alone = sent.kv, sent.tensor, sent.rewards, sent.experience
+    experts = (loop.exposed(w) if loop else 0.0 for loop in sent.experts)
     ends = [
-        time.seconds
-        + flows.wire_seconds(w, kv)
-        + flows.wire_seconds(w, tensor)
-        + flows.wire_seconds(w, experience)
-        + (experts.exposed(w) if experts else 0.0)
-        for time, kv, tensor, experts, experience in zip(
-            times, sent.kv, sent.tensor, sent.experts, sent.experience, strict=True
+        time.seconds + max(beside) + sum(flows.wire_seconds(w, one) for one in others)
+        for time, beside, others in zip(
+            step.generated.times,
+            zip(experts, environments_exposed(w, sent.environments), strict=True),
+            zip(*alone, strict=True),
+            strict=True,
         )
     ]
     return max(ends) - step.generated.seconds

@@ -40,6 +40,9 @@ class Generation(Section):
     ep: GPUs that the experts of a layer are dealt to whole, so many to a replica: ep / tp of them
     serve responses of their own and share their experts (vLLM's data-parallel attention with
     --enable-expert-parallel, SGLang's --enable-dp-attention); 1: experts are cut as an MLP is;
+    ffn_gpus: GPUs of a replica that hold its MLPs and experts, behind `attention_gpus` (tp where
+    not said) that attend and hold the KV cache (attention-FFN disaggregation: MegaScale-Infer,
+    arXiv 2504.02263; Step-3, arXiv 2507.19427); 0: FFN stands beside attention;
     prefill_gpus: of the generation GPUs, the last so many read prompts for the others, which get
     the KV cache of a prompt when it is whole (vLLM's and SGLang's disaggregated prefill);
     memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
@@ -55,6 +58,8 @@ class Generation(Section):
     section = "generation."
     tp: int = key(count())
     ep: int = key(count(), 1)
+    ffn_gpus: int = key(count(0), 0)
+    attention_gpus: int | None = key(count(), None)
     prefill_gpus: int = key(count(0), 0)
     batch: int = key(count())
     group_size: int = key(count())
@@ -74,12 +79,22 @@ class Generation(Section):
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""
-        return max(self.tp, self.ep)
+        return self.attending + self.ffn_gpus
+
+    @property
+    def attending(self) -> int:
+        """GPUs of one replica that attend: all but those of the FFN."""
+        return self.attention_gpus or max(self.tp, self.ep)
 
     @property
     def attention_replicas(self) -> int:
         """Parts of a replica that serve responses of their own."""
-        return self.gpus // self.tp
+        return self.attending // self.tp
+
+    @property
+    def deals_experts(self) -> bool:
+        """Whether experts are dealt to more GPUs than tp, which attend as well."""
+        return self.attending > self.tp and not self.ffn_gpus
 
     @property
     def slots(self) -> int:
@@ -97,6 +112,27 @@ class Generation(Section):
         turns.
         """
         return self.max_prompt + self.max_response + self.observation * (self.turns - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environments(Section):
+    """CPU servers beside the GPUs, hosts of the fabric behind them, that environments and rewards
+    of generation run on; environments.py says what is sent.
+
+    servers: how many; 0: all stays in the GPUs' servers and sends nothing;
+    text_bytes: of a token as text (about four characters of English: OpenAI's tokenizer page);
+    observation_bytes: of an observation beside its tokens, such as a screenshot;
+    rewards: whether each response is sent to a CPU server for its reward, and reward_bytes: what a
+    call carries beside prompt and response.
+    Time of the environments is `generation.environment_latency`; rewards take none.
+    """
+
+    section = "environments."
+    servers: int = key(count(0, 10**5), 0)
+    text_bytes: float = key(number(0.1, 1000), 4.0)
+    observation_bytes: int = key(count(0, 10**12), 0)
+    rewards: bool = key(flag, False)
+    reward_bytes: int = key(count(0, 10**12), 0)
 
 
 @dataclass(frozen=True, kw_only=True)

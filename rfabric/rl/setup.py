@@ -5,8 +5,10 @@ Where things stand:
     GPU 0 .. training_gpus - 1 train, the next generation_gpus generate; GPU i is host h(i+1).
     Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline; experts of
     a stage: expert fastest, then data.
-    Generation replicas are runs of tp consecutive GPUs, or of ep where experts are dealt to more.
+    Generation replicas are runs of tp consecutive GPUs, or of ep where experts are dealt to more;
+    where the FFN stands apart, of attention's GPUs and then the FFN's.
     Where generation is colocated, they stand on the training GPUs.
+    CPU servers of environments are the hosts behind the last GPU server, a host each.
 
 How steps follow one another:
 
@@ -22,11 +24,12 @@ from functools import cached_property
 from pathlib import Path
 
 from ..compute import memory
+from ..compute.ffn_apart import side_weight_bytes
 from ..compute.gpus import GPUS, Gpu
 from ..compute.layout import Layout
 from ..compute.models import Model
 from ..fabric import Needs
-from .sections import Cluster, Efficiency, Generation, Training, WeightSync
+from .sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
 
 PIPELINES = ("sync", "one-step-off", "bounded-staleness", "async")
 
@@ -46,6 +49,7 @@ class Setup:
     training: Training
     weight_sync: WeightSync = WeightSync()
     efficiency: Efficiency = Efficiency()
+    environments: Environments = Environments()
     steps: int = 1
     pipeline: str = "sync"
     staleness: int | None = None
@@ -90,6 +94,17 @@ class Setup:
         return self.first_generation_gpu + self.cluster.generation_gpus
 
     @property
+    def cpu_servers(self) -> range:
+        """The hosts that environments and rewards run on: none shares a server with GPUs."""
+        first = -(-self.gpus // self.gpus_per_server) * self.gpus_per_server
+        return range(first, first + self.environments.servers)
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of the fabric that it needs: GPUs, and CPU servers behind them."""
+        return self.cpu_servers.stop if self.environments.servers else self.gpus
+
+    @property
     def colocated(self) -> bool:
         """Whether the same GPUs train and generate in turn."""
         return self.placement == "colocated"
@@ -126,7 +141,7 @@ class Setup:
     @property
     def needs(self) -> Needs:
         """What it asks of a fabric."""
-        return Needs(self.gpus, self.gpus_per_server, self.nic_bps)
+        return Needs(self.hosts, self.gpus_per_server, self.nic_bps)
 
     @property
     def dp(self) -> int:
@@ -232,13 +247,15 @@ class Setup:
     @property
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache a generation replica holds."""
-        g = self.generation
-        each = memory.kv_capacity_tokens(
-            self.model,
-            self.generation_gpu,
-            g.tp,
-            g.memory_utilisation,
-            ep=g.gpus,
-            precision=g.precision,
-        )
+        g, gpu = self.generation, self.generation_gpu
+        room = memory.room_for_kv(gpu, g.memory_utilisation, self.attending_bytes)
+        each = int(room // memory.kv_bytes_per_gpu(self.model, g.tp))
         return each * g.attention_replicas
+
+    @property
+    def attending_bytes(self) -> float:
+        """Weights on a generation GPU that attends."""
+        g = self.generation
+        if g.ffn_gpus:
+            return side_weight_bytes(self.model, g.tp, g.ffn_gpus, g.precision)[0]
+        return memory.engine_weight_bytes(self.model, g.tp, ep=g.gpus, precision=g.precision)

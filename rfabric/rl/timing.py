@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..compute.ffn_apart import Sides, sides_of
 from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..compute.models import BF16_BYTES
 from ..compute.requests import in_turns
@@ -15,8 +16,8 @@ from .workload import Workload
 
 
 def server_of(w: Workload) -> Server:
-    """A generation replica of `w`; what its all-reduces send between servers are flows of its
-    trace, not seconds here.
+    """The GPUs of a generation replica of `w` that attend; what its all-reduces send between
+    servers are flows of its trace, not seconds here.
     """
     g = w.generation
     return Server(
@@ -35,9 +36,10 @@ def server_of(w: Workload) -> Server:
     )
 
 
-def decode_step(w: Workload) -> DecodeStep:
-    """The roofline of one generation replica of `w`."""
-    return step_of(server_of(w))
+def decode_step(w: Workload) -> DecodeStep | Sides:
+    """The roofline of one generation replica of `w`; with generation.ffn_gpus, of its two sides."""
+    s, ffn = server_of(w), w.generation.ffn_gpus
+    return sides_of(s, ffn) if ffn else step_of(s)
 
 
 def prefill_seconds(w: Workload, prompt: float) -> float:

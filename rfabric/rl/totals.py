@@ -11,8 +11,14 @@ worked out without a flow.
     all-to-all        tokens x experts a token x hidden x 2 bytes, there and back, of what goes to
                       experts outside the server, in training and where generation.ep is wider than
                       one
+    ffn               tokens x hidden x 2 bytes, there and back, for each expert of a token and each
+                      server of the FFN whose MLP it passes, of attention GPUs in other servers
     KV                prompt tokens x KV bytes a token, of the GPUs whose partner that reads is in
                       another server
+    action            text of all tokens but those of last turns, ceil(tokens / turns) of each
+                      response
+    observation       (min(turns, tokens) - 1) x (text of an observation + what it holds beside)
+    reward            text of prompts and responses + what calls carry beside
     experience        12 bytes a token of each replica whose sink is in another server
     gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
                       in each data-parallel group
@@ -37,7 +43,7 @@ from ..errors import RunError
 from ..trace import Trace
 from ..trace.collectives import RING_FACTOR
 from . import flows
-from .exchanges import EXPERTS, training_passes
+from .exchanges import EXPERTS, FFN, training_passes
 from .phases import Step, Trained
 from .weight_sync import sync_bytes
 from .workload import Workload
@@ -87,13 +93,30 @@ def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
             sent["KV"] += prompts * _apart(w, [(reader, replica)]) / w.generation.gpus
         all_reduced = ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
         tokens = made.computed_tokens(r, w.generation.group_size)
-        if w.generation.gpus == w.generation.tp:
+        if w.generation.ffn_gpus:
+            sent[FFN] += tokens * _to_ffn_and_back(w, replica)
+        elif w.generation.gpus == w.generation.tp:
             sent["tensor"] += _ring(w, "all-reduce", replica, tokens * all_reduced)
         else:
             sent[EXPERTS] += _served_by_experts(w, replica, tokens)
         if replica[0] // w.gpus_per_server != r % training_servers:
             sent["experience"] += made.response_tokens(r) * flows.EXPERIENCE_BYTES_PER_TOKEN
-    return sent
+    return sent | _to_cpu_servers(w, np.concatenate(made.prompts), np.concatenate(made.outputs))
+
+
+def _to_cpu_servers(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
+    """Of environments and rewards."""
+    e, g = w.environments, w.generation
+    if not e.servers:
+        return {}
+    last = -(-outputs // g.turns)  # tokens of the last turn, after which nobody is asked
+    answers = int(np.minimum(outputs, g.turns).sum()) - len(outputs)
+    texts = int(prompts.sum() + outputs.sum()) * e.text_bytes
+    return {
+        "action": float((outputs - last).sum()) * e.text_bytes,
+        "observation": answers * (g.observation * e.text_bytes + e.observation_bytes),
+        "reward": (texts + len(outputs) * e.reward_bytes) if e.rewards else 0.0,
+    }
 
 
 def _served_by_experts(w: Workload, replica: Sequence[int], tokens: int) -> float:
@@ -101,6 +124,20 @@ def _served_by_experts(w: Workload, replica: Sequence[int], tokens: int) -> floa
     here = np.bincount([gpu // w.gpus_per_server for gpu in replica]) / len(replica)
     passes = w.model.experts.layers * w.model.experts.per_token * (1 - float((here**2).sum()))
     return DISPATCH_AND_COMBINE * tokens * passes * w.model.hidden * BF16_BYTES
+
+
+def _to_ffn_and_back(w: Workload, replica: Sequence[int]) -> float:
+    """Of a token, what crosses between servers in all layers."""
+    m, size, attending = w.model, w.gpus_per_server, w.generation.attending
+    attention, ffn = (
+        Counter(gpu // size for gpu in some) for some in (replica[:attending], replica[attending:])
+    )
+    here = {server: attention[server] / attending for server in ffn}
+    copies = m.mlp_layers_passed * sum(1 - share for share in here.values())
+    if m.experts:
+        stays = sum(share * ffn[server] for server, share in here.items()) / w.generation.ffn_gpus
+        copies += m.experts.layers * m.experts.per_token * (1 - stays)
+    return DISPATCH_AND_COMBINE * copies * m.hidden * BF16_BYTES
 
 
 def training_bytes(w: Workload, step: Step) -> dict[str, float]:
@@ -143,9 +180,8 @@ def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
 def _copies(w: Workload) -> dict[str, float]:
     """What the strategy sends."""
     size, replicas, strategy = sync_bytes(w), w.replicas, w.weight_sync.strategy
-    experts = w.model.expert_parameters / w.model.parameters
-    each = size * ((1 - experts) / w.generation.tp + experts / w.generation.gpus)
-    engine = each * w.generation.gpus  # its own copies of what all tokens pass, experts once
+    parts = _engine_parts(w)
+    engine = size * sum(parts)  # its own copies of what all tokens pass, experts once
     if strategy == "scatter":
         return {
             "weights": size,
@@ -153,23 +189,33 @@ def _copies(w: Workload) -> dict[str, float]:
         }
     if strategy == "relay":
         apart = sum(
-            _servers(w, [gpu, pod[0][0]]) - 1
+            (_servers(w, [gpu, pod[0][0]]) - 1) * part
             for pod in w.pods
             for replica in pod
-            for gpu in replica
+            for gpu, part in zip(replica, parts, strict=True)
         )
-        return {"weights": len(w.pods) * size, "fan-out": apart * each}
+        return {"weights": len(w.pods) * size, "fan-out": apart * size}
     if strategy == "tree":
         first, *others = w.pods
         fed = [(first[i % len(first)], replica) for pod in others for i, replica in enumerate(pod)]
-        return {"weights": len(first) * engine, "fan-out": _apart(w, fed) * each}
+        return {"weights": len(first) * engine, "fan-out": _apart(w, fed, parts) * size}
     # in each level, replica i of those that have it feeds the i-th of those that have not
     if strategy == "rank0":
         fed = [
             (replicas[i - (1 << i.bit_length() - 1)], replicas[i]) for i in range(1, len(replicas))
         ]
-        return {"weights": engine, "fan-out": _apart(w, fed) * each}
+        return {"weights": engine, "fan-out": _apart(w, fed, parts) * size}
     return {"weights": len(replicas) * engine}
+
+
+def _engine_parts(w: Workload) -> list[float]:
+    """The share of a copy that each GPU of a replica takes."""
+    g, m = w.generation, w.model
+    experts = m.expert_parameters / m.parameters
+    if not g.ffn_gpus:
+        return [(1 - experts) / g.tp + experts / g.gpus] * g.gpus
+    ffn = experts + m.mlp_parameters / m.parameters
+    return [(1 - ffn) / g.tp] * g.attending + [ffn / g.ffn_gpus] * g.ffn_gpus
 
 
 def _servers(w: Workload, gpus: Iterable[int]) -> int:
@@ -182,9 +228,18 @@ def _ring(w: Workload, kind: str, gpus: Sequence[int], size: float) -> float:
     return servers * RING_FACTOR[kind] * (len(gpus) - 1) / len(gpus) * size if servers > 1 else 0.0
 
 
-def _apart(w: Workload, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> int:
-    """How many GPUs of replicas are fed from another server."""
-    return sum(_servers(w, ends) - 1 for a, b in pairs for ends in zip(a, b, strict=True))
+def _apart(
+    w: Workload,
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    parts: Sequence[float] | None = None,
+) -> float:
+    """How many GPUs of replicas are fed from another server; with `parts`, each GPU's counts."""
+    parts = parts or [1.0] * w.generation.gpus
+    return sum(
+        (_servers(w, (x, y)) - 1) * part
+        for a, b in pairs
+        for x, y, part in zip(a, b, parts, strict=True)
+    )
 
 
 def _data_parallel(w: Workload, kind: str, bytes_per_parameter: float) -> float:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ..trace import Flows
 from . import exchanges, flows
+from .environments import environment_loop, reward_calls
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained
 from .weight_sync import STRATEGIES, Level
@@ -23,12 +24,15 @@ STEPS_KEPT = 4
 @dataclass(frozen=True, eq=False)
 class GenerationTraffic:
     """By replica that decodes: the KV cache of prompts that others read, all-reduces of one wider
-    than a server, tokens to experts dealt to several servers, and its experience.
+    than a server, tokens to experts dealt to several servers, turns of environments on CPU servers,
+    calls for rewards, and its experience.
     """
 
     kv: tuple[Flows, ...]
     tensor: tuple[Flows, ...]
     experts: tuple[Repeated | None, ...]
+    environments: tuple[Repeated | None, ...]
+    rewards: tuple[Flows, ...]
     experience: tuple[Flows, ...]
 
 
@@ -83,6 +87,8 @@ def generation_traffic(w: Workload, step: Step) -> GenerationTraffic:
         tuple(flows.prompts_read(w, r, prompts[r]) for r in replicas),
         tuple(flows.tensor_generation(w, r, tokens[r]) for r in replicas),
         tuple(exchanges.of_replica(w, r, tokens[r], made.times[r].seconds) for r in replicas),
+        tuple(environment_loop(w, made, r) for r in replicas),
+        tuple(reward_calls(w, made, r) for r in replicas),
         tuple(flows.experience(w, r, made.response_tokens(r)) for r in replicas),
     )
 

@@ -56,6 +56,7 @@ from ..compute.sync_time import (
 )
 from ..trace import Flows, ring
 from .flows import NONE, join, leaving, wire_seconds
+from .weight_parts import needs, overlaps, slices
 from .workload import Workload
 
 
@@ -75,12 +76,23 @@ class HeldShare:
     """A `share` of the weights, and the GPUs that hold it or can make it whole over NVLink.
 
     taken: the share that a GPU takes of it, times generation.tp: less than `share` where
-    generation.ep deals experts to more.
+    generation.ep deals experts to more. experts: the share that is experts.
     """
 
     share: float
     gpus: tuple[int, ...]
     taken: float
+    experts: float
+
+    def of_gpus(self, w: Workload) -> list[float]:
+        """Bytes that each GPU of a replica takes of it."""
+        g, m, size = w.generation, w.model, sync_bytes(w)
+        if not g.ffn_gpus:
+            return [size / g.tp * self.taken] * g.gpus
+        mlps = (self.share - self.experts) * m.mlp_parameters / m.dense_parameters
+        attends = (self.share - self.experts - mlps) / g.tp
+        ffn = (self.experts + mlps) / g.ffn_gpus
+        return [size * attends] * g.attending + [size * ffn] * g.ffn_gpus
 
 
 def flat(w: Workload) -> list[Level]:
@@ -238,10 +250,13 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
     first_rank: only the GPUs of data-parallel rank 0.
     """
     t, m, g = w.training, w.model, w.generation
-    share_of: dict[tuple[int, ...], tuple[float, float]] = {}
-    kinds = (m.dense_parameters, t.tp, 1.0), (m.expert_parameters, t.ep, g.tp / g.gpus)
+    share_of: dict[tuple[int, ...], tuple[float, float, float]] = {}
+    kinds = (
+        (m.dense_parameters, t.tp, 1.0, False),
+        (m.expert_parameters, t.ep, g.tp / g.gpus, True),
+    )
     for stage in range(t.pp):
-        for size, wide, part in kinds:
+        for size, wide, part, chosen in kinds:
             gpus = range(
                 w.rank(stage, 0),
                 w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus),
@@ -253,10 +268,12 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
                     for g in gpus
                     if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server
                 )
-                share, taken = share_of.get(key, (0.0, 0.0))
+                share, taken, experts = share_of.get(key, (0.0, 0.0, 0.0))
                 more = size / m.parameters / t.pp / servers
-                share_of[key] = share + more, taken + more * part
-    return [HeldShare(share, _senders(w, gpus), taken) for gpus, (share, taken) in share_of.items()]
+                share_of[key] = share + more, taken + more * part, experts + more * chosen
+    return [
+        HeldShare(share, _senders(w, gpus), *parts) for gpus, (share, *parts) in share_of.items()
+    ]
 
 
 def _senders(w: Workload, gpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -274,8 +291,7 @@ def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flow
     """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
     return join(
-        Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.taken] * len(gpus))
-        for part in held
+        Flows(_evenly(part.gpus, len(gpus)), gpus, part.of_gpus(w) * len(replicas)) for part in held
     )
 
 
@@ -291,7 +307,7 @@ def _pass_on(
         return []
     size, flows, waits = w.generation.gpus, [], []
     for p, part in enumerate(held):
-        flows += [Flows(a, b, [_shard(w) * part.taken] * size) for a, b, _ in pairs]
+        flows += [Flows(a, b, part.of_gpus(w)) for a, b, _ in pairs]
         waits += [p * before + i * size + k for _, _, i in pairs for k in range(size)]
     return [Level("fan-out", join(flows), tuple(waits))]
 
@@ -319,39 +335,9 @@ def _from_store(w: Workload, store: list[int], replica: list[int]) -> Flows:
         (store[i], gpu, share * size)
         for k, gpu in enumerate(replica)
         if gpu // w.gpus_per_server != store[0] // w.gpus_per_server
-        for i, share in _slices(w, k, n)
+        for i, share in slices(w, k, n)
     ]
     return Flows(*(list(column) for column in zip(*pulls, strict=True))) if pulls else NONE
-
-
-def _slices(w: Workload, k: int, n: int) -> list[tuple[int, float]]:
-    """Which of n slices of a copy GPU `k` of a replica pulls from, and how much of a copy.
-
-    Experts that are dealt lie behind what all tokens pass, and are taken from there alone.
-    """
-    g, m = w.generation, w.model
-    if g.gpus == g.tp:
-        return _overlaps(k, g.tp, n)
-    dense = m.dense_parameters / m.parameters
-    begin = dense + (1 - dense) * k / g.gpus
-    own = (dense * (k % g.tp) / g.tp, dense * (k % g.tp + 1) / g.tp)
-    of_experts = (begin, begin + (1 - dense) / g.gpus)
-    return [
-        (i, min(last, (i + 1) / n) - max(first, i / n))
-        for first, last in (own, of_experts)
-        for i in range(n)
-        if first < (i + 1) / n and i / n < last
-    ]
-
-
-def _overlaps(k: int, parts: int, n: int) -> list[tuple[int, float]]:
-    """Which of n equal slices the k-th of so many equal parts lies in, and how much of the whole
-    in each.
-    """
-    return [
-        (i, min((i + 1) / n, (k + 1) / parts) - max(i / n, k / parts))
-        for i in range(k * n // parts, -(-(k + 1) * n // parts))
-    ]
 
 
 def _server_mates(w: Workload, gpu: int) -> list[int]:
@@ -366,18 +352,19 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
     """
     t, m, g = w.training, w.model, w.generation
     size = sync_bytes(w) / m.parameters / t.pp
+    dense, cut, experts = needs(w, k)
     src, sizes = [], []
     for stage in range(t.pp):
         first = w.rank(stage, 0)
         of = first + replica % (w.stage_gpus // t.tp) * t.tp
-        for j, share in _overlaps(k % g.tp, g.tp, t.tp):
+        for j, share in overlaps(*cut, t.tp):
             src.append(of + j)
-            sizes.append(share * m.dense_parameters * size)
-        if m.experts:
+            sizes.append(share * dense * size)
+        if m.experts and experts:
             of = first + replica % (w.stage_gpus // t.ep) * t.ep
             dealt = g.gpus > g.tp  # its own experts whole, else its part of each
             even = [(e, 1 / t.ep / g.tp) for e in range(t.ep)]
-            for e, share in _overlaps(k, g.gpus, t.ep) if dealt else even:
+            for e, share in overlaps(*experts, t.ep) if dealt else even:
                 src.append(of + e)
                 sizes.append(m.expert_parameters * share * size)
     return Flows(src, [gpu] * len(src), sizes)
@@ -386,7 +373,3 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
 def _evenly(gpus: Sequence[Any], count: int) -> list[Any]:
     """`count` of `gpus`, or runs of them, each taken as often as the others, one more at most."""
     return [gpus[i * len(gpus) // count] for i in range(count)]
-
-
-def _shard(w: Workload) -> float:
-    return sync_bytes(w) / w.generation.tp

@@ -15,7 +15,7 @@ from ..folders import data_dir
 from .checks import check
 from .lengths import Lengths
 from .recipe import choice, count, make, override, read_yaml, refuse_unknown
-from .sections import Cluster, Efficiency, Generation, Training, WeightSync
+from .sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
 from .setup import PIPELINES, Setup
 
 
@@ -42,6 +42,7 @@ _SECTIONS = {
     "training": Training,
     "weight_sync": WeightSync,
     "efficiency": Efficiency,
+    "environments": Environments,
 }
 
 

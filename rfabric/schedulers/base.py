@@ -159,10 +159,26 @@ def refuse_unlike_replicas(name: str, w: Workload) -> None:
             f"scheduler {name} knows replicas that read their own prompts; use "
             "generation.prefill_gpus=0, or a plain scheduler such as sync"
         )
+    if g.ffn_gpus:
+        raise RFabricError(
+            f"scheduler {name} knows replicas whose GPUs all attend; use generation.ffn_gpus=0, or "
+            "a plain scheduler such as sync"
+        )
     if g.gpus > g.tp:
         raise RFabricError(
             f"scheduler {name} knows replicas of tp GPUs; generation.ep {g.ep} makes them "
             f"{g.gpus} wide: use generation.ep=1, or a plain scheduler such as sync"
+        )
+
+
+def refuse_cpu_servers(name: str, w: Workload) -> None:
+    """RFabricError where environments or rewards stand on CPU servers, for a scheduler that lowers
+    generation its own way.
+    """
+    if w.environments.servers:
+        raise RFabricError(
+            f"scheduler {name} sends nothing to the {w.environments.servers} CPU servers of "
+            "environments.servers; use 0, or a plain scheduler such as sync"
         )
 
 

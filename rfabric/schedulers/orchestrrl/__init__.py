@@ -30,7 +30,15 @@ from ...errors import RFabricError
 from ...rl.lowering import trace_of_steps
 from ...rl.phases import responses
 from ...rl.workload import Workload
-from ..base import GENERATION, Network, Scheduled, Settings, refuse_unlike_replicas, settings_of
+from ..base import (
+    GENERATION,
+    Network,
+    Scheduled,
+    Settings,
+    refuse_cpu_servers,
+    refuse_unlike_replicas,
+    settings_of,
+)
 from ..forecasts import BEFORE, FORESEEING, KNOWN, foreseen
 from ..networks import agreed_start, agreed_sync
 from .generation import StepOutcome, generate
@@ -94,6 +102,7 @@ def _check(w: Workload) -> None:
             f"generation.turns is {g.turns}: use 1"
         )
     refuse_unlike_replicas("orchestrrl", w)
+    refuse_cpu_servers("orchestrrl", w)
     if g.tp > w.gpus_per_server:
         raise RFabricError(
             f"scheduler orchestrrl cuts servers; generation.tp {g.tp} is wider than one of "

@@ -64,6 +64,7 @@ def _check(w: Workload) -> None:
         )
     wrong = {
         f"generation.prefill_gpus is {g.prefill_gpus}: use 0": w.prefilling,
+        f"generation.ffn_gpus is {g.ffn_gpus}: use 0": g.ffn_gpus,
         f"generation.ep {g.ep} makes them {g.gpus} wide: use 1": g.gpus > g.tp,
         f"generation.tp {g.tp} does not divide {seat} GPUs: use one that does": seat % g.tp,
     }

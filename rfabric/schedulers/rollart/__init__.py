@@ -37,7 +37,7 @@ from ...rl.plan import plan_of_steps, weight_sync_comm
 from ...rl.popularity import routing
 from ...rl.weight_sync import software_seconds, sync_bytes
 from ...rl.workload import Workload
-from ..base import Scheduled, refuse_unlike_replicas, settings_of, spans_of
+from ..base import Scheduled, refuse_cpu_servers, refuse_unlike_replicas, settings_of, spans_of
 from .engines import Pool
 from .pools import affinity, pools_of, with_affinity
 from .recipe import RecipeTrajectories
@@ -93,6 +93,8 @@ def schedule(w: Workload, seed: int, settings: Mapping[str, str]) -> Scheduled:
         raise RFabricError(
             "scheduler rollart needs pools of its own for either side; use placement disaggregated"
         )
+    if "tasks" in words:  # whose turns are not the recipe's
+        refuse_cpu_servers("rollart with tasks", w)
     store = replace(w.weight_sync, strategy="relay")
     w = replace(w, pipeline="async", staleness=max(1, alpha), weight_sync=store)
     tasks = named_tasks(words["tasks"]) if "tasks" in words else [_own_task(w, s)]

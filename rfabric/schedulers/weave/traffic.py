@@ -148,8 +148,8 @@ def read_shared(
 
     Settings go over every recipe.
 
-    RFabricError for a file that lists no recipes, an slo that is no number, or jobs whose GPUs do
-    both, which have no turns.
+    RFabricError for a file that lists no recipes, an slo that is no number, or jobs that cannot
+    share nodes: their GPUs do both, or they have CPU servers.
     """
     path = shared_path(name)
     values = read_yaml(path)
@@ -171,7 +171,7 @@ def read_shared(
     }
     made = {job: schedule(load, seed) for job, load in loads.items()}
     loads = {job: one.workload for job, one in made.items()}
-    _refuse_colocated(path, loads)
+    _refuse_what_shares_no_nodes(path, loads)
     jobs = [
         Job(job, profile_of(loads[job], seed, one.plan), float(slo)) for job, one in made.items()
     ]
@@ -190,12 +190,17 @@ def read_shared(
     )
 
 
-def _refuse_colocated(path: Path, loads: Mapping[str, Workload]) -> None:
+def _refuse_what_shares_no_nodes(path: Path, loads: Mapping[str, Workload]) -> None:
     for load in loads.values():
         if load.colocated:
             raise RFabricError(
                 f"{path.name}: {load.name} is colocated; jobs share nodes by turns of generation "
                 "and of training, and its GPUs do both: run it alone"
+            )
+        if load.environments.servers:
+            raise RFabricError(
+                f"{path.name}: {load.name} has {load.environments.servers} CPU servers, and jobs "
+                "share nodes of GPUs alone; use environments.servers=0, or run it alone"
             )
 
 

@@ -1,0 +1,52 @@
+"""Which part of the weights each GPU of a generation replica takes: its tp-th of what all tokens
+pass, its experts, or what its side holds where the FFN stands apart.
+"""
+
+from .workload import Workload
+
+
+def needs(w: Workload, k: int) -> tuple[int, tuple[int, int], tuple[int, int] | None]:
+    """Of what all tokens pass, the parameters that GPU `k` of a replica has a part of, and which
+    part of how many; and of the experts (None: no part).
+    """
+    g, m = w.generation, w.model
+    if not g.ffn_gpus:
+        return m.dense_parameters, (k % g.tp, g.tp), (k, g.gpus)
+    if k < g.attending:
+        return m.dense_parameters - m.mlp_parameters, (k % g.tp, g.tp), None
+    part = (k - g.attending, g.ffn_gpus)
+    return m.mlp_parameters, part, part
+
+
+def slices(w: Workload, k: int, n: int) -> list[tuple[int, float]]:
+    """Which of n slices of a copy GPU `k` of a replica pulls from, and how much of a copy.
+
+    Experts that are dealt lie behind what all tokens pass, and are taken from there alone.
+    """
+    g, m = w.generation, w.model
+    if g.gpus == g.tp:
+        return overlaps(k, g.tp, n)
+    dense = m.dense_parameters / m.parameters
+    if g.ffn_gpus:  # MLPs and experts lie behind what attention needs
+        dense -= m.mlp_parameters / m.parameters
+        j = k - g.attending
+        runs = [(0.0, dense, k % g.tp, g.tp)] if j < 0 else [(dense, 1 - dense, j, g.ffn_gpus)]
+    else:
+        runs = [(0.0, dense, k % g.tp, g.tp), (dense, 1 - dense, k, g.gpus)]
+    own = [(at + of * i / parts, at + of * i / parts + of / parts) for at, of, i, parts in runs]
+    return [
+        (i, min(last, (i + 1) / n) - max(first, i / n))
+        for first, last in own
+        for i in range(n)
+        if first < (i + 1) / n and i / n < last
+    ]
+
+
+def overlaps(k: int, parts: int, n: int) -> list[tuple[int, float]]:
+    """Which of n equal slices the k-th of so many equal parts lies in, and how much of the whole
+    in each.
+    """
+    return [
+        (i, min((i + 1) / n, (k + 1) / parts) - max(i / n, k / parts))
+        for i in range(k * n // parts, -(-(k + 1) * n // parts))
+    ]
