@@ -205,7 +205,7 @@ class Model:
         """Columns of the MLPs that a token passes in a layer, the mean over layers."""
         e = self.experts
         sparse = e.layers * (e.per_token * e.intermediate + e.shared) if e else 0
-        return (sparse + self._own_mlps * self.intermediate) / self.layers
+        return (sparse + self.own_mlps * self.intermediate) / self.layers
 
     @property
     def layer_mean(self) -> float:
@@ -319,7 +319,7 @@ class Model:
     def _in_layers(self) -> int:
         """Of all layers, without the experts that tokens choose."""
         around = self.experts.layers * self._beside_experts if self.experts else 0
-        mlps = self._own_mlps * self._mlp(self.intermediate)
+        mlps = self.own_mlps * self._mlp(self.intermediate)
         return self.kv_layers * self._attention + mlps + around + self.others + self.vectors
 
     @property
@@ -331,7 +331,7 @@ class Model:
         return self.vocab * self.hidden
 
     @property
-    def _own_mlps(self) -> int:
+    def own_mlps(self) -> int:
         """Layers with an MLP of their own."""
         sparse = self.experts.layers if self.experts else 0
         return self.layers - sparse if self.mlp_layers is None else self.mlp_layers
