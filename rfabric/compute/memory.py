@@ -114,22 +114,25 @@ def training_bytes(
     replicated: bool = False,
     on_host: bool = False,
     critic: bool = False,
+    learns: float = 1.0,
 ) -> dict[str, float]:
     """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp
     micro-batches at a time.
 
     micro_batch_tokens: of one context-parallel rank; replicated: every data-parallel rank holds all
     of Adam's states; on_host: none does, they are in the hosts' memory; critic: a second model of
-    the same shape, which trains when the first has.
+    the same shape, which trains when the first has; learns: share of the parameters that have
+    gradients and states, those of adapters (`adapters`), which are held beside all others.
     """
     shards = training_shards(model, layout)
     shard = sum(size for size, _ in shards)
     states = sum(size / (1 if replicated else ranks) for size, ranks in shards)
     kept, layer = (states, shard * layout.pp / model.layers) if layout.sharded else (shard, 0.0)
+    states, grads = learns * states, learns * grad_bytes
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
     return {
-        "parameters": BF16_BYTES * kept,
-        "gradients": grad_bytes * kept,
+        "parameters": BF16_BYTES * (1 + learns * (learns < 1)) * kept,
+        "gradients": grads * kept,
         "optimizer": 0.0 if on_host else OPTIMIZER_BYTES * states,
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
         "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,
@@ -141,7 +144,7 @@ def training_bytes(
         ),
         # The layer that computes and the one that is gathered beside it, and a layer's gradients
         # before they are scattered.
-        **({"gathered": (2 * BF16_BYTES + grad_bytes) * layer} if layout.sharded else {}),
+        **({"gathered": (2 * BF16_BYTES + grads) * layer} if layout.sharded else {}),
     }
 
 

@@ -204,18 +204,18 @@ class Model:
         """Columns of the MLPs that a token passes in a layer, the mean over layers."""
         e = self.experts
         sparse = e.layers * (e.per_token * e.intermediate + e.shared) if e else 0
-        return (sparse + self._own_mlps * self.intermediate) / self.layers
+        return (sparse + self.own_mlps * self.intermediate) / self.layers
 
     @property
     def mlp_layers_passed(self) -> int:
         """Layers in which every token passes an MLP: one of their own, or a shared one."""
-        return self._own_mlps + (self.experts.layers if self.experts and self.experts.shared else 0)
+        return self.own_mlps + (self.experts.layers if self.experts and self.experts.shared else 0)
 
     @property
     def mlp_parameters(self) -> int:
         """Those of the MLPs that every token passes, without routers and gates."""
         shared = self.experts.layers * self._mlp(self.experts.shared) if self.experts else 0
-        return self._own_mlps * self._mlp(self.intermediate) + shared
+        return self.own_mlps * self._mlp(self.intermediate) + shared
 
     @property
     def layer_mean(self) -> float:
@@ -329,7 +329,7 @@ class Model:
     def _in_layers(self) -> int:
         """Of all layers, without the experts that tokens choose."""
         around = self.experts.layers * self._beside_experts if self.experts else 0
-        mlps = self._own_mlps * self._mlp(self.intermediate)
+        mlps = self.own_mlps * self._mlp(self.intermediate)
         return self.kv_layers * self._attention + mlps + around + self.others + self.vectors
 
     @property
@@ -341,7 +341,7 @@ class Model:
         return self.vocab * self.hidden
 
     @property
-    def _own_mlps(self) -> int:
+    def own_mlps(self) -> int:
         """Layers with an MLP of their own."""
         sparse = self.experts.layers if self.experts else 0
         return self.layers - sparse if self.mlp_layers is None else self.mlp_layers

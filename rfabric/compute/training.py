@@ -87,7 +87,8 @@ class Trainer:
     recomputed_share: of the layers, those whose activations do not fit and are recomputed all the
     same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
     busiest GPU's experts take, for which the others of its group wait; context_exchange: `ring` or
-    `ulysses`, see context_exchange.py.
+    `ulysses`, see context_exchange.py; learns: share of the parameters that learn, those of
+    adapters beside others that stay as they are (`adapters`).
     """
 
     model: Model
@@ -104,6 +105,7 @@ class Trainer:
     recomputed_share: float = 0.0
     expert_imbalance: float = 1.0
     context_exchange: str = "ring"
+    learns: float = 1.0
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
@@ -194,11 +196,12 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
 
 def backward(t: Trainer, once: PassSeconds) -> PassSeconds:
     """The backward pass of a forward pass: twice its matmuls and collectives; with full
-    recomputation that pass again.
+    recomputation that pass again. What does not learn has no gradient of its weights, which is half
+    of those matmuls.
     """
     recomputed = 1.0 if t.recompute == "full" else t.recomputed_share
     return recomputed * once + PassSeconds(
-        2 * once.matmul,
+        (1 + t.learns) * once.matmul,
         ATTENTION_BACKWARD * once.attention,
         2 * once.memory,
         2 * once.tensor,
@@ -262,9 +265,9 @@ def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> f
     """
     layers = t.model.layers / t.layout.pp
     gather = sum(_among_data_ranks(t, "all-gather", BF16_BYTES))
-    scatter = sum(_among_data_ranks(t, "reduce-scatter", t.gradient_bytes))
+    scatter = t.learns * sum(_among_data_ranks(t, "reduce-scatter", t.gradient_bytes))
     if not t.layout.sharded:
-        return _exposed(gather, ahead, layers) + _exposed(scatter, back, layers)
+        return _exposed(t.learns * gather, ahead, layers) + _exposed(scatter, back, layers)
     return micro_batches * (
         _exposed(gather, ahead, layers) + _exposed(gather + scatter, back, layers)
     )
@@ -276,7 +279,7 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
 
     replicated: every data-parallel rank holds all states, none a part of them.
     """
-    share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
+    share = t.learns * sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
     return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
 
 
@@ -284,7 +287,7 @@ def host_optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     """Adam on the CPUs of the servers, whose GPUs it serves one after the other; gradients come and
     bf16 parameters go over PCIe. replicated: as `optimizer_seconds`.
     """
-    share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
+    share = t.learns * sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
     moved = share * (t.gradient_bytes + BF16_BYTES) / PCIE_BYTES_PER_S
     return moved + share * (t.gpus_per_server or t.gpu.gpus_per_server) / HOST_ADAM
 

@@ -103,7 +103,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
     micro = sum(b.micro_batches for b in batches)
     sent = training_traffic(w, step)
     pipeline = [sent.log_probs.pipeline, *(update.pipeline for update in sent.updates)]
-    ring_of = f"rings of {w.dp * t.cp} ranks"
+    ring_of, learn = f"rings of {w.dp * t.cp} ranks", _of_adapters(w)
     hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"
     gradients = [flows.gradients(w)] * (t.buckets * updates)
     parameters = [flows.parameters(w)] * updates
@@ -141,10 +141,14 @@ def _training(w: Workload, step: Step) -> list[Item]:
             "training",
             flows.gradient_collective(w),
             gradients,
-            f"{ring_of}; {t.grad_dtype}, {hidden}",
+            f"{ring_of}; {t.grad_dtype}{learn}, {hidden}",
         ),
-        *sent_item(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
+        *sent_item(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters{learn}"),
     ]
+
+
+def _of_adapters(w: Workload) -> str:
+    return f" of adapters of rank {w.training.lora_rank}, {w.learns:.2%}" if w.learns < 1 else ""
 
 
 def _shares(w: Workload, parts: PassSeconds) -> str:
@@ -184,7 +188,7 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
         "context": _CONTEXT[t.context_exchange].format(t.cp),
         "all-to-all": f"tokens to experts on {t.ep} GPUs and back, {where}; chosen {chosen}",
         "all-gather": "bf16 parameters, layer by layer, beside computing",
-        "reduce-scatter": f"{t.grad_dtype} gradients, layer by layer, beside computing",
+        "reduce-scatter": f"{t.grad_dtype} gradients{_of_adapters(w)}, beside computing",
     }
     for label, text in why.items():
         turns = [
@@ -244,13 +248,14 @@ def _weight_sync(w: Workload) -> list[Item]:
         for what, seconds in handover(w).items()
     ]
     each = sync_bytes(w) / w.model.parameters
+    alone = _of_adapters(w) if w.synced < 1 else ""
     for level in weight_levels(w):
         why = (
             f"rings of {w.dp * w.training.cp} ranks; sharded parameters, whole before they are sent"
             if level.label == "gather"
             else (
                 f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to "
-                f"{len(w.replicas)} replicas"
+                f"{len(w.replicas)} replicas{alone}"
             )
         )
         items += sent_item(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)

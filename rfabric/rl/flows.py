@@ -50,7 +50,12 @@ def gradients(w: Workload) -> Flows:
     """
     if w.training.optimizer == "sharded":
         return NONE
-    return _among_data_ranks(w, gradient_collective(w), w.training.grad_bytes / w.training.buckets)
+    return _among_data_ranks(w, gradient_collective(w), gradient_bytes(w) / w.training.buckets)
+
+
+def gradient_bytes(w: Workload) -> float:
+    """Bytes of gradients for a parameter, the mean over those that learn and those that do not."""
+    return w.learns * w.training.grad_bytes
 
 
 def gradient_collective(w: Workload) -> str:
@@ -62,7 +67,7 @@ def gradient_collective(w: Workload) -> str:
 def parameters(w: Workload) -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
     return (
-        _among_data_ranks(w, "all-gather", BF16_BYTES)
+        _among_data_ranks(w, "all-gather", w.learns * BF16_BYTES)
         if w.training.optimizer == "distributed"
         else NONE
     )
@@ -72,7 +77,9 @@ def gathered(w: Workload) -> Flows:
     """The all-gather of sharded parameters before a weight sync sends them, as verl's; none where
     ranks hold them whole.
     """
-    return sharded(w)[0] if w.training.optimizer == "sharded" else NONE
+    if w.training.optimizer != "sharded":
+        return NONE
+    return _among_data_ranks(w, "all-gather", w.synced * BF16_BYTES)
 
 
 @lru_cache(2)
@@ -81,7 +88,7 @@ def sharded(w: Workload) -> tuple[Flows, Flows]:
     micro-batch needs them.
     """
     gathered = _among_data_ranks(w, "all-gather", BF16_BYTES)
-    return gathered, _among_data_ranks(w, "reduce-scatter", w.training.grad_bytes)
+    return gathered, _among_data_ranks(w, "reduce-scatter", gradient_bytes(w))
 
 
 def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) -> Flows:
@@ -282,8 +289,8 @@ def reshard(w: Workload) -> Flows:
     place in their stage, or in turn from the servers that hold its experts. Sharded parameters are
     gathered by all that train, as verl does.
     """
-    each = BF16_BYTES / (w.generation.tp * w.training.pp)
-    of_expert = BF16_BYTES / (w.generation.gpus * w.training.pp)
+    each = w.synced * BF16_BYTES / (w.generation.tp * w.training.pp)
+    of_expert = w.synced * BF16_BYTES / (w.generation.gpus * w.training.pp)
     parts = [
         _stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)
     ]

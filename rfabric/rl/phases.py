@@ -256,7 +256,7 @@ def handover(w: Workload) -> dict[str, float]:
     moved = 2 * (states["parameters"] + states["optimizer"] + states.get("critic", 0.0))
     return {
         "offload": moved / OFFLOAD_BYTES_PER_S,
-        "reshard": engine_weight_bytes(w.model, g.tp, ep=g.gpus) / RESHARD_BYTES_PER_S,
+        "reshard": w.synced * engine_weight_bytes(w.model, g.tp, ep=g.gpus) / RESHARD_BYTES_PER_S,
     }
 
 

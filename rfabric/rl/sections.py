@@ -156,6 +156,8 @@ class Training(Section):
     --optimizer-cpu-offload);
     critic: a critic of the policy's shape is trained on the same GPUs, after it; epochs: how often
     a step trains on its responses;
+    lora_rank: of the adapters that learn in place of the parameters (LoRA; compute/adapters.py), 0:
+    there are none;
     vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the
     matmuls;
     overlap_batches: tokens travel to experts and back beside the computing of the other half of a
@@ -182,6 +184,7 @@ class Training(Section):
     host_optimizer: bool = key(flag, False)
     critic: bool = key(flag, False)
     epochs: int = key(count(high=1000), 1)
+    lora_rank: int = key(count(0, 10_000), 0)
     precision: str = key(choice(*PRECISIONS), "bf16")
     overlap_batches: bool = key(flag, False)
     skew: float = key(number(0, 10), 0.0)
@@ -201,6 +204,8 @@ class WeightSync(Section):
     precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
     gather: how training gathers them, `tensor` by tensor (verl) or a `bucket` at once (slime);
     senders, nics: GPUs of a stage that pack and send, each over so many NICs of its server;
+    adapters: of a training with lora_rank, the adapters alone are sent, `merged` all weights with
+    them;
     delta_factor: share of the bytes that `delta` sends;
     efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over
     400 Gbit/s or 0.84 for Weave's over 20; left out: set-up, packing and unpacking as calibrated in
@@ -213,6 +218,7 @@ class WeightSync(Section):
     gather: str = key(choice("tensor", "bucket"), "tensor")
     senders: int | None = key(count(high=10**6), None)
     nics: int = key(count(high=64), 1)
+    adapters: str = key(choice("alone", "merged"), "alone")
     delta_factor: float = key(fraction, DELTA_FACTOR)
     efficiency: float | None = key(fraction, None)
 

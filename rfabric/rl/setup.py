@@ -24,6 +24,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..compute import memory
+from ..compute.adapters import share_that_learns
 from ..compute.ffn_apart import side_weight_bytes
 from ..compute.gpus import GPUS, Gpu
 from ..compute.layout import Layout
@@ -169,7 +170,20 @@ class Setup:
             t.optimizer == "replicated",
             t.host_optimizer,
             t.critic,
+            self.learns,
         )
+
+    @cached_property
+    def learns(self) -> float:
+        """Share of the parameters that learn: all, or those of adapters."""
+        return share_that_learns(self.model, self.training.lora_rank)
+
+    @property
+    def synced(self) -> float:
+        """Share of the parameters that a weight sync sends, but for what its strategy leaves
+        out.
+        """
+        return 1.0 if self.weight_sync.adapters == "merged" else self.learns
 
     @cached_property
     def replicas(self) -> list[list[int]]:

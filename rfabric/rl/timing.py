@@ -92,6 +92,7 @@ def trainer_of(w: Workload) -> Trainer:
         w.gpus_per_server,
         between_servers=False,
         context_exchange=t.context_exchange,
+        learns=w.learns,
     )
 
 
@@ -112,7 +113,9 @@ def passes_of(
     chosen = w.model.active_parameters - w.model.dense_parameters
     flops = w.model.forward_flops(tokens, squares) + (imbalance - 1) * 2 * chosen * tokens
     once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
-    return PassSeconds(matmul=once), PassSeconds(matmul=(3 if t.recompute == "full" else 2) * once)
+    return PassSeconds(matmul=once), PassSeconds(
+        matmul=(1 + w.learns + (t.recompute == "full")) * once
+    )
 
 
 def residuals(w: Workload, kind: str) -> Spread:

@@ -153,15 +153,16 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
         sent["pipeline"] += hops * _between_stages(w, tokens)
         sent["tensor"] += passes * _tensor(w, tokens)
         sent[EXPERTS] += passes * _to_experts(w, tokens, trained)
+    grads = flows.gradient_bytes(w)
     if t.optimizer == "sharded":
         micro = sum(b.micro_batches for b in trained.mini_batches)
         sent["all-gather"] += micro * GATHERS * _data_parallel(w, "all-gather", BF16_BYTES)
-        sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", t.grad_bytes)
+        sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", grads)
         return sent
     collective = flows.gradient_collective(w)
-    sent[collective] += updates * _data_parallel(w, collective, t.grad_bytes)
+    sent[collective] += updates * _data_parallel(w, collective, grads)
     if t.optimizer == "distributed":
-        sent["all-gather"] += updates * _data_parallel(w, "all-gather", BF16_BYTES)
+        sent["all-gather"] += updates * _data_parallel(w, "all-gather", w.learns * BF16_BYTES)
     return sent
 
 
@@ -174,7 +175,11 @@ def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
     if w.cluster.training_gpus % w.gpus_per_server:  # a server that trains and generates: some of
         return dict.fromkeys(("weights", "fan-out", "gather"))  # the weights stay inside
     gathers = w.training.optimizer == "sharded" and w.weight_sync.strategy != "p2p"
-    return _copies(w) | ({"gather": _data_parallel(w, "all-gather", BF16_BYTES)} if gathers else {})
+    return _copies(w) | (_gathered(w) if gathers else {})
+
+
+def _gathered(w: Workload) -> dict[str, float]:
+    return {"gather": _data_parallel(w, "all-gather", w.synced * BF16_BYTES)}
 
 
 def _copies(w: Workload) -> dict[str, float]:
@@ -329,13 +334,13 @@ def _taken_over(w: Workload) -> float | None:
     t, m, server = w.training, w.model, w.gpus_per_server
     if w.stage_gpus % server:
         return None
-    each, total = BF16_BYTES / (w.generation.tp * t.pp), 0.0
-    of_expert = BF16_BYTES / (w.generation.gpus * t.pp)
+    each, total = w.synced * BF16_BYTES / (w.generation.tp * t.pp), 0.0
+    of_expert = w.synced * BF16_BYTES / (w.generation.gpus * t.pp)
     total += t.pp * (w.gpus - w.stage_gpus) * each * m.dense_parameters
     if m.experts:
         # servers over which the experts of a stage lie: one of them is a GPU's own
         homes = -(-t.ep // server)
         total += (t.pp * w.gpus - w.gpus / homes) * of_expert * m.expert_parameters
     return total + (
-        _data_parallel(w, "all-gather", BF16_BYTES) if t.optimizer == "sharded" else 0.0
+        _data_parallel(w, "all-gather", w.synced * BF16_BYTES) if t.optimizer == "sharded" else 0.0
     )

@@ -190,7 +190,7 @@ def sync_bytes(w: Workload) -> float:
     size = (
         w.model.weight_bytes if sync.precision == "bf16" else w.model.weight_bytes_at("fp8_block")
     )
-    return size * (sync.delta_factor if sync.strategy == "delta" else 1)
+    return w.synced * size * (sync.delta_factor if sync.strategy == "delta" else 1)
 
 
 def software_seconds(w: Workload) -> float:
@@ -229,7 +229,7 @@ def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
 def _compared(w: Workload) -> dict[str, float]:
     if w.weight_sync.strategy != "delta":
         return {}
-    return {"compare": comparing(w.model.weight_bytes, w.cluster.training_gpus)}
+    return {"compare": comparing(w.synced * w.model.weight_bytes, w.cluster.training_gpus)}
 
 
 def packers(w: Workload) -> int:

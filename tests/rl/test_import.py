@@ -522,6 +522,23 @@ def test_a_setting_that_changes_training_is_in_the_recipe(job, setting, key, val
     assert not any(setting.split("=")[0].strip("+") in said for said in found.unmapped)
 
 
+@pytest.mark.parametrize(
+    ("settings", "rank", "adapters"),
+    [
+        (["actor_rollout_ref.model.lora_rank=32"], 32, None),
+        (["actor_rollout_ref.model.lora_rank=32", "+actor_rollout_ref.model.lora.merge=True"],
+         32, "merged"),
+        (["actor_rollout_ref.model.lora.rank=8"], 8, None),
+        (["actor_rollout_ref.model.lora_rank=0"], None, None),
+    ],
+)  # fmt: skip
+def test_adapters_learn_in_place_of_the_weights(job, settings, rank, adapters):
+    made = job("verl", with_settings(*settings, fsdp=True))
+    assert section(made, "training").get("lora_rank") == rank
+    assert section(made, "weight_sync").get("adapters") == adapters
+    assert any("a weight sync sends" in note for note in made.notes) == (rank is not None)
+
+
 def test_reference_and_reward_workers_have_settings_of_their_own(job):
     made = job("verl", with_settings("+actor_rollout_ref.ref.optim.optimizer_cpu_offload=True"))
     assert "host_optimizer" not in section(made, "training")
@@ -731,7 +748,8 @@ def test_slime_on_fsdp_shards_and_ppo_trains_a_critic(job):
     training = section(found, "training")
     assert training["optimizer"] == "sharded" and training["recompute"] == "full"
     assert "gather" not in section(found, "weight_sync")
-    assert "advantage-estimator = ppo" in found.unmapped
+    assert training["critic"] is True
+    assert any("a critic of the policy's shape" in note for note in found.notes)
 
 
 def test_roll_shards_where_megatron_does_not_train_and_says_who_else_has_gpus(job):

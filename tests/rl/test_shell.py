@@ -158,6 +158,8 @@ def test_a_file_beside_the_script_is_sourced(tmp_path):
 def test_a_script_that_another_is_run_by(tmp_path):
     (tmp_path / "inner.sh").write_text("N=${N:-2}\npython train.py a=$1 nodes=$N\n")
     (script := tmp_path / "run.sh").write_text("N=4\nbash inner.sh 7\n")
+    assert read_settings(script).values == {"a": 7, "nodes": 2}  # N is not exported
+    script.write_text("export N=4; bash inner.sh 7\n")
     assert read_settings(script).values == {"a": 7, "nodes": 4}
     script.write_text("bash missing.sh trainer.nnodes=4\n")
     with pytest.raises(RFabricError, match="sets nothing.*bash missing.sh: not found near"):

@@ -19,7 +19,7 @@ _OTHER_ROLES = ("ref", "reference", "critic", "reward", "reward_model", "distill
 
 def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
     """Put what the recipe can say of such settings, and note what it cannot."""
-    for read in (_precision, _optimizer, _gradients, _chunks, _epochs, _critic, _host_copies):
+    for read in _READERS:
         read(recipe, s)
     _engine(recipe, s, model)
     for names, holds, text in _APPROXIMATIONS:
@@ -118,6 +118,47 @@ def _critic(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
+def _adapters(recipe: SourcedValues, s: Settings) -> None:
+    """Adapters that learn in place of the weights: their rank, and what of them engines get."""
+    ranks = _named(s, "lora_rank") + [
+        (key, value)
+        for key, value in s.values.items()
+        if key.endswith(("model.lora.rank", "lora_cfg.dim", "megatron_cfg.peft.dim"))
+        and not set(key.split(".")) & {*_OTHER_ROLES, "value"}  # a critic's own
+    ]
+    s.used |= {key for key, _ in ranks}
+    learning = [(k, v) for k, v in ranks if _above(0)(v) and not _is_off(s, k)]
+    if not learning:
+        s.notes += tuple(
+            f"{key}: its rank is in the adapter's own files; say training.lora_rank, without which "
+            "all weights are trained here"
+            for key, value in _named(s, "lora_adapter_path")
+            if value and not _is_off(s, key)
+        )
+        return
+    key, rank = learning[0]
+    recipe.put("training.lora_rank", int(rank), key)
+    merged = [k for k, v in s.values.items() if k.endswith("model.lora.merge") and _on(v)]
+    s.used |= set(merged)
+    nemo = key.startswith("policy.")
+    if merged:
+        recipe.put("weight_sync.adapters", "merged", merged[0])
+    elif nemo:
+        recipe.assume("weight_sync.adapters", "merged", "NeMo-RL's engines get whole weights")
+    told = "whole weights" if merged or nemo else "the adapters alone"
+    s.notes += (
+        f"{key}: adapters beside every matrix of the layers are trained, experts' too, and a "
+        f"weight sync sends {told}; which matrices the job leaves out is not read",
+    )
+
+
+def _is_off(s: Settings, key: str) -> bool:
+    """Whether the section of a rank says that it is not used."""
+    section = key.rpartition(".")[0]
+    switches = [f"{section}.enabled", f"{section}.use_lora"]
+    return any(s.find(name) is not None and not s.flag(name) for name in switches)
+
+
 def _text(value: Any) -> str:
     return value.lower() if isinstance(value, str) else ""
 
@@ -201,6 +242,7 @@ def _generates(key: str) -> bool:
     return any(word in key for word in ("rollout", "generation", "infer", "sglang"))
 
 
+_READERS = (_precision, _optimizer, _gradients, _chunks, _epochs, _critic, _adapters, _host_copies)
 _EXPERT_PARALLEL = (
     "expert_parallel_size",
     "enable_expert_parallel",

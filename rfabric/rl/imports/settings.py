@@ -126,6 +126,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
         environment={key: names for key, names in unset.items() if names},
         notes=(
             *_defaults_taken(script),
+            *_taken_as_absent(script),
             *script.notes,
             *config_notes,
             *_left_out(script, job),
@@ -194,6 +195,15 @@ def _defaults_taken(script: Script) -> tuple[str, ...]:
         return ()
     said = ", ".join(f"{name}={value}" for name, value in sorted(script.defaulted.items()))
     return (f"not set in the environment, so by the script's own default: {said}",)
+
+
+def _taken_as_absent(script: Script) -> tuple[str, ...]:
+    """One note of all files that the script asks for and that are not in its folder."""
+    if not script.absent:
+        return ()
+    names = [f"{name} (line {line})" for name, line in script.absent.items()]
+    said = ", ".join(names[:_FEW]) + (", ..." if names[_FEW:] else "")
+    return (f"not in the script's folder, so taken as not there: {said}",)
 
 
 def _sorted(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

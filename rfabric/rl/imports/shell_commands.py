@@ -2,70 +2,117 @@
 only rewrites text. All others are programs: they are kept and never run.
 """
 
-import fnmatch
 import posixpath
 import re
 from abc import abstractmethod
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import tree_sitter
 
 from ...errors import RFabricError
 from .arithmetic import whole_number
-from .shell_text import Command, formatted, known_text, opaque_piece, read_names, readable, text_of
-from .shell_words import FunctionEnd, LoopEnd, ScriptEnd, ShellWords
+from .shell_filters import FILTERS, formatted, printed, with_escapes
+from .shell_tests import ShellTests
+from .shell_text import (
+    MARK,
+    Command,
+    fields,
+    known_text,
+    opaque_piece,
+    read_fields,
+    read_names,
+    readable,
+    unknown_names,
+    unset_piece,
+)
+from .shell_words import FunctionEnd, LoopEnd, ScriptEnd
 from .yaml_files import MOST_BYTES
 
 DEPTH = 40  # functions, sourced files and `bash -c` inside one another
-MOST_TURNS = 1_000  # of one while loop, or of what `seq` counts
 
 
-class ShellCommands(ShellWords):
+class ShellCommands(ShellTests):
     """What a command does to the shell, or that it would be run."""
 
     @abstractmethod
     def text(self, text: str) -> bool | None:
         """Walk the commands of `text`."""
 
-    def call(self, words: list[str], line: int) -> bool | None:
+    def call(self, words: list[str], node: tree_sitter.Node) -> bool | None:
         """What a command does to the shell, or that it would be run."""
+        words, line = _without_runners(words), node.start_point[0] + 1
         name, *arguments = words
         if name in self.functions:
-            return self._inside(lambda: self.statement(self.functions[name]), arguments)
+            with self.state.function():
+                return self._inside(lambda: self.statement(self.functions[name]), arguments)
         if name in _BUILTINS:
             return _BUILTINS[name](self, arguments, line)
+        if name == "test":
+            return self.test(arguments, node)
         inner = _inner_text(words)
         if inner is not None:
-            return self._inside(lambda: self.text(inner), [])
-        if name in ("bash", "sh") and arguments and not arguments[0].startswith("-"):
-            return self._script(arguments, line)
+            return self._as_program(lambda: self.text(inner[0]), inner[1])
+        if (script := self._script_of(words)) is not None:
+            return self._script(script, line)
         if name == "sbatch" and (file := self._batch_file(arguments)):
             self.told_by_slurm(" ".join(arguments))
             return self._script([file], line)
-        printed = _printed(name, arguments, self)
-        if printed is not None and self.printed is not None:
-            self.printed.append(printed)
+        return self._program(words, line)
+
+    def _program(self, words: list[str], line: int) -> bool | None:
+        """A program: kept as what the job runs, unless only its output is asked for."""
+        text = self.input
+        if words[0] in FILTERS and words[1:] and text is None:
+            text = self.file_text(words[-1])
+            words = words if text is None else words[:-1]
+        given = None if text is None or MARK.search(text) else text
+        known = printed(words, given, self.folder)
+        if known is not None and self.printed is not None:
+            self.printed.append(known)
             return True
-        if self.printed is not None:  # asked for its output: not the job
-            self.printed.append(opaque_piece(name))
-            return None
-        self.script.commands.append(Command(tuple(words), line))
+        if self.printed is not None:
+            names = unknown_names(text or "") if words[0] in FILTERS else []
+            self.printed.append(unset_piece(names[0]) if names else opaque_piece(words[0]))
+            self.printed.append("\n")
+        if not self.asked:
+            self.script.commands.append(Command(tuple(words), line))
         return None
 
     def _batch_file(self, words: list[str]) -> str | None:
         """The job script that sbatch is given, where it stands near this one."""
-        return next((w for w in words if w[0:1] != "-" and nearby(w, self.script.path)), None)
+        return next((w for w in words if w[0:1] != "-" and self.file_text(w) is not None), None)
+
+    def _script_of(self, words: list[str]) -> list[str] | None:
+        """The script, and its arguments, that `bash FILE` runs, alone or behind srun, ray job
+        submit -- and the like; or FILE.sh by itself.
+        """
+        if words[0].endswith(".sh") and self.file_text(words[0]) is not None:
+            return words
+        for i, word in enumerate(words[:-1]):
+            if word in ("bash", "sh"):
+                rest = words[i + 1 :]
+                while rest and re.fullmatch(r"[-+]\w+", rest[0]):
+                    rest = rest[2:] if rest[0] in ("-o", "+o") else rest[1:]
+                near = bool(rest) and self.file_text(rest[0]) is not None
+                return rest if near or (rest and i == 0) else None
+        return None
 
     def _script(self, words: list[str], line: int) -> bool | None:
         """`bash FILE`: walked where it stands near the script; else what it runs is unknown."""
-        if nearby(words[0], self.script.path) is None:
+        if self.file_text(words[0]) is None:
             self.script.notes.append(
                 f"line {line}: bash {readable(words[0])}: not found near the script; what it runs "
                 "is unknown"
             )
             return None
-        return _BUILTINS["source"](self, words, line)
+        return self._as_program(lambda: self.source(words, line), words[1:])
+
+    def _as_program(self, walk: Callable[[], bool | None], arguments: list[str]) -> bool | None:
+        """Walk what another shell would do: it sees what is exported, and keeps what it sets."""
+        state = self.state.seen_by_programs()
+        return self.in_other_shell(lambda: self._inside(walk, arguments), state)
 
     def _inside(self, walk: Callable[[], bool | None], arguments: list[str]) -> bool | None:
         if self.depth >= DEPTH:
@@ -82,74 +129,41 @@ class ShellCommands(ShellWords):
         finally:
             self.arguments, self.depth, self.loops = outer, self.depth - 1, loops
 
-    def _worked(self, *nodes: tree_sitter.Node) -> bool | None:
-        """An arithmetic command: (( i < 3 )), (( i++ )), (( i = 3, j = 4 ))."""
-        value = self._number(*nodes)
-        return None if value is None else value != 0
-
-    def _test(self, node: tree_sitter.Node) -> bool | None:
-        inner = [child for child in node.children[1:-1] if child.is_named or child.type == "!"]
-        if not inner:
-            return False
-        if node.children[0].type == "((":
-            return self._worked(*node.children[1:-1])
-        return self._true(inner[-1]) if inner[0].type != "!" else _not(self._true(inner[-1]))
-
-    def _true(self, node: tree_sitter.Node) -> bool | None:
-        if node.type == "parenthesized_expression":
-            return self._true(node.named_children[0])
-        if node.type == "unary_expression":
-            return self._unary(node)
-        if node.type == "binary_expression":
-            return self._binary(node)
-        known = known_text(self.one(node))
-        return None if known is None else known != ""
-
-    def _unary(self, node: tree_sitter.Node) -> bool | None:
-        operator = text_of(node.children[0])
-        if operator == "!":
-            return _not(self._true(node.children[-1]))
-        if operator == "-v":
-            return text_of(node.children[-1]) in self.values
-        value = known_text(self.one(node.children[-1]))
-        if value is None:
-            return None
-        if operator in ("-z", "-n"):
-            return (value == "") == (operator == "-z")
-        # Files of the machine the job runs on: not there, and so the script's own default is taken.
-        return False if operator in ("-f", "-d", "-e", "-r", "-x", "-s", "-L", "-w") else None
-
-    def _binary(self, node: tree_sitter.Node) -> bool | None:
-        operator = text_of(node.child_by_field_name("operator"))
-        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        if operator in ("&&", "-a"):
-            return _both(self._true(left), self._true(right))
-        if operator in ("||", "-o"):
-            return _not(_both(_not(self._true(left)), _not(self._true(right))))
-        one, other = known_text(self.one(left)), known_text(self.one(right))
-        status = _compared(operator, one, other, right)
-        if operator == "=~" and status and one and other:
-            found = re.search(other, one)
-            self.values["BASH_REMATCH"] = [found[0], *(part or "" for part in found.groups())]
-        return status
+    # --- what a shell does itself -----------------------------------------------------------------
 
     def source(self, words: list[str], line: int) -> bool | None:
-        """`source FILE`: walked where it stands near the script."""
+        """`source FILE`: walked where the script has made it, or it stands near."""
         if not words:
             return False
-        file = nearby(readable(words[0]), self.script.path)
-        self.script.sourced.append(readable(words[0]))
-        if file is None:
+        name = readable(words[0])
+        file, text = nearby(name, self.script.path), self.file_text(name)
+        self.script.sourced.append(name)
+        if text is None:
             self.script.notes.append(
-                f"line {line}: source {readable(words[0])}: not found beside the script; left out"
+                f"line {line}: source {name}: not found beside the script; left out"
             )
             return True
-        outer, self.file = self.file, file
+        outer, self.file = self.file, file or Path(name)
         try:
-            text = file.read_bytes()[:MOST_BYTES].decode("utf-8", "replace")
             return self._inside(lambda: self.text(text), words[1:] or self.arguments)
         finally:
             self.file = outer
+
+    def file_text(self, name: str) -> str | None:
+        """What is in a file that the script has made, or that stands near it; None of others."""
+        made = self.written.get(posixpath.join(self.folder, name))
+        file = nearby(readable(name), self.script.path) if made is None else None
+        return file.read_bytes()[:MOST_BYTES].decode("utf-8", "replace") if file else made
+
+    def replace_names(self, words: list[str], line: int) -> bool | None:
+        """`envsubst`: what it reads, with the variables that programs see put in."""
+        if self.input is None or self.printed is None:
+            return None
+        seen = self.state.seen_by_programs().values
+        self.printed.append(
+            re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda m: str(seen.get(m[1] or m[2], "")), self.input)
+        )
+        return True
 
     def change_folder(self, words: list[str], line: int) -> bool:
         """`cd FOLDER`."""
@@ -159,20 +173,31 @@ class ShellCommands(ShellWords):
 
     def echo(self, words: list[str], line: int) -> bool:
         """`echo WORDS`: kept where its output is asked for."""
-        if self.printed is not None:
-            self.printed.append(" ".join(w for w in words if w not in ("-n", "-e")))
+        if self.printed is None:
+            return True
+        options = list(takewhile(lambda word: re.fullmatch(r"-[neE]+", word), words))
+        text = " ".join(words[len(options) :])
+        text = with_escapes(text) if "e" in "".join(options) else text
+        self.printed.append(text + ("" if "n" in "".join(options) else "\n"))
         return True
 
     def set(self, words: list[str], line: int) -> bool:
         """`set -- WORDS`: the arguments from here on."""
         if "--" in words:
             self.arguments = words[words.index("--") + 1 :]
+        elif words and words[0][:1] not in ("-", "+"):
+            self.arguments = words
+        self.exports_all = self.exports_all or words[:1] == ["-a"] or "allexport" in words
+        if words[:1] == ["+a"] or words[:2] == ["+o", "allexport"]:
+            self.exports_all = False
         return True
 
     def printf(self, words: list[str], line: int) -> bool:
         """`printf FORMAT WORDS`: kept as with echo, or put into the variable after -v."""
-        if words[:1] == ["-v"] and len(words) > 2:
-            self.values[words[1]] = formatted(words[2:])
+        name, words = (words[1], words[2:]) if words[:1] == ["-v"] else ("", words)
+        words = words[1:] if words[:1] == ["--"] else words
+        if name:
+            self.put(name, formatted(words))
         elif self.printed is not None:
             self.printed.append(formatted(words))
         return True
@@ -193,7 +218,7 @@ class ShellCommands(ShellWords):
         arguments, index = given or self.arguments, whole_number(self._value("OPTIND")) or 1
         word = arguments[index - 1] if index <= len(arguments) else ""
         if word in ("", "-", "--") or word[0] != "-":
-            self.values |= {name: "?", "OPTIND": str(index + (word == "--"))}
+            self.state.values |= {name: "?", "OPTIND": str(index + (word == "--"))}
             return False
         letter, rest = word[1], word[2:]
         self.values[name] = letter if letter in letters.replace(":", "") else "?"
@@ -205,30 +230,57 @@ class ShellCommands(ShellWords):
         self.values["OPTIND"] = str(index + 1)
         return True
 
-    def read(self, words: list[str], text: str) -> bool:
-        """`read NAMES` of a first line `text`, cut at blanks or IFS; with -a an array of all."""
-        names = read_names(words)
-        between = self.values.get("IFS", "")
-        between = between if isinstance(between, str) and between.strip() else None
+    def read(self, words: list[str], line: int) -> bool | None:
+        """`read NAMES`: the next line of what there is to read, cut at blanks or IFS; with -a an
+        array of all.
+        """
+        if self.input is None or (self.input and known_text(self.input) is None):
+            return None
+        if not self.input:
+            return False
+        whole = "-d" in words
+        text, _, self.input = (self.input.strip(), "", "") if whole else self.input.partition("\n")
+        names, between = read_names(words), self.values.get("IFS", " \t\n")
+        between = between if isinstance(between, str) else " \t\n"
         if names[0] == "-a":
-            self.values[names[1]] = text.split(between)
+            self.put(names[1], fields(text, between))
             return True
-        cut = [each.strip() for each in text.split(between, len(names) - 1)]
-        self.values |= dict(zip(names, [*cut, *[""] * len(names)], strict=False))
+        for name, each in zip(names, read_fields(text, between, len(names)), strict=True):
+            self.put(name, each)
+        return not whole
+
+    def mapfile(self, words: list[str], line: int) -> bool | None:
+        """`mapfile -t NAME`: the lines of what there is to read."""
+        if self.input is None:
+            return None
+        name = words[-1] if words and not words[-1].startswith("-") else "MAPFILE"
+        self.put(name, self.input.splitlines())
+        self.input = ""
         return True
 
-    def unset(self, words: list[str]) -> bool:
+    def shopt(self, words: list[str], line: int) -> bool:
+        """`shopt`, `trap`, `ulimit`, `wait` and the like: nothing that a job's words depend on."""
+        return True
+
+    def unset(self, words: list[str], line: int) -> bool:
         """`unset NAMES`, and elements of arrays."""
         for word in words:
             name, _, index = word.rstrip("]").partition("[")
+            name = self.state.meant(name)
             held = self.values.get(name)
             if not index:
-                self.values.pop(name, None)
-                self.tables.pop(name, None)
+                self.state.forget(name)
             elif name in self.tables:
                 self.tables[name].pop(index.strip("\"'"), None)
-            elif isinstance(held, list) and index.isdigit():
-                del held[int(index) : int(index) + 1]
+            elif isinstance(held, list):
+                at = whole_number(index, self._counts)
+                if at is not None and at + 1 < len(held):
+                    self.script.notes.append(
+                        f"line {line}: {word}: the elements behind it move up, as if there was no "
+                        "gap"
+                    )
+                if at is not None and -len(held) <= at < len(held):
+                    del held[at]
         return True
 
     def end_loop(self, words: list[str], again: bool) -> bool:
@@ -245,11 +297,11 @@ class ShellCommands(ShellWords):
                 f"line {line}: the script would stop here with exit {words[0]}"
             )
             return True
-        raise ScriptEnd
+        raise ScriptEnd(True)
 
     def leave(self, words: list[str], line: int) -> bool:
-        """`return N`: success where N is 0, not known where it is not said."""
-        raise FunctionEnd(words[0] == "0" if words and words[0].isdigit() else None)
+        """`return N`: success where N is 0; where it is not said, as the command before it."""
+        raise FunctionEnd(words[0] == "0" if words and words[0].isdigit() else self.status)
 
     def evaluate(self, words: list[str], line: int) -> bool | None:
         """`eval WORDS`: walked as text."""
@@ -266,6 +318,12 @@ _BUILTINS: dict[str, Callable[[ShellCommands, list[str], int], bool | None]] = {
     "shift": ShellCommands.shift,
     "let": ShellCommands.let,
     "getopts": ShellCommands.getopts,
+    "read": ShellCommands.read,
+    "mapfile": ShellCommands.mapfile,
+    "readarray": ShellCommands.mapfile,
+    "unset": ShellCommands.unset,
+    "envsubst": ShellCommands.replace_names,
+    **dict.fromkeys(("shopt", "trap", "ulimit", "wait"), ShellCommands.shopt),
     "break": lambda walk, words, line: walk.end_loop(words, again=False),
     "continue": lambda walk, words, line: walk.end_loop(words, again=True),
     "exit": ShellCommands.exit,
@@ -275,46 +333,6 @@ _BUILTINS: dict[str, Callable[[ShellCommands, list[str], int], bool | None]] = {
     "true": lambda walk, words, line: True,
     "false": lambda walk, words, line: False,
 }
-
-
-def _not(status: bool | None) -> bool | None:
-    return None if status is None else not status
-
-
-def _both(one: bool | None, other: bool | None) -> bool | None:
-    if one is False or other is False:
-        return False
-    return None if one is None or other is None else True
-
-
-_NUMBERS: dict[str, Callable[[int, int], bool]] = {
-    "-eq": int.__eq__,
-    "-ne": int.__ne__,
-    "-lt": int.__lt__,
-    "-le": int.__le__,
-    "-gt": int.__gt__,
-    "-ge": int.__ge__,
-}
-
-
-def _compared(
-    operator: str, one: str | None, other: str | None, right: tree_sitter.Node
-) -> bool | None:
-    if one is None or other is None:
-        return None
-    if operator in ("=", "==", "!="):
-        quoted = right.type in ("string", "raw_string")
-        same = one == other if quoted else fnmatch.fnmatchcase(one, other)
-        return same == (operator != "!=")
-    if operator == "=~":
-        try:
-            return bool(re.search(other, one[:1000]))
-        except re.error:
-            return None
-    if operator in ("<", ">"):
-        return one < other if operator == "<" else one > other
-    a, b = whole_number(one or "0"), whole_number(other or "0")
-    return None if a is None or b is None or operator not in _NUMBERS else _NUMBERS[operator](a, b)
 
 
 def nearby(name: str, script: Path) -> Path | None:
@@ -333,30 +351,21 @@ def nearby(name: str, script: Path) -> Path | None:
     return None
 
 
-def _inner_text(words: list[str]) -> str | None:
-    """The commands of `bash -c TEXT`, alone or behind srun, docker exec and the like."""
+def _inner_text(words: list[str]) -> tuple[str, list[str]] | None:
+    """The commands of `bash -c TEXT NAME WORDS` and their arguments, alone or behind srun, docker
+    exec and the like.
+    """
     for i, word in enumerate(words[:-2]):
         if word in ("bash", "sh") and re.fullmatch(r"-\w*c", words[i + 1]):
-            return words[i + 2]
+            return words[i + 2], words[i + 4 :]
     return None
 
 
-def _printed(name: str, words: list[str], walk: ShellCommands) -> str | None:
-    """What a command prints that only rewrites its words; None of all others."""
-    words = [word for word in words if word != "--"]
-    if name == "pwd":
-        return walk.folder
-    if name == "dirname" and words:
-        return posixpath.dirname(words[-1]) or "."
-    if name in ("realpath", "readlink") and words:
-        return posixpath.normpath(posixpath.join(walk.folder, words[-1]))
-    if name == "basename" and words:
-        return posixpath.basename(words[0].rstrip("/")).removesuffix(words[1] if words[1:] else "")
-    if name == "expr":
-        value = whole_number(" ".join(words))
-        return None if value is None else str(value)
-    if name == "seq" and all(word.isdigit() for word in words) and 0 < len(words) < 4:
-        first, last = (1, int(words[0])) if len(words) == 1 else (int(words[0]), int(words[-1]))
-        by = max(1, int(words[1])) if len(words) == 3 else 1
-        return "\n".join(map(str, range(first, min(last, first + by * MOST_TURNS) + 1, by)))
-    return None
+_RUNNERS = ("nohup", "exec", "command", "builtin", "sudo", "time", "setsid", "timeout")
+
+
+def _without_runners(words: list[str]) -> list[str]:
+    """A command without what only starts it: nohup, exec, env A=B, timeout 3h."""
+    while len(words) > 1 and words[0] in _RUNNERS and not words[1].startswith("-"):
+        words = words[2:] if words[0] == "timeout" and len(words) > 2 else words[1:]
+    return words

@@ -4,20 +4,22 @@ An unknown piece, a variable of the environment or what a program prints, stands
 two private characters, so that it can be told from what is known and shown as a shell writes it.
 """
 
-import fnmatch
+import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import tree_sitter
 import tree_sitter_bash
 
 from ...errors import RFabricError
-from .arithmetic import whole_number
 
 # An unknown piece of text stands between these two: private characters that no script holds.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _UNSET, _OPAQUE = "\ue002", "\ue003"  # left to the environment, printed by a program
+_WHOLE = "\ue007"  # an unknown piece while its text is cut
 MARK = re.compile(f"{_OPEN}([{_UNSET}{_OPAQUE}])([^{_CLOSE}]*){_CLOSE}")
 Values = str | list[str]
 
@@ -33,7 +35,8 @@ class Command:
 @dataclass
 class Script:
     """The commands a script reaches; `defaulted`: variables that it leaves to the environment, with
-    a default of its own.
+    a default of its own; `absent`: files that it asks for and that are not in its folder, by the
+    line that asks.
     """
 
     path: Path
@@ -41,6 +44,7 @@ class Script:
     defaulted: dict[str, str] = field(default_factory=dict)
     sourced: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    absent: dict[str, int] = field(default_factory=dict)
 
 
 def readable(text: str) -> str:
@@ -72,10 +76,39 @@ def left_open(root: tree_sitter.Node) -> int:
     return 0
 
 
+@functools.cache
+def _parser() -> tree_sitter.Parser:
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
 def parsed(text: str) -> tree_sitter.Node:
-    """The tree of a script, by the grammar of tree-sitter-bash."""
-    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-    return parser.parse(text.encode("utf-8", "replace")).root_node
+    """The tree of a script, by the grammar of tree-sitter-bash.
+
+    To it, of a line `A=1 B=2` the end is none, and what follows would see A and B alone: such a
+    line is given a semicolon.
+    """
+    source = text.encode("utf-8", "replace")
+    root = _parser().parse(source).root_node
+    while ends := list(_ends_of_assignments(root, source)):
+        for at in reversed(ends):
+            source = source[:at] + b";" + source[at:]
+        root = _parser().parse(source).root_node
+    return root
+
+
+def _ends_of_assignments(root: tree_sitter.Node, source: bytes) -> Iterator[int]:
+    """Where a line ends between the assignments before a command, and it."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop(0)
+        waiting += [child for child in node.children if b"=" in (child.text or b"")]
+        if node.type != "command" or node.children[0].type != "variable_assignment":
+            continue
+        for one, other in pairwise(node.children):
+            between = source[one.end_byte : other.start_byte].replace(b"\\\n", b"")
+            if one.type == "variable_assignment" and b"\n" in between:
+                yield one.end_byte
+                break
 
 
 def text_of(node: tree_sitter.Node | None) -> str:
@@ -100,66 +133,52 @@ def known_text(text: str) -> str | None:
     return MARK.sub("", text)
 
 
+def fields(text: str, between: str) -> list[str]:
+    """The words of a text without quotes, cut at the characters of `between` (IFS); unknown pieces
+    stay whole.
+
+    >>> fields(" a  b ", " "), fields("a::b:", ": ")
+    (['a', 'b'], ['a', '', 'b'])
+    """
+    blanks = "".join(sign for sign in between if sign.isspace())
+    signs = "".join(sign for sign in between if not sign.isspace())
+    whole = MARK.findall(text)
+    rest = MARK.sub(_WHOLE, text).strip(blanks) if blanks else MARK.sub(_WHOLE, text)
+    blank = f"[{re.escape(blanks)}]" if blanks else "(?!)"
+    cut = f"{blank}*[{re.escape(signs)}]{blank}*|{blank}+" if signs else f"{blank}+"
+    words = re.split(cut, rest) if rest else []
+    if words and not words[-1]:
+        words.pop()
+    held = iter(whole)
+    return [
+        re.sub(_WHOLE, lambda m: "{}{}{}{}".format(_OPEN, *next(held), _CLOSE), w) for w in words
+    ]
+
+
 def unescaped(text: bytes) -> str:
     """The text between double quotes, where a backslash guards only a few characters."""
     joined = text.decode("utf-8", "replace").replace("\\\n", "")
     return re.sub(r'\\([$`"\\])', r"\1", joined)
 
 
-def rewritten(value: str, operator: str, rest: list[str]) -> str:
-    """A value cut or replaced as ${name%pattern} and its like say."""
-    if MARK.search(value):
-        return value
-    pattern = "".join(rest)
-    if operator in ("%", "%%", "#", "##"):
-        return _cut(value, operator, pattern)
-    if operator in _REPLACING and rest:
-        rest = ["", *rest] if operator in ("/#", "/%") and rest[0] == "/" else rest
-        old, new = rest[0], rest[-1] if len(rest) > 1 and rest[-1] != "/" else ""
-        return _replaced(value, operator, old, new)
-    if operator in ("^^", "^"):
-        return value.upper() if operator == "^^" else value[:1].upper() + value[1:]
-    if operator in (",,", ","):
-        return value.lower() if operator == ",," else value[:1].lower() + value[1:]
-    return opaque_piece(value + operator + pattern)
-
-
-_REPLACING = ("/", "//", "/#", "/%")
-
-
-def _replaced(value: str, operator: str, old: str, new: str) -> str:
-    """`value` with the first `old` replaced, every one (//), or the one it begins (/#) or ends with
-    (/%).
-    """
-    if operator == "/#":
-        return new + value[len(old) :] if value.startswith(old) else value
-    if operator == "/%":
-        return value[: len(value) - len(old)] + new if value.endswith(old) else value
-    return value.replace(old, new, 1 if operator == "/" else -1)
-
-
-def _cut(value: str, operator: str, pattern: str) -> str:
-    """`value` without the shortest (one sign) or longest (two) end or beginning that matches."""
-    lengths = range(len(value) + 1)
-    for length in lengths if len(operator) == 1 else reversed(lengths):
-        from_end = operator[0] == "%"
-        piece = value[len(value) - length :] if from_end else value[:length]
-        if fnmatch.fnmatchcase(piece, pattern):
-            return value[: len(value) - length] if from_end else value[length:]
-    return value
+def blanks(node: tree_sitter.Node) -> str:
+    """The blanks before an expansion, which the grammar takes for a part of it: "$A $B"."""
+    text = text_of(node)
+    return text[: len(text) - len(text.lstrip())]
 
 
 def only_child(node: tree_sitter.Node) -> tree_sitter.Node | None:
     """The expansion that is all a quoted text holds."""
     inner = node.named_children
     whole = len(inner) == 1 and len(node.text or b"") == len(inner[0].text or b"") + 2
-    return inner[0] if whole and inner[0].type in ("expansion", "simple_expansion") else None
+    expands = whole and inner[0].type in ("expansion", "simple_expansion")
+    return inner[0] if expands and not blanks(inner[0]) else None
 
 
 def is_all(node: tree_sitter.Node) -> bool:
     """Whether an expansion stands for all words of an array or of the arguments."""
     if node.type == "simple_expansion":
-        return text_of(node) in ("$@", "$*")
+        return text_of(node).lstrip() in ("$@", "$*")
     if len(node.children) > 1 and node.children[1].type == "#":
         return False
     return bool(re.match(r"\$\{(!?\w+\[[@*]\]|[@*])", text_of(node)))
@@ -176,24 +195,21 @@ def array_name(node: tree_sitter.Node) -> str | None:
     return text_of(subscript.named_children[0]) if subscript is not None else None
 
 
-def formatted(words: list[str]) -> str:
-    """What printf makes of a format and its words, the format again while words are left."""
-    shape, rest = words[0] if words else "", list(words[1:])
+def read_fields(text: str, between: str, count: int) -> list[str]:
+    """What `read` gives `count` names of a line: the last of them has what is left.
 
-    def filled(m: re.Match) -> str:
-        word = rest.pop(0) if rest else ""
-        number = whole_number(word or "0") if m[0][-1] != "s" else None
-        try:
-            return m[0] % (word if number is None else number)
-        except (TypeError, ValueError):
-            return word
-
-    made = ""
-    while True:
-        before = len(rest)
-        made += re.sub(r"%-?\d{0,3}[sdi]", filled, shape)
-        if not rest or len(rest) == before:
-            return made.replace("\\n", "\n")
+    >>> read_fields("a b c d", " ", 2), read_fields("k=v=w", "=", 2), read_fields("a", " ", 2)
+    (['a', 'b c d'], ['k', 'v=w'], ['a', ''])
+    """
+    blanks = "".join(sign for sign in between if sign.isspace())
+    signs = "".join(sign for sign in between if not sign.isspace())
+    rest, cut = text.strip(blanks), []
+    while rest and len(cut) < count - 1:
+        end = next((at for at, sign in enumerate(rest) if sign in between), len(rest))
+        cut.append(rest[:end])
+        rest = rest[end:].lstrip(blanks)
+        rest = rest[1:].lstrip(blanks) if rest[:1] and rest[0] in signs else rest
+    return [*cut, rest, *[""] * count][:count]
 
 
 def read_names(words: list[str]) -> list[str]:

@@ -2,52 +2,43 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import tree_sitter
 
 from ...errors import RFabricError
-from .arithmetic import whole_number
-from .shell_sums import ShellSums
+from .shell_expansions import ShellExpansions
+from .shell_patterns import here_pieces
 from .shell_text import (
-    MARK,
     Script,
-    array_name,
+    blanks,
     brace_marked,
     braced,
+    fields,
     is_all,
     is_joined,
-    known_text,
     only_child,
-    opaque_piece,
-    parsed,
     readable,
-    rewritten,
     text_of,
     unescaped,
-    unset_piece,
 )
+from .shell_variables import Variables
 from .slurm import batch_variables
 from .yaml_files import MOST_BYTES
 
-# Set in a shell, whatever the user has; their values say nothing of a job.
-_AMBIENT = {"HOME": "~", "PWD": ".", "USER": "user", "HOSTNAME": "localhost", "PATH": ""}
-_AMBIENT["OPTIND"] = "1"
 _LITERAL = ("word", "number", "brace_expression")
-_NAMES = ("variable_name", "subscript", "special_variable_name")
-_DEFAULTS = (":-", "-", ":=", "=", ":+", "+", ":?", "?")
 
 
 class ScriptEnd(Exception):
-    """The script ends here."""
-
-
-class FunctionEnd(Exception):
-    """The function, or the sourced file, ends here; `status`: whether it says that it succeeded."""
+    """The script ends here; `status`: whether it says that it succeeded."""
 
     def __init__(self, status: bool | None = None) -> None:
         super().__init__()
         self.status = status
+
+
+class FunctionEnd(ScriptEnd):
+    """The function, or the sourced file, ends here."""
 
 
 class LoopEnd(Exception):
@@ -58,18 +49,24 @@ class LoopEnd(Exception):
         self.left, self.again = left, again
 
 
-class ShellWords(ShellSums):
+class ShellWords(ShellExpansions):
     """The state of a shell that runs nothing, and what its words become."""
 
     def __init__(self, script: Script, environment: dict[str, str]) -> None:
         self.script = script
-        self.values = dict(environment)
-        self.tables: dict[str, dict[str, str]] = {}  # declare -A
+        numbered = {int(name): text for name, text in environment.items() if name.isdigit()}
+        named = {name: text for name, text in environment.items() if not name.isdigit()}
+        self.state = Variables(dict(named), exported=set(named))
+        self.arguments = [numbered.get(i, "") for i in range(1, max(numbered, default=0) + 1)]
+        self.cells = {}
         self.functions: dict[str, tree_sitter.Node] = {}
-        self.arguments: list[str] = []
         self.file = script.path
         self.folder = str(script.path.parent)
         self.depth = self.steps = self.grown = self.loops = 0
+        self.status: bool | None = True
+        self.input: str | None = None  # what `read` and its like would take
+        self.asked = self.exports_all = False  # only the output counts; `set -a`
+        self.written: dict[str, str] = {}  # files that the script itself makes
         self.printed: list[str] | None = None  # what a command substitution has written so far
 
     @abstractmethod
@@ -84,14 +81,29 @@ class ShellWords(ShellSums):
                 return self._all(spread)
             return [self.one(node)]
         if node.type in ("expansion", "simple_expansion"):
+            if (quoted := self.taken_default(node)) is not None:
+                return self.words(quoted)
             if is_all(node):
-                return [w for word in self._all(node) for w in word.split()]
-            return self.one(node).split()
+                return [w for word in self._all(node) for w in self._fields(word)]
+            return self._fields(self.one(node))
         if node.type in ("concatenation", "brace_expression"):
             return self._braced(node)
         if node.type == "command_substitution":
-            return self.one(node).split()
+            return self._fields(self.one(node))
         return [self.one(node)]
+
+    def _fields(self, text: str) -> list[str]:
+        """The words of a value without quotes."""
+        between = self.values.get("IFS", " \t\n")
+        return fields(text, between if isinstance(between, str) else " \t\n")
+
+    def told_by_slurm(self, options: str) -> None:
+        """Set what Slurm would tell a job with these options of sbatch; what is set already
+        stays.
+        """
+        told = {k: v for k, v in batch_variables(options).items() if k not in self.values}
+        self.state.values |= told
+        self.state.exported |= set(told)
 
     def _braced(self, node: tree_sitter.Node) -> list[str]:
         """The words that braces make of one, {a,b} and {1..4}; in quotes and values they are
@@ -151,7 +163,7 @@ class ShellWords(ShellSums):
         for child in node.named_children:
             parts.append(unescaped(source[at - start : child.start_byte - start]))
             raw = child.type == "string_content"
-            parts.append(unescaped(child.text or b"") if raw else self.one(child))
+            parts.append(unescaped(child.text or b"") if raw else blanks(child) + self.one(child))
             at = child.end_byte
         parts.append(unescaped(source[at - start : len(source) - 1]))
         return "".join(parts)
@@ -164,203 +176,48 @@ class ShellWords(ShellSums):
             return ""
         if re.search(r"['\"\\]", text_of(parts.get("heredoc_start"))):
             return text_of(body)
-        source, at, text = body.text or b"", body.start_byte, ""
-        for child in (c for c in body.named_children if c.type != "heredoc_content"):
-            text += unescaped(source[at - body.start_byte : child.start_byte - body.start_byte])
-            text, at = text + self.one(child), child.end_byte
-        return text + unescaped(source[at - body.start_byte :])
-
-    def told_by_slurm(self, options: str) -> None:
-        """Set what Slurm would tell a job with these options of sbatch; what is set already
-        stays.
-        """
-        self.values = batch_variables(options) | self.values
-
-    def _value(self, name: str) -> str:
-        """The text of a variable; one that nobody set keeps its name."""
-        if name.isdigit():
-            index = int(name)
-            if index == 0:
-                return str(self.file)
-            return self.arguments[index - 1] if index <= len(self.arguments) else ""
-        if name in ("@", "*"):
-            return " ".join(self.arguments)
-        if name == "#":
-            return str(len(self.arguments))
-        if name in ("BASH_SOURCE", "0"):
-            return str(self.file)
-        if name in ("?", "!", "$", "-", "_", "RANDOM", "SECONDS", "EPOCHSECONDS"):
-            return "0" if name == "?" else opaque_piece(name)
-        if name not in self.values:
-            if name in _AMBIENT:
-                return self.folder if name == "PWD" else _AMBIENT[name]
-            return unset_piece(name)
-        value = self.values[name]
-        return (value[0] if value else "") if isinstance(value, list) else value
-
-    def _all(self, node: tree_sitter.Node) -> list[str]:
-        """The words of "$@" and "${array[@]}"."""
-        if node.type == "simple_expansion":
-            return list(self.arguments)
-        name = array_name(node)
-        if name is None:
-            return list(self.arguments)
-        keys = node.children[1].type == "!"
-        if name in self.tables:
-            return list(self.tables[name] if keys else self.tables[name].values())
-        value = self.values.get(name)
-        if value is None:
-            default = self._default_of(node)
-            return default.split() if default else []
-        words = value if isinstance(value, list) else [value]
-        if keys:
-            return [str(index) for index in range(len(words))]
-        operator, rest = self._operator(node)
-        if operator is None or operator in _DEFAULTS:
-            return list(words)
-        if operator == ":":
-            start, end = self._bounds(rest, len(words))
-            return list(words[start:end])
-        return [rewritten(word, operator, [self.one(r) for r in rest]) for word in words]
-
-    def _bounds(self, rest: list[tree_sitter.Node], size: int) -> tuple[int, int]:
-        """Where a slice `:start:length` of `size` words or letters begins and ends."""
-        start, *length = [self._number(each) or 0 for each in rest if each.is_named] or [0]
-        start = start if start >= 0 else max(0, size + start)
-        if not length:
-            return start, size
-        return start, start + length[0] if length[0] >= 0 else size + length[0]
-
-    def _between(self) -> str:
-        """What "${array[*]}" puts between its words."""
-        between = self.values.get("IFS", " ")
-        return between[:1] if isinstance(between, str) else " "
-
-    def _default_of(self, node: tree_sitter.Node) -> str:
-        operator, rest = self._operator(node)
-        return self._joined(rest) if operator in (":-", "-", ":=", "=") else ""
-
-    def _expansion(self, node: tree_sitter.Node) -> str:
-        """${name}, with whatever operator follows it."""
-        head = next((c for c in node.children if c.type in _NAMES), None)
-        if head is None:
-            return opaque_piece(text_of(node)[1:])
-        if node.children[1].type == "#":
-            return self._length(head)
-        if node.children[1].type == "!":
-            return self._value(self._value(text_of(head)))
-        operator, rest = self._operator(node)
-        if operator is None:
-            return self._head(head)
-        if operator in _DEFAULTS:
-            return self._defaulted(head, operator, rest)
-        value = self._head(head)
-        if operator == ":" and not MARK.search(value):
-            start, end = self._bounds(rest, len(value))
-            return value[start:end]
-        return rewritten(value, operator, [self.one(r) for r in rest])
-
-    def _operator(self, node: tree_sitter.Node) -> tuple[str | None, list[tree_sitter.Node]]:
-        children = node.children[1:-1] if len(node.children) > 2 else []
-        for i, child in enumerate(children):
-            if not child.is_named and i > 0:
-                return child.type, children[i + 1 :]
-        return None, []
-
-    def _head(self, head: tree_sitter.Node) -> str:
-        if head.type != "subscript":
-            return self._value(text_of(head))
-        name, index = (text_of(child) for child in head.named_children[:2])
-        if name == "BASH_SOURCE":
-            return str(self.file)
-        if name in self.tables:
-            return self.tables[name].get(self.one(head.named_children[1]), "")
-        value = self.values.get(name)
-        at = whole_number(self._plain(index))
-        if isinstance(value, list) and at is not None and -len(value) <= at < len(value):
-            return value[at]
-        return self._value(name) if at == 0 and isinstance(value, str) else ""
-
-    def _length(self, head: tree_sitter.Node) -> str:
-        name = text_of(head.named_children[0]) if head.type == "subscript" else text_of(head)
-        value = self.values.get(name, "")
-        if isinstance(value, str):
-            return opaque_piece(name) if MARK.search(value) else str(len(value))
-        return str(len(value) if head.type == "subscript" else len(value[0]) if value else 0)
-
-    def _defaulted(self, head: tree_sitter.Node, operator: str, rest: list) -> str:
-        name = text_of(head)
-        value = self._head(head) if self._is_set(head) else None
-        empty = value is None or (operator[0] == ":" and (known_text(value) == ""))
-        if operator.endswith("+"):
-            return "" if empty else self._joined(rest)
-        if not empty:
-            return value or ""
-        if operator.endswith("?"):
-            return unset_piece(name)
-        default = self._joined(rest)
-        if value is None and head.type == "variable_name":
-            self.script.defaulted.setdefault(name, readable(default))
-        if operator.endswith("="):
-            self.values[name] = default
-        return default
-
-    def _is_set(self, head: tree_sitter.Node) -> bool:
-        if head.type == "subscript":
-            name, key = text_of(head.named_children[0]), self.one(head.named_children[1])
-            held, at = self.values.get(name, []), whole_number(self._plain(key))
-            if name in self.tables:
-                return key in self.tables[name]
-            count = len(held) if isinstance(held, list) else 1
-            return name == "BASH_SOURCE" or (at is not None and -count <= at < count)
-        name = text_of(head)
-        if name.isdigit():
-            return int(name) <= len(self.arguments)
-        return name in self.values or name in _AMBIENT or name in ("@", "*", "#", "BASH_SOURCE")
-
-    def _joined(self, nodes: Sequence[tree_sitter.Node]) -> str:
-        """Pieces as one text, with the blanks that stand between them."""
-        whole = "".join(map(text_of, nodes))
-        if whole.startswith("$((") and whole.endswith("))"):
-            # The grammar takes the arithmetic of ${A:-$((1 + 2))} for a subshell.
-            whole = text_of(nodes[0].parent)
-            start = whole.index("$((")
-            again = parsed(f"A={whole[start:-1]}").named_children[0].child_by_field_name("value")
-            if again is not None and again.type == "arithmetic_expansion":
-                return self._arithmetic(again)
-        text, at = "", None
-        for node in nodes:
-            text += " " if at is not None and node.start_byte > at else ""
-            text += self.one(node)
-            at = node.end_byte
-        return text
+        return "".join(
+            piece if kind == "plain" else self._piece(kind, piece, quoted=False)
+            for kind, piece in here_pieces(text_of(body))
+        )
 
     def _substitution(self, node: tree_sitter.Node) -> str:
+        outer, self.asked = self.asked, True
+        try:
+            return self.output(lambda: self.apart(node)).rstrip("\n")
+        finally:
+            self.asked = outer
+
+    def output(self, walk: Callable[[], object]) -> str:
+        """What the commands of `walk` print."""
         outer, self.printed = self.printed, []
         try:
-            self.apart(node)
+            walk()
         finally:
             printed, self.printed = self.printed, outer
-        return "\n".join(printed).rstrip("\n")
+        return "".join(printed)
 
     def apart(self, node: tree_sitter.Node) -> bool | None:
         """Walk ( ... ) or $( ... ), a shell of its own: what it sets is gone when it ends."""
-        values = {k: list(v) if isinstance(v, list) else v for k, v in self.values.items()}
-        tables = {name: dict(table) for name, table in self.tables.items()}
-        folder, loops, arguments = self.folder, self.loops, self.arguments
-        self.loops, status = 0, True
+        return self.in_other_shell(lambda: self._last_of(node), self.state.copy())
+
+    def _last_of(self, node: tree_sitter.Node) -> bool | None:
+        status: bool | None = True
+        for child in node.named_children:
+            if child.type != "comment":
+                status = self.statement(child)
+        return status
+
+    def in_other_shell(self, walk: Callable[[], bool | None], state: Variables) -> bool | None:
+        """Walk what a shell of its own would do, with these variables."""
+        kept = self.state, self.folder, self.loops, self.arguments
+        self.state, self.loops = state, 0
         try:
-            for child in node.named_children:
-                if child.type != "comment":
-                    status = self.statement(child)
-            return status
-        except FunctionEnd as end:
+            return walk()
+        except ScriptEnd as end:
             return end.status
-        except ScriptEnd:
-            return None
         finally:
-            self.values, self.tables = values, tables
-            self.folder, self.loops, self.arguments = folder, loops, arguments
+            self.state, self.folder, self.loops, self.arguments = kept
 
     def _array(self, node: tree_sitter.Node) -> list[str]:
         children = [child for child in node.named_children if child.type != "comment"]

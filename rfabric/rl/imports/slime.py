@@ -35,11 +35,24 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    if s.values.get("advantage-estimator") != "ppo":  # with it a critic is trained
-        s.used.add("advantage-estimator")
+    s.used.add("advantage-estimator")
+    if s.values.get("advantage-estimator") == "ppo":
+        _critic(recipe, s)
     recipe.put("weight_sync.strategy", "flat", "slime: every engine receives its own copy")
     if s.value("train-backend") != "fsdp":
         recipe.put("weight_sync.gather", "bucket", "slime: Megatron's shards, a bucket at once")
+
+
+def _critic(recipe: SourcedValues, s: Settings) -> None:
+    """PPO's critic, which --critic-num-* may give GPUs of its own."""
+    recipe.put("training.critic", True, "--advantage-estimator ppo")
+    passes = recipe.values["training.log_prob_passes"] + 1
+    recipe.put("training.log_prob_passes", passes, "as the policy's, and the critic's values")
+    own = s.find("critic-num-nodes", "critic-num-gpus-per-node") is not None
+    s.notes += (
+        "--advantage-estimator ppo: a critic of the policy's shape is trained on the policy's GPUs"
+        + (", not on those of --critic-num-*, which are left out" if own else ""),
+    )
 
 
 def _refuse_others(s: Settings) -> None:

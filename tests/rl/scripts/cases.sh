@@ -1,0 +1,227 @@
+# Small scripts, each held against bash itself.
+
+f() { local TP=8; X=3; }; TP=2; f; go $TP $X
+#----
+N=4; bash -c 'go ${N:-none}'; bash -c 'A=5'; go ${A:-unset}
+#----
+X=a1b2; go ${X//[0-9]/} ${X//[^0-9]/_} ${X/#a/z} ${X/[0-9]*/}
+#----
+[ ! "$X" = 1 ] && go yes || go no
+#----
+case "*" in "*") go star;; *) go other;; esac; case ab in "a*") go q;; a\*) go e;; a*) go r;; esac
+#----
+false; go $?; [ 1 = 1 ]; go $?
+#----
+A=(1 2 3); for i in "${!A[@]}"; do A[$i]=$((A[i]*2)); done; go ${A[@]}
+#----
+go ${@:1:2} x; set -- a b c d; go "${@:2}" "${@:2:2}" ${*: -1} ${#@} ${#} "${@: -2:1}"
+#----
+for i in {1..2}; do for p in a b; do [[ $p == a && $i -eq 2 ]] && continue 2; go $i$p; done; done
+#----
+if [ -n $NOPE ]; then go t; else go f; fi
+#----
+X="a b"; if [ "$X" == "a b" ] && [ ${#X} -gt 2 ]; then go t; fi
+#----
+go "${X:-a b}" ${X:-a b} "${X:-"q r"}" ${X-'s t'}
+#----
+printf -v X "%s-%02d" a 3; go $X $(printf "%.2f" 3.14159) $(printf "%5s|%-5s|" a b)
+#----
+go $(echo a | tr a b) $(echo "a,b" | cut -d, -f2) $(echo 1 2 3 | wc -w) $(printf 'a\nb\n' | wc -l) $(echo abc | sed s/b/x/) $(echo "a b c" | awk '{print $2}') $(echo a:b | awk -F: '{print $1}')
+#----
+f() { echo "log" >&2; echo out; }; go $(f)
+#----
+x=$( { echo a; echo b; } ); go "$x"
+#----
+select_it() { local -n ref=$1; ref=9; }; V=1; select_it V; go $V
+#----
+eval "T=$((3+4))"; go $T; eval go \$T
+#----
+go a{1,2}"b c" {$((1+1)),3}
+#----
+[[ a1 =~ ^[a-z][0-9]$ ]] && go m; re="^a.*"; [[ abc =~ $re ]] && go m2; [[ "a.c" =~ "a.c" ]] && go m3; [[ "abc" =~ "a.c" ]] || go m4
+#----
+case $X in "") go empty;; *) go full;; esac
+#----
+X=abc; go ${X:1} ${X:0:-1} ${X: -1:1} ${X^} ${X@U} ${X@Q}
+#----
+i=5; i=$i+1; go $i $(($i))
+#----
+x=08; go $((10#$x + 1))
+#----
+! [ 1 = 2 ] && go yes
+#----
+f() { return 3; }; f || go no
+#----
+A=$(cat <<< "hello"); go $A
+#----
+set -- x y; while (( $# )); do go $1; shift; done
+#----
+declare -i n=5; n=n+3; n+=2; go $n
+#----
+f() { declare -i k=2+3; local z=$1 k2=$((k*2)); go $k $k2 $z; }; k=1; f q; go $k ${z:-none}
+#----
+N=2; if ((N>1)) && ((N<4)); then go in; elif ((N==9)); then go nine; fi
+#----
+A=abc-def_ghi; go ${A//[-_]/} ${A%%[-_]*} ${A##*[-_]} ${A/-*_/+}
+#----
+shopt -s extglob
+X=qwen3-30b; case $X in qwen@(2|3)-*) go e;; *) go n;; esac; go ${X##+([a-z])} ${X/%+([0-9])b/Z}
+#----
+A=x; go ${A:+--flag $A} ${B:+--flag $B}
+#----
+IFS=, ; set -- 1,2,3; go $1; X=a,b; go $X; unset IFS; go $X
+#----
+test 3 -gt 2 && go a; test -z "" && go b; test x = x -a y = y && go c; if test ! -d /nope; then go d; fi
+#----
+P=h100; { [ "$P" = h100 ] && NODES=4; } || NODES=2; [ "$P" = a100 ] || { TP=8; PP=1; }; go $NODES $TP $PP
+#----
+TP=8; P=h; if [ "$P" = h -a "$TP" -eq 8 ]; then X=1; fi; if [ ! "$X" = 1 ]; then Y=1; else Y=2; fi; if test "$Y" -eq 2; then Z=3; fi; if ! [ "$Z" = 3 ]; then W=0; else W=1; fi; go $X $Y $Z $W
+#----
+W=1; Z=3; [[ ! $W == 0 && ( $Z > 2 ) ]] && V=5; [[ h100 == @(h100|h200) ]] && U=6; [[ h1x = h1* ]]; T=$?; (( 3 == 8 )); S=$?; go $V $U $T $S
+#----
+while IFS='=' read -r k v; do [[ -z $k || $k == \#* ]] && continue; OV+=("$k=$v"); done <<CFG
+# comment
+a=1
+
+b=2=3
+CFG
+while read -r line; do OV+=("$line"); done < <(printf '%s\n' x=1 y=2); go "${OV[@]}"
+#----
+OLDIFS=$IFS; IFS=:; parts=($(echo "4:8:2")); IFS=$OLDIFS; for p in ${parts[@]}; do S=$((${S:-0} + p)); done; go $S ${#parts[@]}
+#----
+steps=(1 2 4 8); go ${steps[${#steps[@]}/2]} ${steps[-1]} "${steps[@]:1:2}" $((steps[1]+steps[2])) ${steps[$((1+1))]}
+#----
+A=(1 2); (( A[0] += 5, A[1]++ )); declare -A M=([x]=3); k=x; (( M[$k] *= 2 )); (( M[x]++ )); go ${A[@]} ${M[x]}
+#----
+NODES=2; x="VAR_$NODES"; declare "VAR_$NODES=7"; export "GLOBAL=$((NODES * 8))"; go ${!x} $GLOBAL
+#----
+cat > f.env <<EOF
+TP=4
+EOF
+source f.env; go $TP $(cat f.env)
+#----
+export TP=4; echo 'tp=${TP} ${Q}' > t; envsubst < t > u; go "$(cat u)" 
+#----
+cat > in.sh <<'E2'
+go in $1 ${N:-none}
+E2
+N=3; bash in.sh 7; N=4 bash in.sh 8; export N; bash in.sh 9
+#----
+f() { set -- "${@/#/--}"; printf '%s ' "$@"; }; go $(f a b)
+#----
+X='a b'; Y=("$X" c); go "${Y[@]}" ${Y[0]} "${Y[*]}"; EX=("p q" r); go ${EX[@]+"${EX[@]}"} ${NO[@]+"${NO[@]}"}
+#----
+echo "a b" | { read x y; go $y; }; echo "1 2" | while read a b; do go $b $a; done
+#----
+mapfile -t L <<< $'x\ny z'; go "${L[@]}" ${#L[@]}; readarray -t M < <(seq 3); go ${M[@]}
+#----
+last() { echo "${@: -1}"; }; max() { local m=$1; shift; for x in "$@"; do (( x > m )) && m=$x; done; echo "$m"; }; go $(last a b c) $(max 3 9 4)
+#----
+join_by() { local IFS="$1"; shift; echo "$*"; }; A=(1 2 3); go "[$(join_by , "${A[@]}")]"
+#----
+a=b/c/d; go ${a//\//-} ${a//'/'/.} ${a/b\/c/x}; s=/; go ${a//$s/+} ${a%"$s"*} ${a%$s*}
+#----
+set -a; Q=3; set +a; R=4; bash -c 'go ${Q:-0} ${R:-0}'
+#----
+x=5; (( x > 3 ? (y=1) : (y=2) )); go $y; ((x++)); go $x; (( z = x * 2 )) && go $z; let "w = z + 1"; go $w
+#----
+A=; [ $A = 1 ] 2>/dev/null && go a || go b; [ -n "$A" ] || go c; [[ $A ]] || go d; [ "" ] || go e; [[ -z $A && -n x ]] && go f
+#----
+case 235b in *[0-9]b) go d;;& [!0-9]*) go no;; 2*) go e;; esac
+#----
+i=0; until (( i >= 3 )); do ((i+=1)); done; go $i; for ((;;)); do ((i++ > 5)) && break; done; go $i
+#----
+A="1 2 3"; for x in $A; do B="$B,$x"; done; B=${B#,}; go [$B] ${B//,/ } "${B//,/ }"
+#----
+printf '%s\n' "--a" "b c" | xargs echo >/dev/null; go $(printf '%s,%s\n' 1 2)
+#----
+V=$(( $(echo 3) + $(echo "4") )); go $V `echo 5` "$(echo "$(echo "6 7")")"
+#----
+N=4; go "n$N"'$N'"\$N" n${N}x "${N}B" $N/$N ${N:-}${M:-z}
+#----
+go $(for i in 1 2; do printf '%s-' $i; done) $(echo -n a; echo -n b)
+#----
+A=(--x 1
+ # c
+ --y "a b"  # d
+)
+A+=( --z "${A[1]}" ); go "${A[@]}"
+#----
+[ "$(echo 3)" -ge 2 ] && go y; [[ "$(printf %d 7)" == 7 ]] && go z
+#----
+f() { local a=1; g; go $a; }; g() { a=2; }; f; go ${a:-none}
+#----
+f() { if [[ $1 -gt 3 ]]; then return 0; else return 1; fi; }; if f 4; then go y; fi; f 2 || go n; f 5 && go yy
+#----
+x=a; case $x in a|b) case $x in b) go b;; a) go a;; esac;; esac
+#----
+A=(x y z); A=("${A[@]:0:1}" "${A[@]:2}"); go ${A[@]}; A[${#A[@]}]=n; go ${A[@]} ${A[@]: -1:1}
+#----
+go ${#NOTHING} ${NOTHING:-$(echo d)} ${NOTHING:=e} $NOTHING
+#----
+X="1,2;3"; IFS=',;' read -ra P <<< "$X"; go ${P[2]} ${#P[@]}; IFS=, read a b <<< "$X"; go $b
+#----
+time_it() { "$@"; }; time_it go a b; cmd="go c d"; $cmd; cmdv=(go e "f g"); "${cmdv[@]}"
+#----
+T=; for a in --x=1 --y 2; do case "$a" in --x=*) T+="${a#*=}";; --y) T+=y;; esac; done; go $T
+#----
+env A=1 bash -c 'go $A'; A=2; go $A
+#----
+A=1; B=2; go "$A $B" " $A  ${B} $A" "$A	$B" "x $A"
+#----
+A=1; cat > t <<EOF
+$A $A
+ $A
+EOF
+go "$(cat t)"
+#----
+echo "tp: 4" > c.yaml; TP=$(grep tp c.yaml | awk '{print $2}'); TP2=$(grep '^tp:' c.yaml | cut -d: -f2 | tr -d ' '); go $TP $TP2
+#----
+HOSTS=n1,n2,n3; N=$(echo $HOSTS | tr ',' '\n' | wc -l); first=$(echo "$HOSTS" | cut -d',' -f1); IFS=',' read -r -a H <<< "$HOSTS"; go $N $first ${H[2]} ${#H[@]}
+#----
+f() { local -A o=([tp]=1 [pp]=2); local k; for k in tp pp; do o[$k]=$((o[$k]*4)); done; echo "${o[tp]} ${o[pp]}"; }; read -r T P <<< "$(f)"; go $T $P
+#----
+ARGS="--a 1"; [ -n "$ARGS" ] && ARGS="$ARGS --b 2"; ARGS+=" --c '3 4'"; eval "go $ARGS"; go $ARGS
+#----
+declare -a L; L[0]=a; L[1]=b; L+=("c d"); for i in ${!L[@]}; do go $i "${L[$i]}"; done
+#----
+N=8; (( N > 4 )) && { TP=4; PP=2; } || { TP=1; PP=1; }; go $TP $PP; ((N==8)) || go never; ((N-8)) && go never2
+#----
+if ! grep -q zzz /dev/null 2>/dev/null; then :; fi; go ok
+#----
+select_size() { case "$1" in *0.6B|*1.7B) echo small;; *[0-9]B) echo big;; esac; }; go $(select_size Qwen3-0.6B) $(select_size Qwen3-32B)
+#----
+x="$(( 2 ** 10 ))k"; y=$((x2 = 5)); go $x $y $x2 $(( y == 5 && 1 )) $(( ! y ))
+#----
+go --flag="a b" --k='{"x": 1}' "a=[${N:-1},2]" k={a:1,b:2}
+#----
+A=(a=1 b=2); for kv in "${A[@]}"; do IFS='=' read -r k v <<< "$kv"; declare "$k=$v"; done; go $a $b
+#----
+OPTS=$(printf -- '--%s ' x y z); go ${OPTS% } ; printf -v j ',%s' 1 2; go ${j:1}
+#----
+f() { while [ $# -gt 0 ]; do case $1 in --n) n=$2; shift 2;; --n=*) n=${1#--n=}; shift;; *) shift;; esac; done; }; f --x --n=5 y; go $n; f --n 6; go $n
+#----
+A=5; f() { A=$1; }; (f 9); go $A; f 7; go $A; x=$(f 3; echo $A); go $x $A
+#----
+while [[ $# -lt 2 ]]; do set -- "$@" z; done; go "$@"
+#----
+NODE=${HOSTNAMEX%%.*}; V=${NODE:-default}; go $V
+#----
+[[ "a b" == "a "* ]] && go 1; [[ "x.y" == x.y ]] && go 2; [[ abc < abd ]] && go 3; [[ 10 -gt 9 && "10" < "9" ]] && go 4; [[ -z "" || $(( 1 / 1 )) ]] && go 5
+#----
+MODEL=Qwen/Qwen3-30B-A3B-Instruct; n=${MODEL##*/}; if [[ $n =~ ([0-9]+)B-A([0-9]+)B ]]; then go ${BASH_REMATCH[1]} ${BASH_REMATCH[2]} "${n,,}" ; fi
+#----
+TP=2 PP=3
+n=0 # c
+A=1 B=2 # c
+until [ $n -ge 2 ]; do ((n++)); done
+if true; then C=1 D=2
+E=3
+go $C $D $E
+fi
+go $TP $PP $A $B $n; Z=1 \
+ bash -c 'go $Z'
+#----
+X=5; Y=X; go ${!Y} $((Y)) $((Y+1)) ${!Y:-3}
+#----
+declare -A M=([a]=1 [b]=2); go ${#M[@]} "${M[b]}"; M[c]=3; unset "M[a]"; go ${#M[@]} ${M[a]:-none}
