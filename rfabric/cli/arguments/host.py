@@ -249,25 +249,25 @@ def bench(verbs) -> None:
         "rfabric bench --patience 0 --json                      without SimGrid",
         "rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx",
         "rfabric bench --case planning-128-joint         a scheduler's, the fabric asked",
+        "rfabric bench --case curve --up-to 262144       each stage of a run from 64 GPUs on",
         module="host",
     )
     verb.add_argument(
-        "--case",
-        metavar="NAME",
-        action="append",
-        default=[],
+        "--case", metavar="NAME", action="append", default=[],
         help="only this one; may be given again",
-    )
+    )  # fmt: skip
+    verb.add_argument(
+        "--up-to", metavar="GPUS", type=count, default=65536,
+        help="largest job of the curve; 262144 takes minutes and GB more (default %(default)s)",
+    )  # fmt: skip
     verb.add_argument(
         "--patience", metavar="TIME", default="20s",
         help="CPU time for each run of SimGrid, 0 for none (default %(default)s)",
     )  # fmt: skip
     verb.add_argument(
-        "--out",
-        metavar="DIR",
-        default="bench",
-        help=("where the tables go (default ./%(default)s)"),
-    )
+        "--out", metavar="DIR", default="bench",
+        help="where the tables go (default ./%(default)s)",
+    )  # fmt: skip
 
 
 def validate(verbs) -> None:
