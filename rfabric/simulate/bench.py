@@ -299,6 +299,7 @@ def _step(case: str, scratch: Path) -> dict:
     """A whole RL step as the user gets it: recipe, lowering, rewires, simulation, run folder."""
     words = [
         "simulate",
+        "--no-cache",
         "--topo",
         "rfabric",
         "--traffic",

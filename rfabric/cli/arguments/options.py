@@ -6,7 +6,7 @@ from importlib import import_module
 
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
-from .parsing import Parser, count, port, positive, time, whole
+from .parsing import ENGINES, Parser, count, engines, port, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 USUAL_TRAFFIC = (
@@ -50,6 +50,22 @@ def page_option(verb: Parser) -> None:
     verb.add_argument(
         "--no-report", action="store_true",
         help="draw no report.html; `rfabric report FOLDER` draws it later",
+    )  # fmt: skip
+
+
+def cache_option(verb: Parser) -> None:
+    """What was run before."""
+    verb.add_argument(
+        "--no-cache", action="store_true",
+        help="run again what was run before, and keep nothing in ~/.cache/rfabric",
+    )  # fmt: skip
+
+
+def workers_option(verb: Parser) -> None:
+    """Who runs cells elsewhere."""
+    verb.add_argument(
+        "--workers", metavar="ADDRESS", default="",
+        help="run the cells elsewhere: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray)",
     )  # fmt: skip
 
 
@@ -221,10 +237,19 @@ def engine_option(verb: Parser) -> None:
     """--engine: which world."""
     verb.add_argument(
         "--engine",
-        choices=("simulate", "ns3", "emulate"),
+        choices=ENGINES,
         default="simulate",
         help="the flow-level model, ns-3's packets or real ones (default simulate)",
     )
+
+
+def engines_option(verb: Parser) -> None:
+    """--engine: which worlds."""
+    verb.add_argument(
+        "--engine", metavar="ENGINE[,ENGINE]", type=engines, default=("simulate",),
+        help="simulate: the flow-level model, ns3: ns-3's packets, emulate: real ones; of several, "
+        "a run folder each, and a table of all side by side (default simulate)",
+    )  # fmt: skip
 
 
 class _Routings(tuple):

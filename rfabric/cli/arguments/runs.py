@@ -4,7 +4,9 @@ from .options import (
     DEFAULT_TRAFFIC,
     USUAL_TRAFFIC,
     add_verb,
+    cache_option,
     engine_option,
+    engines_option,
     format_option,
     grid_options,
     live_option,
@@ -18,6 +20,7 @@ from .options import (
     seed_option,
     set_option,
     step_options,
+    workers_option,
 )
 from .parsing import count, file
 
@@ -56,6 +59,7 @@ def simulate(verbs) -> None:
     )  # fmt: skip
     step_options(verb)
     page_option(verb)
+    cache_option(verb)
 
 
 def compare(verbs) -> None:
@@ -67,21 +71,25 @@ def compare(verbs) -> None:
         "rfabric compare --topo fat-tree --topo fat-tree,oversubscription=2 --topo rfabric",
         "rfabric compare --topo rfabric --policy static --policy demand --policy phase",
         "rfabric compare --engine emulate --topo fat-tree --topo rfabric",
+        "rfabric compare --engine simulate,ns3 --topo fat-tree --topo rfabric   two worlds",
         (
             "rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3      a grid: one "
             "table, one picture"
         ),
         "rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost",
+        "rfabric compare --topo rfabric --topo fat-tree --seeds 20 --workers tcp://head:8786",
         (
             "rfabric compare --resume runs/20250721-143005-9f3a                     go on where it "
             "was stopped"
         ),
         module="comparing",
     )
-    engine_option(verb)
+    engines_option(verb)
     step_options(verb, several=True)
     page_option(verb)
     grid_options(verb)
+    workers_option(verb)
+    cache_option(verb)
     verb.add_argument(
         "--resume",
         metavar="FOLDER",

@@ -1,6 +1,6 @@
 """The verbs of sweeps and of the store that they fill: what each takes."""
 
-from .options import add_verb, grid_options, step_options
+from .options import add_verb, grid_options, step_options, workers_option
 from .parsing import Parser, count, shard, share
 
 STORE = "sweep"
@@ -22,10 +22,7 @@ def sweep(verbs) -> None:
     step_options(verb, several=True, out=False)
     grid_options(verb)
     _store_option(verb)
-    verb.add_argument(
-        "--workers", metavar="ADDRESS", default="",
-        help="run the cells elsewhere: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray)",
-    )  # fmt: skip
+    workers_option(verb)
     verb.add_argument(
         "--shard", metavar="I/N", type=shard, default=(1, 1),
         help="only the I-th of N parts, for arrays of jobs; a shared --store, or `rfabric merge`",
