@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     require(settings)
     asked = asked_policies(args.policy)
     args.traffic = args.traffic or usual_traffic((p.scheduler for p in asked), args.usual)
-    kept = None if engine != "simulate" or args.no_cache else usual_folders()
+    kept = usual_folders() if engine == "simulate" and not args.no_cache else None
     key = _key(args, asked) if kept else ""
     if kept and _shown_again(args, kept, key):
         return

@@ -190,6 +190,7 @@ def replay(verbs) -> None:
     engine_option(verb)
     step_options(verb, traffic=False)
     page_option(verb)
+    cache_option(verb)
     scale_options(verb)
     pcap_option(verb)
     live_option(verb)
