@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["PATH"] = SYSTEM_PATH
     os.environ["RFABRIC_JOURNAL"] = "none"  # what a test's controller knows ends with it
+    os.environ["RFABRIC_CACHE"] = "none"  # what a test runs is run
     config.addinivalue_line("markers", "root: needs root, Mininet and Open vSwitch")
     config.addinivalue_line("markers", "beside: root, and does not mind what runs beside it")
     config.addinivalue_line("markers", f"slow: not for every day, by {SLOW.name}")

@@ -14,6 +14,7 @@ from ..files import read_json
 from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
+from ..report import worlds
 from ..report.folder import (
     give_to_caller,
     new_folder,
@@ -32,6 +33,7 @@ from ..report.store import ABOUT
 from ..report.summary import Run, host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies, usual_traffic
 from ..schedulers.traffic import read_traffic
+from ..study.cell_folders import Hands, run
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import (
     Grid,
@@ -40,10 +42,10 @@ from ..study.grid import (
     entries_of,
     read_grid,
     remove_cells,
-    run,
     run_settings,
     runs_of,
 )
+from ..study.kept import usual_folders
 from ..study.run import RunSettings, chosen_scale, require, simulated
 from ..study.step_log import read_step_log
 from ..units import parse_time
@@ -53,12 +55,33 @@ from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
 
 def compare(args: argparse.Namespace) -> None:
-    """rfabric compare: fabrics or policies side by side."""
+    """rfabric compare: fabrics or policies side by side, in one world or in several."""
+    if args.resume or len(args.engine) == 1:
+        show(_compared(args, args.engine[0]), args)
+        return
+    for engine in args.engine:
+        require(settings_of(args, engine, 0))
+    folders = [_compared(args, engine) for engine in args.engine]
+    summaries = [read_json(folder / "summary.json") for folder in folders]
+    entries = [entry for summary in summaries for entry in summary["runs"]]
+    if args.json:
+        told = [s | {"folder": str(f)} for s, f in zip(summaries, folders, strict=True)]
+        print_json({"comparisons": told, "worlds": worlds.side_by_side(entries)})
+        return
+    for folder in folders:
+        show(folder, args)
+    side_by_side = worlds.table(entries)
+    show_tables([side_by_side])
+    show_notes([] if args.quiet else [side_by_side.note])
+
+
+def _compared(args: argparse.Namespace, engine: str) -> Path:
+    """The folder of a comparison in one world, made or finished."""
     with Talk(args.quiet) as talk:
-        folder = Path(args.resume) if args.resume else _begun(args, talk)
+        folder = Path(args.resume) if args.resume else _begun(args, engine, talk)
         grid = read_grid(folder)
         try:
-            places = run(grid, folder, args.jobs, lambda news: talk.tell("compare", news))
+            places = run(grid, folder, _hands(args), talk.of("compare"))
         except (KeyboardInterrupt, Ended) as error:
             error.add_note(_go_on(folder))
             raise
@@ -68,7 +91,11 @@ def compare(args: argparse.Namespace) -> None:
         talk.tell("report", {"stage": "write" if args.no_report else "draw"})
         finish = _finish_one if grid.one_trace else _finish_many
         finish(grid, folder, places, page=not args.no_report)
-    show(folder, args)
+    return folder
+
+
+def _hands(args: argparse.Namespace) -> Hands:
+    return Hands(args.jobs, args.workers, None if args.no_cache else usual_folders())
 
 
 def crossover(args: argparse.Namespace) -> None:
@@ -143,10 +170,10 @@ def _go_on(folder: Path) -> str:
     return f"the runs that are done stay; go on with: rfabric compare --resume {folder}"
 
 
-def _begun(args: argparse.Namespace, talk: Talk) -> Path:
+def _begun(args: argparse.Namespace, engine: str, talk: Talk) -> Path:
     """A folder with the grid that was asked for, every word of it checked."""
     folder = Path(args.out) / new_name()
-    grid = _asked(args, talk)
+    grid = _asked(args, engine, talk)
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     with writing(folder):
         folder.mkdir(parents=True)
@@ -160,22 +187,23 @@ def _begun(args: argparse.Namespace, talk: Talk) -> Path:
     return folder
 
 
-def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
-    settings = settings_of(args, args.engine, 0)
+def _asked(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
+    settings = settings_of(args, engine, 0)
     require(settings)
-    grid = grid_of(args, talk)
-    if len(grid.fabrics) == 1 and len(grid.policies) < 2:
+    grid = grid_of(args, engine, talk)
+    if len(args.engine) == 1 and len(grid.fabrics) == 1 and len(grid.policies) < 2:
         raise RFabricError(
-            "compare needs two fabrics or two policies: give --topo or --policy twice"
+            "compare needs two fabrics, policies or engines: give --topo or --policy twice, or "
+            "--engine simulate,ns3"
         )
-    if args.engine == "emulate":
+    if engine == "emulate":
         return replace(grid, scale=_scale(grid, settings, talk))
     if settings.bandwidth:  # of packets that are simulated
         return replace(grid, scale=Scale(bandwidth=settings.bandwidth).to_json())
     return grid
 
 
-def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
+def grid_of(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
     """The grid that the options of several runs name."""
     policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
     schedulers = (parse_policies(policy).scheduler for policy in policies)
@@ -192,7 +220,7 @@ def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
         policies,
         traffics,
         seeds,
-        args.engine,
+        engine,
         tuple(args.set),
         args.in_flight,
         command=args.command,

@@ -1,8 +1,8 @@
 """The verbs around this machine: `doctor`, `selftest`, `drill`, `control`, `clean`, `bench`."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -203,37 +203,52 @@ def clean(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """CPU time of flow engine and planning on their benchmarks, beside SimGrid where that is
-    installed and networkx.
+    """CPU time of flow engine, planning and whole runs on their benchmarks, beside SimGrid and
+    networkx where these are installed.
     """
     from ..simulate import bench as measured
+    from ..study import curve
     from ..study import planning_bench as planned
 
     patience = parse_time(args.patience, "--patience")
-    wanted = args.case or [*measured.CASES, *planned.CASES]
+    wanted = args.case or [*planned.CASES, *measured.CASES, curve.PREFIX]
+    plans = [case for case in wanted if case.startswith("planning-")]
+    sizes = curve.sizes_of(filter(curve.is_case, wanted), args.up_to)
+    engine = [case for case in wanted if case not in plans and not curve.is_case(case)]
     with Talk(args.quiet) as talk:
-        tell = partial(_tell_stage, talk)
-        plans = planned.measure(
-            [case for case in wanted if case.startswith("planning-")],
-            peer=patience > 0,
-            progress=tell,
+        count = len(plans) + len(engine) + len(sizes)
+        planning = planned.measure(plans, peer=patience > 0, progress=_counted(talk, count, 0))
+        rows = measured.measure(
+            engine, peer_patience_s=patience, progress=_counted(talk, count, len(plans))
         )
-        rest = [case for case in wanted if not case.startswith("planning-")]
-        rows = measured.measure(rest, peer_patience_s=patience, progress=tell)
+        points = curve.measure(sizes, _counted(talk, count, count - len(sizes)))
     folder = Path(args.out)
     with writing(args.out):
-        measured.write(rows, folder, args.command)
+        measured.write(rows, folder, args.command, curve.tables(points))
+        if points:
+            curve.write(points, folder)
     if args.json:
-        rows = [asdict(row) for row in rows]
-        print_json(
-            {"machine": measured.machine(), "bench": rows, "planning": planned.to_json(plans)}
-        )
+        document = {"bench": list(map(asdict, rows)), "planning": planned.to_json(planning)}
+        grown = {"curve": [point.to_json() for point in points]}
+        print_json({"machine": measured.machine()} | document | grown)
         return
-    tables = [*measured.tables(rows), planned.table(plans)]
+    tables = [*measured.tables(rows), planned.table(planning), *curve.tables(points)]
     show_tables(tables)
-    show_notes(table.note for table in tables if table.note and not args.quiet)
+    show_notes(table.note for table in tables if table.rows and table.note and not args.quiet)
     print(folder / "engine.md")
 
 
-def _tell_stage(talk: Talk, text: str) -> None:
-    talk.tell("bench", {"stage": text})
+def _counted(talk: Talk, count: int, before: int) -> Callable[[str], None]:
+    """Tells which case is under way, and how many of all are done: `before`, and those that it was
+    called for (a case may be told of several times, as `CASE, DETAIL`).
+    """
+    begun: list[str] = []
+
+    def tell(text: str) -> None:
+        case = text.partition(",")[0]
+        if case not in begun:
+            begun.append(case)
+        done = before + len(begun) - 1
+        talk.tell("bench", {"stage": text, "done": done, "of": count})
+
+    return tell

@@ -14,21 +14,24 @@ from ..emulate.machines.remote import AGENT, RSH, Machines, parse_machines
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
+from ..files import read_json
 from ..optics import Timing
 from ..report.compare import Row, Table, at_size
-from ..report.folder import NOT_KEPT, new_folder, sweep, write_refused
+from ..report.folder import NOT_KEPT, give_to_caller, new_folder, new_name, sweep, write_refused
+from ..report.html import can_draw_page
 from ..report.live import LiveView
 from ..report.outcome import Comparison
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, asked_network, usual_traffic
 from ..schedulers.traffic import read_traffic
 from ..specs import head_of
-from ..study.grid import Grid, entries_of
-from ..study.grid import run as run_grid
+from ..study.cell_folders import run as run_grid
+from ..study.grid import Cell, Grid, entries_of
+from ..study.kept import Folders, folder_key, usual_folders
 from ..study.negotiation import networks, one_network
 from ..study.run import RunSettings, Tell, asked_policies, cases_of, one_scheduler, play, require
 from ..trace import TRACE_SUFFIXES, Traffic, is_trace
 from ..units import show_size
-from .terminal import Talk, print_json, show_runs, show_tables
+from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
 ASKS = ",network=fabric"
 ASKED = ("rfabric", "fat-tree,oversubscription=4")  # whose answers are shown beside those of cards
@@ -72,6 +75,10 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     require(settings)
     asked = asked_policies(args.policy)
     args.traffic = args.traffic or usual_traffic((p.scheduler for p in asked), args.usual)
+    kept = usual_folders() if engine == "simulate" and not args.no_cache else None
+    key = _key(args, asked) if kept else ""
+    if kept and _shown_again(args, kept, key):
+        return
     with (
         Talk(args.quiet) as talk,
         _uncollected(engine == "simulate"),
@@ -92,6 +99,8 @@ def _run(args: argparse.Namespace, engine: str) -> None:
                 live.keep_in(folder.path)
             runs = Comparison(tuple(play(cases, traffic, settings, _both(talk, live))))
             summary, page = runs.write(folder, args.command, talk.tell, not args.no_report)
+        if kept:
+            kept.keep(key, folder.final)
         if live:
             live.end(folder.final / "report.html" if page else None)
         larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
@@ -103,6 +112,38 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         show_runs(runs, summary, args.quiet)
         show_tables([*([at_size(larger)] if larger else []), *([_planned(plans)] if plans else [])])
         print(folder.final / "report.html" if page else folder.final)
+
+
+def _key(args: argparse.Namespace, asked: Sequence[Policies]) -> str:
+    """The name of the run folder that these words give, '' where words alone do not decide it; or
+    where plans of several kinds are printed beside it.
+    """
+    if _prints_plans(args, one_scheduler(asked)):
+        return ""
+    fabrics, policies = args.topo or ["ideal"], args.policy or [DEFAULT_CIRCUITS]
+    settings = tuple(args.set)
+    grid = Grid(tuple(fabrics), tuple(policies), (args.traffic,), (args.seed,), settings=settings)
+    cells = [Cell(f, p, args.traffic, args.seed) for f in fabrics for p in policies]
+    page = not args.no_report and can_draw_page()
+    return folder_key(grid, cells, args.command, str(page))
+
+
+def _shown_again(args: argparse.Namespace, kept: Folders, key: str) -> bool:
+    """Whether the same command was run before: then its folder is there once more, and shown."""
+    place = Path(args.out) / new_name()
+    if not kept.fetch(key, place):
+        return False
+    give_to_caller([place, *place.rglob("*")])
+    summary = read_json(place / "summary.json")
+    page = place / "report.html"
+    if args.json:
+        print_json(summary | {"folder": str(place)})
+        return True
+    show_runs([], summary, args.quiet)
+    if not args.quiet:
+        show_notes([f"as it was run at {summary['created']}; --no-cache runs it again"])
+    print(page if page.is_file() else place)
+    return True
 
 
 @contextmanager
@@ -222,7 +263,7 @@ def _plans(args: argparse.Namespace, scheduler: str, traffic: Traffic, talk: Tal
     """What orchestrrl decided, and what it would have where a fabric answers it; of runs on the
     default fabrics, all of which play the plan that no fabric was asked for.
     """
-    if head_of(scheduler) != "orchestrrl" or args.topo or asked_network(scheduler):
+    if not _prints_plans(args, scheduler):
         return []
     plans = [{"network": "network cards"} | traffic.trace.provenance["scheduler_facts"]]
     for spec in ASKED:
@@ -231,6 +272,10 @@ def _plans(args: argparse.Namespace, scheduler: str, traffic: Traffic, talk: Tal
         made = read_traffic(args.traffic, args.set, args.seed, scheduler + ASKS, network)
         plans.append(made.trace.provenance["scheduler_facts"])
     return plans
+
+
+def _prints_plans(args: argparse.Namespace, scheduler: str) -> bool:
+    return head_of(scheduler) == "orchestrrl" and not (args.topo or asked_network(scheduler))
 
 
 def _planned(plans: Sequence[dict]) -> Table:

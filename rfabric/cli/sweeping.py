@@ -14,7 +14,8 @@ from ..report.compare import Row, Table
 from ..report.store import TABLE, asked_in_sql, merge_stores
 from ..study.adaptive import sweep_until
 from ..study.grid import default_jobs
-from ..study.sweeping import Place, Tally, cache_home, sweep_cells
+from ..study.kept import cache_home
+from ..study.sweeping import Place, Tally, sweep_cells
 from .comparing import grid_of
 from .entry import Ended
 from .terminal import Talk, print_json, show_notes, show_tables
@@ -23,7 +24,7 @@ from .terminal import Talk, print_json, show_notes, show_tables
 def sweep(args: argparse.Namespace) -> None:
     """rfabric sweep: the cells of a grid into a store."""
     with Talk(args.quiet) as talk:
-        grid = grid_of(args, talk)
+        grid = grid_of(args, args.engine, talk)
         place = Place(
             Path(args.store),
             Path(args.cache) if args.cache else cache_home(),

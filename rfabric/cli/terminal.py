@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from ..report import compare
+from ..report import compare, worlds
 from ..report.compare import Table
 from ..report.summary import Run
 from ..units import show_size, show_time
@@ -111,6 +111,8 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
     scaled.
     """
     show_tables([compare.comparison(summary), compare.rewires(summary), compare.fidelity(summary)])
+    if len({entry["engine"] for entry in summary["runs"]}) > 1:
+        show_tables([worlds.table(summary["runs"])])
     emulated = [entry for entry in summary["runs"] if entry["engine"] == "emulate"]
     for text in dict.fromkeys(scale_text(entry["scale"]) for entry in emulated):
         print(f"emulated at {text}")

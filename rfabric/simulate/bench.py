@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -138,8 +138,15 @@ def _join(progress: Progress, before: str, text: str) -> None:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def write(rows: list[Measurement], folder: Path, command: str = "rfabric bench") -> None:
-    """engine.csv and engine.md in `folder`, each written beside and renamed."""
+def write(
+    rows: list[Measurement],
+    folder: Path,
+    command: str = "rfabric bench",
+    more: Sequence[compare.Table] = (),
+) -> None:
+    """engine.csv and engine.md in `folder`, each written beside and renamed; `more` tables stand in
+    the latter.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / "engine.part"
     with beside.open("w", newline="") as out:
@@ -147,7 +154,7 @@ def write(rows: list[Measurement], folder: Path, command: str = "rfabric bench")
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
     beside.replace(folder / "engine.csv")
-    beside.write_text(markdown(tables(rows), command))
+    beside.write_text(markdown([*tables(rows), *more], command))
     beside.replace(folder / "engine.md")
 
 
@@ -292,6 +299,7 @@ def _step(case: str, scratch: Path) -> dict:
     """A whole RL step as the user gets it: recipe, lowering, rewires, simulation, run folder."""
     words = [
         "simulate",
+        "--no-cache",
         "--topo",
         "rfabric",
         "--traffic",

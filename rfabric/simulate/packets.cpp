@@ -36,7 +36,8 @@ constexpr int kBroken = -2, kAtRest = 0, kAtTime = 1, kWatched = 2, kBreathes = 
 constexpr uint32_t kHeaders = 52;     // IPv4, and TCP with timestamps
 constexpr uint32_t kAck = 128;        // bytes of a packet without data, at most
 constexpr uint64_t kBreath = 200000;  // packets sent on by switches between two breaths
-constexpr uint16_t kListens = 5001, kFirstPort = 10000;  // of every host; of a pair's first lane
+constexpr uint16_t kListens = 5001;                        // of every host
+constexpr uint16_t kFirstPort = 10000, kLastPort = 65535;  // of a host's first lane, and last
 constexpr size_t kPaths = 8;  // of a lane that are remembered for packets on the way
 const double kNever = std::numeric_limits<double>::infinity();
 
@@ -286,7 +287,9 @@ struct Engine {
     lanes.push_back(std::make_unique<Lane>());
     Lane *lane = lanes.back().get();
     uint16_t &last = ports[src];
-    last = last ? last + 1 : kFirstPort;
+    if (last == kLastPort)
+      Broken("no port is left for another connection (simulate fewer flows at once)", src);
+    last = last && last < kLastPort ? last + 1 : kFirstPort;
     lane->engine = this;
     lane->src = src, lane->dst = dst, lane->port = last;
     by_key[Pair(src, dst) | last] = lane;

@@ -36,6 +36,8 @@ MODULES = ("core", "network", "internet", "point-to-point")
 FRAME = 2  # bytes of PPP's header
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
 BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
+# measured up to 4,000 flows; on a busy host 12,000 into one card took three times as long, 16,000
+# spread over 16 cards 1.7 times: memory no longer answers at once
 OPENING_S = (4e-4, 1e-7, 9e-8)  # s a connection, a pair of them, a pair of them at one host
 TOGETHER_S = 1e-3  # flows that start in one such time are open at once
 PATIENCE_S = 120  # of one core for connections; a run beyond may take hours
@@ -51,9 +53,9 @@ def share_of(trace: Trace, ways: PairWays) -> float:
 
 
 def opening_seconds(trace: Trace) -> float:
-    """About what the connections of `trace` cost one core, s: a host looks through all of its own
-    for each packet. Flows of one pair of hosts share one where one waits for the other, or starts
-    later: at the least so many are open at once.
+    """About what the connections of `trace` cost one core, s, beyond 4,000 up to three times as
+    much: a host looks through all of its own for each packet. Flows of one pair of hosts share one
+    where one waits for the other, or starts later: at the least so many are open at once.
     """
     hosts = len(trace.hosts)
     most = np.zeros(hosts**2, dtype=np.int64)

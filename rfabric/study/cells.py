@@ -18,13 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import RFabricError
+from ..folders import data_dir
 from ..report.summary import row_of, summary_of
-from .fingerprint import Code, code_here, digest_of, sha256
-from .grid import Cell, Grid, case_of, forget, run_settings
+from .fingerprint import DATA, Code, code_here, digest_of, files_of, sha256
+from .grid import Cell, Grid, asked_of, case_of, forget, run_settings
 from .run import play
 
 MOST_SENT = 16 * 2**20  # bytes of files that travel with each task
@@ -66,17 +68,34 @@ def _travels(name: str) -> bool:
 
 def answered(task: str) -> bytes:
     """Run the cells of a task, in this process, and say what came of each."""
-    said = json.loads(task)
-    worker = f"{socket.gethostname()}:{os.getpid()}"
+    said, worker = json.loads(task), _worker()
     try:
-        _check_code(Code(**said["code"]))
-        with _files_there(said["files"], said["sent"]):
-            _forget_others(said["files"])
-            grid = Grid.from_json(said["grid"])
+        with ready(said) as grid:
             cells = [_tried(grid, Cell(*words), worker) for words in said["cells"]]
     except RFabricError as error:
-        return json.dumps({"refused": f"worker {worker}: {error}"}).encode()
+        return refusal(error)
     return json.dumps({"worker": worker, "cells": cells}).encode()
+
+
+def refusal(error: RFabricError) -> bytes:
+    """The answer of a worker that cannot run a task."""
+    return json.dumps({"refused": f"worker {_worker()}: {error}"}).encode()
+
+
+def _worker() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@contextmanager
+def ready(said: dict) -> Iterator[Grid]:
+    """The grid of a task, with the files that its words name in place.
+
+    RFabricError where this process has another rfabric, or lacks a file.
+    """
+    _check_code(Code(**said["code"]))
+    with _files_there(said["files"], said["sent"]):
+        _forget_others(said["files"])
+        yield Grid.from_json(said["grid"])
 
 
 _read_with: dict[str, str] = {}
@@ -177,3 +196,21 @@ def key_of(grid: Grid, cell: Cell, code: Code, files: Mapping[str, str]) -> str:
     """
     asked = words_of(grid, cell) | {"seed": cell.seed}
     return sha256(json.dumps([code.digest, asked, sorted(files.items())]).encode())
+
+
+def files_of_cell(grid: Grid, cell: Cell) -> dict[str, str]:
+    """The files that a cell's words name, with their digests; ours are in that of the code."""
+    reference = (grid.fabrics[0],) if grid.match else ()
+    words = (cell.fabric, cell.policy, grid.routing, *reference)
+    named = [*asked_of(cell.traffic, grid.settings)[1], *(f for w in words for f in _named(w))]
+    return {str(path): digest_of(path) for path in named if not _is_shipped(path)}
+
+
+@lru_cache(4096)
+def _named(words: str) -> list[Path]:
+    return files_of(words)
+
+
+@lru_cache(4096)
+def _is_shipped(path: Path) -> bool:
+    return any(path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA)

@@ -19,7 +19,8 @@ from ..fabric import parse_fabric
 from ..optics.policies import GRANULARITIES
 from ..report.crossover import BreakEven, Crossover, DelayCurve
 from ..units import show_time
-from .grid import Grid, begin, entries_of, run
+from .cell_folders import Hands, run
+from .grid import Grid, begin, entries_of
 
 DELAYS = tuple(10 ** (exponent / 2) for exponent in range(-10, 1))  # 10 us to 1 s, two a decade
 NATIVE = {"rotor": "rotor"}  # fabrics that turn by themselves, and the policy that does it
@@ -173,7 +174,7 @@ def _entries(grid: Grid, folder: Path, jobs: int, told: _Told) -> list[dict]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "grid.json").is_file():
         begin(grid, folder)
-    found = entries_of(run(grid, folder, jobs, told))
+    found = entries_of(run(grid, folder, Hands(jobs), told))
     told.before += len(found)
     return found
 

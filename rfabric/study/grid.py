@@ -1,5 +1,5 @@
-"""Fabrics x policies x recipes x seeds: one run a cell, in parallel over cores, each into a run
-folder of its own.
+"""Fabrics x policies x recipes x seeds: what is compared, in words; `cell_folders` runs it, each
+cell into a run folder of its own.
 
     runs/20250721-143005-9f3a/
         grid.json                 what was asked for; `resume` needs nothing else
@@ -14,26 +14,24 @@ of processes change nothing.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
-from ..errors import RFabricError, RunError
+from ..errors import RFabricError
 from ..fabric import Fabric, Needs
 from ..files import read_json
 from ..optics import Timing
-from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
+from ..report.folder import read_folder, write_text
 from ..report.result import Scale
-from ..report.summary import Run, summary_of
+from ..report.summary import Run
 from ..schedulers.table import asked_network, parse_policies
 from ..schedulers.traffic import read_traffic
 from ..trace import Traffic
-from .farm import outcomes
 from .negotiation import networks
-from .run import Case, RunSettings, check, play
-from .workers import connected
+from .run import Case, RunSettings, check
 
 VERSION = 1
 
@@ -152,47 +150,6 @@ def check_cells(grid: Grid, cells: Sequence[Cell]) -> None:
         check(Case(fabric, parse_policies(cell.policy).circuits), grid.engine)
 
 
-def run(
-    grid: Grid, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None
-) -> list[Path]:
-    """Run the cells of `folder` that are missing and return the run folders of all, in the order of
-    `grid.cells()`.
-
-    `jobs` processes (0: as many as cores; emulation measures real time and has one). RunError where
-    a cell broke: the others are finished first, and stay.
-    """
-    sweep(folder / "cells")
-    cells = grid.cells()
-    places = [folder / "cells" / _slug(i, cell) for i, cell in enumerate(cells)]
-    missing = [
-        (cell, place)
-        for cell, place in zip(cells, places, strict=True)
-        if not (place / "summary.json").is_file()
-    ]
-    done = len(cells) - len(missing)
-    broken = []
-    progress({"stage": "run", "done_cells": done, "cells": len(cells)})
-    for cell, error in _outcomes(grid, missing, jobs):
-        done += 1
-        if error:
-            broken.append((cell, error))
-        progress(
-            {
-                "stage": "run",
-                "phase": (f"{cell.fabric} {cell.traffic}"),
-                "done_cells": done,
-                "cells": len(cells),
-            }
-        )
-    if broken:
-        cell, error = broken[0]
-        raise RunError(
-            f"{len(broken)} of {len(cells)} cells broke, first {cell.fabric} under "
-            f"{cell.policy}: {error}"
-        )
-    return places
-
-
 def runs_of(places: Sequence[Path]) -> list[Run]:
     """The runs of these cells; cells of one trace share it, as a run folder wants."""
     found = [read_folder(place)[0][0] for place in places]
@@ -233,48 +190,6 @@ def case_of(grid: Grid, cell: Cell) -> Case:
 def default_jobs(grid: Grid) -> int:
     """Processes for a grid where nothing is said: one a core, one where real time is measured."""
     return 1 if grid.engine == "emulate" else len(os.sched_getaffinity(0))
-
-
-def _slug(index: int, cell: Cell) -> str:
-    name = "".join(
-        c if c.isalnum() or c in ".=" else "-"
-        for c in f"{cell.fabric}-{cell.policy}-{Path(cell.traffic).stem}-{cell.seed}"
-    )
-    return f"{index:03d}-{name.strip('-.')[:80]}"
-
-
-def _outcomes(
-    grid: Grid, missing: Sequence[tuple[Cell, Path]], jobs: int
-) -> Iterator[tuple[Cell, str]]:
-    """(cell, what went wrong or nothing) as cells are done."""
-    jobs = min(jobs or default_jobs(grid), len(missing))
-    if jobs <= 1 or grid.engine == "emulate":
-        yield from ((cell, _tried(grid, cell, place)) for cell, place in missing)
-        return
-    with connected("", jobs) as workers:
-        for (one,), found in outcomes(workers, _tried, [[m] for m in missing], _words(grid)):
-            yield one[0], str(found)
-
-
-def _words(grid: Grid) -> Callable[[Sequence[tuple[Cell, Path]]], tuple]:
-    return lambda one: (grid, *one[0])
-
-
-def _tried(grid: Grid, cell: Cell, place: Path) -> str:
-    try:
-        _run(grid, cell, place)
-    except RFabricError as error:
-        return str(error)
-    return ""
-
-
-def _run(grid: Grid, cell: Cell, place: Path) -> None:
-    traffic = grid.traffic(cell)
-    runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell, place.parent))
-    with new_folder(place.parent, place.name) as folder:
-        write_folder(
-            folder.path, runs, summary_of(runs, grid.command, folder.created), traffic.inputs
-        )
 
 
 @lru_cache(1)  # the cells of one trace come one after another

@@ -8,26 +8,23 @@ whatever ends a sweep, who starts it again runs only what is missing.
 """
 
 import json
-import os
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
-from ..folders import data_dir
 from ..report.folder import replacing, writing
 from ..report.store import add_rows, keys_in, open_store
 from ..schedulers.table import asked_network, parse_policies
-from .cells import answered, key_of, task_of, with_files
+from .cells import answered, files_of_cell, key_of, task_of, with_files
 from .farm import Lost, outcomes
-from .fingerprint import DATA, Code, code_here, digest_of, files_of
-from .grid import Cell, Grid, asked_of, check_cells, forget
+from .fingerprint import Code, code_here
+from .grid import Cell, Grid, check_cells, forget
 from .workers import connected
 
 ALIKE = 20  # cells that break alike, and none that does not: the sweep ends
@@ -71,11 +68,6 @@ class Tally:
         broke = [asdict(cell) | {"error": error} for cell, error in self.broke]
         counts = {name: getattr(self, name) for name in ("cells", "stored", "cached", "run")}
         return counts | {"broke": broke}
-
-
-def cache_home() -> Path:
-    """Where cells are kept when nothing is said: $XDG_CACHE_HOME/rfabric, or ~/.cache/rfabric."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rfabric"
 
 
 def sweep_cells(
@@ -133,25 +125,7 @@ def _of_shard(cells: Sequence[Cell], shard: tuple[int, int]) -> Sequence[Cell]:
 
 
 def _key(grid: Grid, cell: Cell, code: Code) -> str:
-    return key_of(grid, cell, code, _files(grid, cell))
-
-
-def _files(grid: Grid, cell: Cell) -> dict[str, str]:
-    """The files that a cell's words name, with their digests; ours are in that of the code."""
-    reference = (grid.fabrics[0],) if grid.match else ()
-    words = (cell.fabric, cell.policy, grid.routing, *reference)
-    found = [*asked_of(cell.traffic, grid.settings)[1], *(f for w in words for f in _named(w))]
-    return {str(path): digest_of(path) for path in found if not _is_shipped(path)}
-
-
-@lru_cache(4096)
-def _named(words: str) -> list[Path]:
-    return files_of(words)
-
-
-@lru_cache(4096)
-def _is_shipped(path: Path) -> bool:
-    return any(path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA)
+    return key_of(grid, cell, code, files_of_cell(grid, cell))
 
 
 def _each_word_once(cells: Iterable[Cell]) -> list[Cell]:
@@ -174,7 +148,9 @@ def _run(grid: Grid, place: Place, missing: list[tuple[str, Cell]], watch: "_Wat
 
     def words(keyed: Sequence[tuple[str, Cell]]) -> tuple[str]:
         cells = [cell for _, cell in keyed]
-        files = {name: digest for cell in cells for name, digest in _files(grid, cell).items()}
+        files = {
+            name: digest for cell in cells for name, digest in files_of_cell(grid, cell).items()
+        }
         task = task_of(grid, cells, code, files)
         return (with_files(task) if files and workers.remote else task,)
 

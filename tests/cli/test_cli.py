@@ -426,7 +426,7 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["simulate", "--traffic", "mine.csv", "--set", "a=b"], "csv has no setting 'a'"),
         (["replay", "grpo-64"], "is no trace file"),
         (["replay", "none.csv"], "none.csv: cannot be read"),
-        (["compare", "--topo", "rfabric"], "two fabrics or two policies"),
+        (["compare", "--topo", "rfabric"], "two fabrics, policies or engines"),
         (["list", "polices"],
          "no kind 'polices', did you mean policies?; there are fabrics, policies"),
         (["topo", "rfabric", "--png", "none/x.png"], "cannot write none/x.png"),

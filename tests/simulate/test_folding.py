@@ -19,7 +19,8 @@ from rfabric.report.result import phase_floors
 from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import REPETITIONS as KNOWN
 from rfabric.simulate.world import simulate
-from rfabric.study.grid import Grid, begin, entries_of, run
+from rfabric.study.cell_folders import run
+from rfabric.study.grid import Grid, begin, entries_of
 from rfabric.study.planning import plan
 from rfabric.trace import Flows, TraceBuilder, all_to_all, read_trace, write_trace
 from rfabric.units import show_time, transfer_seconds

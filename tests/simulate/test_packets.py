@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("ns3", reason="ns-3 is not installed (rfabric[ns3])")
 
-from rfabric.errors import RFabricError
+from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import parse_fabric
 from rfabric.optics import Timing
 from rfabric.report.result import fidelity
@@ -158,6 +158,22 @@ def test_tiny_flows_beyond_what_ns3_connects_are_refused_with_an_estimate():
     many = trace_of(fabric, *[(4, 0, 1000)] * 60_000)
     with pytest.raises(RFabricError, match=r"60,000 flows .* about [\d,]+ s .* --engine ns3"):
         simulate(fabric, many, engine="ns3")
+
+
+def test_a_host_without_a_port_left_is_refused(tmp_path, monkeypatch):
+    source = packets.SOURCE.read_text()
+    assert source.count("kLastPort = 65535") == 1
+    few = tmp_path / "packets.cpp"
+    few.write_text(source.replace("kLastPort = 65535", "kLastPort = 10002"))
+    monkeypatch.setattr(packets, "SOURCE", few)
+    packets._library.cache_clear()
+    try:
+        fabric = parse_fabric(SMALL)
+        assert took(fabric, trace_of(fabric, *[(4, 0, 1000)] * 3))[1].all()
+        with pytest.raises(RunError, match=r"ns-3: no port is left .*\(simulate fewer flows"):
+            took(fabric, trace_of(fabric, *[(4, 0, 1000)] * 4))
+    finally:
+        packets._library.cache_clear()
 
 
 def test_connections_count_once_where_flows_of_a_pair_wait_for_each_other():

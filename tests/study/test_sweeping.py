@@ -430,6 +430,9 @@ def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypa
     assert found["run"] == found["cells"] == 32 and victim.wait(10) == -signal.SIGKILL
     same_as_here(capsys)
     assert told(capsys, *words("--workers", address, "--store", "files"))["run"] == 8
+    compared = ["compare", *TWO, "--traffic", "one.csv", "--seeds", "2", "--no-report"]
+    far, here = (told(capsys, *compared, *more)["runs"] for more in (["--workers", address], []))
+    assert len(far) == 4 and [run["step_s"] for run in far] == [run["step_s"] for run in here]
     deaths = words(*deadly("always", KILL), "--workers", address, "--store", "deaths")
     background(*worker, cwd="elsewhere")
     assert "no worker has been there" in refused(capsys, *deaths, code=1)

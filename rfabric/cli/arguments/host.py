@@ -178,8 +178,15 @@ def bench(verb: Parser) -> None:
     rfabric bench --patience 0 --json                      without SimGrid
     rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx
     rfabric bench --case planning-128-joint         a scheduler's, the fabric asked
+    rfabric bench --case curve --up-to 262144       each stage of a run from 64 GPUs on
     """
     verb.takes("--case NAME", "only this one; may be given again", several=True)
+    verb.takes(
+        "--up-to GPUS",
+        "largest job of the curve; 262144 takes minutes and GB more (default %(default)s)",
+        count,
+        default=65536,
+    )
     verb.takes(
         "--patience TIME",
         "CPU time for each run of SimGrid, 0 for none (default %(default)s)",

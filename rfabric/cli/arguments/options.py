@@ -7,7 +7,7 @@ from inspect import getdoc
 
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
-from .parsing import Parser, count, port, positive, time, whole
+from .parsing import ENGINES, Parser, count, engines, port, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 USUAL_TRAFFIC = (
@@ -51,6 +51,19 @@ def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None
 def page_option(verb: Parser) -> None:
     """A page on demand."""
     verb.takes("--no-report", "draw no report.html; `rfabric report FOLDER` draws it later")
+
+
+def cache_option(verb: Parser) -> None:
+    """What was run before."""
+    verb.takes("--no-cache", "run again what was run before, and keep nothing in ~/.cache/rfabric")
+
+
+def workers_option(verb: Parser) -> None:
+    """Who runs cells elsewhere."""
+    verb.takes(
+        "--workers ADDRESS",
+        "run the cells elsewhere: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray)",
+    )
 
 
 def step_options(
@@ -184,7 +197,18 @@ def engine_option(verb: Parser) -> None:
         "--engine",
         "the flow-level model, ns-3's packets or real ones (default simulate)",
         default="simulate",
-        choices=("simulate", "ns3", "emulate"),
+        choices=ENGINES,
+    )
+
+
+def engines_option(verb: Parser) -> None:
+    """--engine: which worlds."""
+    verb.takes(
+        "--engine ENGINE[,ENGINE]",
+        "simulate: the flow-level model, ns3: ns-3's packets, emulate: real ones; of several, "
+        "a run folder each, and a table of all side by side (default simulate)",
+        engines,
+        default=("simulate",),
     )
 
 

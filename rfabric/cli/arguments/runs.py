@@ -3,7 +3,9 @@
 from .options import (
     DEFAULT_TRAFFIC,
     USUAL_TRAFFIC,
+    cache_option,
     engine_option,
+    engines_option,
     format_option,
     grid_options,
     live_option,
@@ -17,6 +19,7 @@ from .options import (
     seed_option,
     set_option,
     step_options,
+    workers_option,
 )
 from .parsing import Parser, count, file
 
@@ -46,6 +49,7 @@ def simulate(verb: Parser) -> None:
     """
     step_options(verb)
     page_option(verb)
+    cache_option(verb)
 
 
 def compare(verb: Parser) -> None:
@@ -54,14 +58,18 @@ def compare(verb: Parser) -> None:
     rfabric compare --topo fat-tree --topo fat-tree,oversubscription=2 --topo rfabric
     rfabric compare --topo rfabric --policy static --policy demand --policy phase
     rfabric compare --engine emulate --topo fat-tree --topo rfabric
+    rfabric compare --engine simulate,ns3 --topo fat-tree --topo rfabric   two worlds
     rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3    one table, one picture
     rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost
+    rfabric compare --topo rfabric --topo fat-tree --seeds 20 --workers tcp://head:8786
     rfabric compare --resume runs/20250721-143005-9f3a                    go on where it was stopped
     """
-    engine_option(verb)
+    engines_option(verb)
     step_options(verb, several=True)
     page_option(verb)
     grid_options(verb)
+    workers_option(verb)
+    cache_option(verb)
     verb.takes("--resume FOLDER", "finish a comparison; all else is in its grid.json")
     scale_options(verb)
 
@@ -116,6 +124,7 @@ def replay(verb: Parser) -> None:
     engine_option(verb)
     step_options(verb, traffic=False)
     page_option(verb)
+    cache_option(verb)
     scale_options(verb)
     pcap_option(verb)
     live_option(verb)

@@ -1,6 +1,6 @@
 """The verbs of sweeps and of the store that they fill: what each takes."""
 
-from .options import grid_options, step_options
+from .options import grid_options, step_options, workers_option
 from .parsing import Parser, count, shard, share
 
 STORE = "sweep"
@@ -18,10 +18,7 @@ def sweep(verb: Parser) -> None:
     step_options(verb, several=True, out=False)
     grid_options(verb)
     _store_option(verb)
-    verb.takes(
-        "--workers ADDRESS",
-        "run the cells elsewhere: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray)",
-    )
+    workers_option(verb)
     verb.takes(
         "--shard I/N",
         "only the I-th of N parts, for arrays of jobs; a shared --store, or `rfabric merge`",
