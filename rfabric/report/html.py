@@ -132,11 +132,13 @@ def _of_clock(clock: dict) -> list[str]:
     return [run["label"] for run in clock["runs"]]
 
 
-def live_page(clock: dict, summary: dict) -> str:
-    """The page that follows a run; `clock` is the document of its records so far."""
+def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
+    """The page that follows a run, or a controller; `clock` is the document of its records so
+    far.
+    """
     moving = *SCRIPTS, "live.js"
     words = {"clock": clock, "summary": summary, "runs": summary["runs"], "live": True}
-    return render_moving("live.html", moving, clock, title=clock["title"], **words)
+    return render_moving(template, moving, clock, title=clock["title"], **words)
 
 
 def render_clock(template: str, clock: dict, summary: dict, **values) -> str:

@@ -8,13 +8,11 @@ from .parsing import count, file, port, time
 def doctor(verbs) -> None:
     """The words of `rfabric doctor`."""
     verb = add_verb(
-        verbs,
-        "doctor",
-        ("what this host can emulate"),
+        verbs, "doctor", "what this host can emulate",
         "sudo rfabric doctor",
         "rfabric doctor --json",
         module="host",
-    )
+    )  # fmt: skip
     out_option(verb)
 
 
@@ -128,13 +126,11 @@ def control(verbs) -> None:
         verbs,
         "control",
         "run the controller of a fabric under Ryu or os-ken",
-        (
-            "rfabric control                                        the fabric is read from the "
-            "switches that connect"
-        ),
+        "rfabric control                                        the fabric: read from switches",
         "rfabric control --topo rfabric,pods=2,delay=25ms --port 8081",
         "rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken",
         "rfabric control --topo rfabric --standby --port 8081 --ofp-port 6654",
+        "rfabric control --topo rfabric,pods=2 --live           and a page that follows it",
         "rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json",
         module="host",
     )
@@ -190,6 +186,11 @@ def control(verbs) -> None:
     verb.add_argument(
         "--standby", action="store_const", const="1", default="",
         help="wait while another controller of this fabric lives, then take over",
+    )  # fmt: skip
+    verb.add_argument(
+        "--live", metavar="PORT", nargs="?", type=port, const=0,
+        help="serve a page on loopback that follows circuits, rewires and link rates; its address "
+        "goes to stderr (default: a free port)",
     )  # fmt: skip
 
 
@@ -263,10 +264,7 @@ def bench(verbs) -> None:
         help="CPU time for each run of SimGrid, 0 for none (default %(default)s)",
     )  # fmt: skip
     verb.add_argument(
-        "--out",
-        metavar="DIR",
-        default="bench",
-        help=("where the tables go (default ./%(default)s)"),
+        "--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)"
     )
 
 
@@ -277,10 +275,7 @@ def validate(verbs) -> None:
         "validate",
         "the phase model against measurements in a folder",
         "rfabric validate ../data",
-        (
-            "rfabric validate ../data --rows                        every row: measurement, model, "
-            "error"
-        ),
+        "rfabric validate ../data --rows                        every row: measured, model, error",
         "rfabric validate ../data --json",
         (
             "rfabric validate ../data --leave-one-out               each system by constants "

@@ -143,14 +143,14 @@ def _run(run: Run, entry: dict) -> dict:
         "links": [],
         "load": None,
     }
-    if _drawn(result, left_out):
-        found |= _cabled(result) | {"load": _load(result, left_out)}
+    if drawn(result.fabric, left_out):
+        found |= cabled(result.fabric) | {"load": _load(result, left_out)}
     return found | {"left_out": left_out}
 
 
-def _drawn(result: Result, left_out: list[str]) -> bool:
+def drawn(fabric: Fabric, left_out: list[str]) -> bool:
     """Whether a page can hold all nodes of the fabric."""
-    count = len(result.fabric.nodes)
+    count = len(fabric.nodes)
     if count > MOST_NODES:
         left_out.append(f"{count:,} nodes are more than the {MOST_NODES:,} drawn; see fabric.json")
     return count <= MOST_NODES
@@ -232,9 +232,9 @@ def _phases(result: Result, left_out: list[str]) -> list[dict]:
 # --- the fabric and its circuits ----------------------------------------------------------------
 
 
-def _cabled(result: Result) -> dict:
+def cabled(fabric: Fabric) -> dict:
     """Nodes as [name, kind, tier, pod, plane, x, y], cables as [node, node, ports, bit/s]."""
-    fabric, at = result.fabric, places(result.fabric)
+    at = places(fabric)
     number = {node.name: i for i, node in enumerate(fabric.nodes)}
     nodes = [
         [n.name, n.kind, n.tier, n.pod, n.plane, *(round(v, 5) for v in at.get(n.name, (0, 0)))]
