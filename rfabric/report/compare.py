@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cost import Bill, Line, bill
+from ..fabric.cost import Bill, Line
 from ..specs import head_of
 from ..units import show_rate, show_size, show_time
-from .summary import Run, labels
+from .summary import Run, bill_of, labels
 
 NEGLIGIBLE = 1e-6  # of the step: a row of the comparison that shows nothing
 KIND_NAMES = {"host": "GPU", "eps": "electrical packet switch", "ocs": "optical circuit switch"}
@@ -202,9 +202,11 @@ def fidelity(summary: dict) -> Table:
     return Table(title, columns, tuple(rows), note, (0, 1))
 
 
-def bills(runs: Sequence[Run]) -> list[Table]:
-    """The bill of each distinct fabric; fabrics without a price are left out."""
-    return [bill_table(label, priced) for label, priced in _priced(runs)]
+def bills(runs: Sequence[Run], ocs_port_usd: float | None = None) -> list[Table]:
+    """The bill of each distinct fabric, an OCS port as listed or at this price; fabrics without a
+    price are left out.
+    """
+    return [bill_table(label, priced) for label, priced in _priced(runs, ocs_port_usd)]
 
 
 def bill_table(title: str, priced: Bill) -> Table:
@@ -251,12 +253,12 @@ def cost_sources(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(source for _, priced in _priced(runs) for source in priced.sources))
 
 
-def _priced(runs: Sequence[Run]) -> list[tuple[str, Bill]]:
+def _priced(runs: Sequence[Run], ocs_port_usd: float | None = None) -> list[tuple[str, Bill]]:
     found: dict[str, tuple[str, Bill]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         fabric = run.result.fabric
         try:
-            found.setdefault(fabric.spec or fabric.name, (label, bill(fabric)))
+            found.setdefault(fabric.spec or fabric.name, (label, bill_of(fabric, ocs_port_usd)))
         except RFabricError:
             continue
     return list(found.values())

@@ -5,7 +5,7 @@ light or dark as the system is. What moves in it is in `page/`.
 import base64
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +14,7 @@ from ..errors import RFabricError
 from ..units import show_size, show_time
 from . import compare
 from .folder import write_text
+from .money import money
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
 from .summary import Run, labels
@@ -44,10 +45,12 @@ def can_draw_page() -> bool:
     return not missing
 
 
-def write_page(folder: Path, runs: Sequence[Run], summary: dict) -> bool:
+def write_page(
+    folder: Path, runs: Sequence[Run], summary: dict, prices: Sequence[float] = ()
+) -> bool:
     """report.html, where the libraries that draw it are installed."""
     if can_draw_page():
-        write_report(folder / "report.html", runs, summary)
+        write_report(folder / "report.html", runs, summary, prices=prices)
         return True
     return False
 
@@ -69,7 +72,7 @@ def page(
     logged: LoggedRun | None = None,
     prices: Sequence[float] = (),
 ) -> str:
-    """The page as text; its clock tells money at these `prices` of an OCS port (USD), too.
+    """The page as text; it tells money at these `prices` of an OCS port (USD), too.
     RFabricError when matplotlib or jinja2 is missing.
     """
     figures = drawing()
@@ -98,14 +101,10 @@ def page(
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
         provenance=first.trace.provenance,
-        comparison=compare.comparison(summary),
         rewires=compare.rewires(summary),
         fidelity=compare.fidelity(summary),
-        bills=compare.bills(runs),
         cost_sources=compare.cost_sources(runs),
-        bars=draw(figures.comparison(runs)),
-        pareto=draw(_pareto(summary)),
-        front=front(summary),
+        money=money(figures, runs, summary, prices),
         close_ups=draw(figures.close_ups(runs)),
         in_flight=in_flight(runs),
         loads=loads(runs),
@@ -228,37 +227,10 @@ def demand_table(run: Run) -> compare.Table:
     return compare.Table("", columns, tuple(rows), note, words=(0, 1, 2))
 
 
-def front(summary: dict) -> compare.Table:
-    """The points of step time against dollars, and which of them are on either front."""
-    runs = [run | run["cost"] for run in summary["runs"]]
-    rows = [compare.Row(run["label"], tuple(_point(run, runs))) for run in runs]
-    columns = "fabric", "step", "network", "on its front", "a step", "on its front"
-    return compare.Table("", columns, tuple(rows), words=(0, 3, 5))
-
-
-def _point(run: dict, runs: Sequence[dict]) -> Iterator[str]:
-    yield show_time(run["step_s"])
-    for key, unit, shown in (("network_usd", 1e3, "{:,.0f} k$"), ("usd_per_step", 1, "{:,.4f} $")):
-        value = run.get(key)
-        yield "–" if value is None else shown.format(value / unit)
-        priced = [other for other in runs if other.get(key) is not None]
-        bound = compare.is_bound(run)
-        yield "bound" if bound else "yes" if compare.on_front(run, priced, key) else "no"
-
-
 def kinds(runs: Sequence[Run]) -> set[str]:
     """Kinds and tiers of the nodes of all fabrics: what the captions may speak of."""
     nodes = [node for run in runs for node in run.result.fabric.nodes]
     return {node.kind for node in nodes} | {node.tier for node in nodes}
-
-
-def _pareto(summary: dict):
-    """Dollars against seconds, where two runs or more have a price."""
-    from . import figures
-
-    rows = [run | run["cost"] for run in summary["runs"]]
-    several = sum(row["network_usd"] is not None for row in rows) > 1
-    return figures.pareto(rows) if several else None
 
 
 def render(template: str, **values) -> str:

@@ -6,6 +6,7 @@ from .options import (
     KINDS,
     add_verb,
     format_option,
+    price_option,
     seed_option,
     set_option,
     topo_option,
@@ -333,9 +334,4 @@ def report(verbs) -> None:
     verb.add_argument(
         "--step", type=int, metavar="N", help="this step of the log (default: the mean of all)"
     )
-    verb.add_argument(
-        "--ocs-port-price",
-        metavar="USD,...",
-        default="",
-        help="prices of an OCS port among which the page chooses, for k$ and $ a step of its clock",
-    )
+    price_option(verb)

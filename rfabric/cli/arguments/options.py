@@ -53,6 +53,15 @@ def page_option(verb: Parser) -> None:
     )  # fmt: skip
 
 
+def price_option(verb: Parser) -> None:
+    """Prices of an OCS port, chosen on the page."""
+    verb.add_argument(
+        "--ocs-port-price", metavar="USD,...", default="",
+        help="prices of an OCS port among which the page chooses: bills, dollars a step and the "
+        "Pareto picture follow",
+    )  # fmt: skip
+
+
 def step_options(
     verb: Parser, traffic: bool = True, several: bool = False, out: bool = True
 ) -> None:

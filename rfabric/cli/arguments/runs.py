@@ -12,6 +12,7 @@ from .options import (
     out_option,
     page_option,
     pcap_option,
+    price_option,
     repetitions_option,
     routing_option,
     scale_options,
@@ -81,6 +82,7 @@ def compare(verbs) -> None:
     engine_option(verb)
     step_options(verb, several=True)
     page_option(verb)
+    price_option(verb)
     grid_options(verb)
     verb.add_argument(
         "--resume",

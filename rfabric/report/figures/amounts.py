@@ -9,7 +9,6 @@ from matplotlib.patches import Rectangle
 from ...errors import RFabricError
 from ...fabric import Fabric
 from ...fabric.cabling import cabling_of
-from ...fabric.cost import bill
 from ...fabric.model import TIERS
 from ...optics import Demand
 from ...routing.rows import Entries
@@ -17,7 +16,7 @@ from ...trace import PhaseKey, Trace
 from ...units import show_size
 from ..compare import PHASE_NAMES, phase_text
 from ..result import Result
-from ..summary import Run, labels, phase_sums, within
+from ..summary import Run, bill_of, labels, phase_sums, within
 from .drawing import (
     EPS_COLOUR,
     MOST_RACKS,
@@ -38,9 +37,12 @@ PART_COLOURS = {
 MOST_DOTS = 500
 
 
-def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
+def comparison(
+    runs: Sequence[Run], theme: Theme = PAGE, ocs_port_usd: float | None = None
+) -> Figure:
     """Three bars a run: the step by phase, with a line where eight in ten measured steps would be,
-    exposed communication by phase, the network's cost by part.
+    exposed communication by phase, the network's cost by part, an OCS port as listed or at this
+    price.
     """
     figure = Figure(figsize=(PAGE_WIDTH, 1.2 + 0.42 * len(runs)))
     panels = figure.subplots(1, 3)
@@ -68,7 +70,7 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
     for run in runs:
         try:
             parts: dict[str, float] = {}
-            for line in bill(run.result.fabric).lines:
+            for line in bill_of(run.result.fabric, ocs_port_usd).lines:
                 parts[line.item] = parts.get(line.item, 0.0) + line.usd / 1e3
         except RFabricError:
             parts = {}

@@ -7,8 +7,8 @@ function headline(one, t) {
   const found = [`${one.label}${policy}, routing ${one.routing || "not said"}${now}`];
   if (one.circuits) {
     const n = epoch(one, t);
-    const since = instant(one.circuits.times[n]);
-    found.push(`${count(held(one, t).circuits.length)} circuits, epoch ${epochNumber(one, n)} from ${since}`);
+    const since = `epoch ${epochNumber(one, n)} from ${instant(one.circuits.times[n])}`;
+    found.push(`${count(held(one, t).circuits.length)} circuits, ${since}`);
   }
   const r = rewireAt(one, t);
   if (r) found.push(`dark: rewire ${r.epoch}, ${count(r.circuits_changed)} circuits change`);

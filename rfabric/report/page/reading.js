@@ -202,7 +202,8 @@ function epochRows(one) {
     const more = fresh.length > most ? `, and ${count(fresh.length - most)} more` : "";
     const named = fresh.slice(0, most).map(i => c.names[i]).join(", ") + more;
     const kept = count(now.length - fresh.length);
-    return [epochNumber(one, n), `${time.toFixed(6)} s`, count(now.length), kept, named || "none", time];
+    const epoch = epochNumber(one, n);
+    return [epoch, `${time.toFixed(6)} s`, count(now.length), kept, named || "none", time];
   });
 }
 function tables() {
