@@ -78,8 +78,8 @@ def page(
     figures = drawing()
     from .page import records
 
-    def draw(figure) -> str:
-        return figures.svg(figure) if figure else ""
+    def draw(figure, name: str) -> str:
+        return figures.framed(figure, name) if figure else ""
 
     first = runs[0].result
     names = labels(runs)
@@ -105,22 +105,22 @@ def page(
         fidelity=compare.fidelity(summary),
         cost_sources=compare.cost_sources(runs),
         money=money(figures, runs, summary, prices),
-        close_ups=draw(figures.close_ups(runs)),
+        close_ups=draw(figures.close_ups(runs), "flows in flight"),
         in_flight=in_flight(runs),
         loads=loads(runs),
-        demand=draw(figures.demand(first.trace, first.fabric)),
+        demand=draw(figures.demand(first.trace, first.fabric), "demand"),
         demands=demand_table(runs[0]),
-        load=draw(figures.load(runs)),
+        load=draw(figures.load(runs), "link load"),
         topologies=[
             (
                 name,
-                draw(figures.topology(run.result.fabric)),
+                draw(figures.topology(run.result.fabric), "cables"),
                 compare.fabric_table(run.result.fabric),
             )
             for name, run in distinct.values()
         ],
         circuits=[
-            (n, draw(figures.circuits(r.result)))
+            (n, draw(figures.circuits(r.result), "circuits"))
             for n, r in zip(names, runs, strict=True)
             if r.result.epochs
         ],

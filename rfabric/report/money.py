@@ -61,8 +61,8 @@ def _at(
     return Money(
         key,
         compare.comparison(told),
-        figures.svg(figures.comparison(runs, ocs_port_usd=usd)) if bars else "",
-        figures.svg(figures.pareto(rows)) if several else "",
+        figures.framed(figures.comparison(runs, ocs_port_usd=usd), "bars") if bars else "",
+        figures.framed(figures.pareto(rows), "step time against dollars") if several else "",
         front(told),
         tuple(compare.bills(runs, usd)),
     )
