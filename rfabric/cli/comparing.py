@@ -25,6 +25,7 @@ from ..report.folder import (
     writing,
 )
 from ..report.html import can_draw_page, drawing, write_page, write_report
+from ..report.money import check_prices
 from ..report.page.logged import LoggedRun, beside
 from ..report.page.logged import table as logged_table
 from ..report.result import Scale
@@ -196,6 +197,12 @@ def _asked(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
             "compare needs two fabrics, policies or engines: give --topo or --policy twice, or "
             "--engine simulate,ns3"
         )
+    grid = replace(grid, prices=prices_of(args.ocs_port_price))
+    if grid.prices and not grid.one_trace:
+        raise RFabricError(
+            "--ocs-port-price: a comparison of several traces has a page without a clock; leave it "
+            "out here and say: rfabric report FOLDER -o all.html --ocs-port-price ..."
+        )
     if engine == "emulate":
         return replace(grid, scale=_scale(grid, settings, talk))
     if settings.bandwidth:  # of packets that are simulated
@@ -244,7 +251,7 @@ def _finish_one(grid: Grid, folder: Path, places: Sequence[Path], page: bool) ->
     summary = summary_of(runs, grid.command, _created(places))
     write_folder(folder, runs, summary, inputs)
     if page:
-        write_page(folder, runs, summary)
+        write_page(folder, runs, summary, grid.prices)
     remove_cells(folder)
     give_to_caller(folder.rglob("*"))
 
@@ -269,7 +276,7 @@ def report(args: argparse.Namespace) -> None:
         raise RFabricError("--step is a step of a log: name the log with --yours")
     several = len(args.folder) > 1 or bool(args.output)
     folder = Path(args.folder[0])
-    prices = _prices(args)
+    prices = _prices_of_page(args)
     if not several and (folder / "grid.json").is_file():
         if args.yours:
             raise RFabricError(
@@ -283,7 +290,7 @@ def report(args: argparse.Namespace) -> None:
         return
     logged = _logged(args.yours, args.step) if args.yours else None
     if several:
-        _report_several(args, logged)
+        _report_several(args, logged, prices)
         return
     runs, summary = read_folder(folder)
     if logged or prices:
@@ -293,18 +300,25 @@ def report(args: argparse.Namespace) -> None:
     _show_beside(args, runs, summary, logged, {"folder": str(folder)}, page)
 
 
-def _prices(args: argparse.Namespace) -> list[float]:
-    """What an OCS port may cost, in USD."""
-    if not args.ocs_port_price:
-        return []
+def _prices_of_page(args: argparse.Namespace) -> tuple[float, ...]:
+    """The prices among which the page of `report` chooses; it must have a clock."""
+    prices = prices_of(args.ocs_port_price)
     folder = Path(args.folder[0])
-    many = any((folder / name).is_file() for name in ("grid.json", ABOUT))
-    if many or len(args.folder) > 1 or args.output:
+    if prices and (folder / ABOUT).is_file():
+        raise RFabricError("--ocs-port-price: the cells of a store have no bills; name run folders")
+    if prices and (folder / "grid.json").is_file() and len(args.folder) == 1 and not args.output:
         raise RFabricError(
-            "--ocs-port-price is of the page of one run folder: give one, without -o"
+            f"--ocs-port-price: {folder} holds many runs; name the file for a page of all of them "
+            "with -o"
         )
-    words = args.ocs_port_price.split(",")
-    return list(dict.fromkeys(map(_usd, words)))
+    return prices
+
+
+def prices_of(words: str) -> tuple[float, ...]:
+    """What an OCS port may cost (USD): `100,300,500`."""
+    prices = tuple(dict.fromkeys(map(_usd, words.split(",")))) if words else ()
+    check_prices(prices)
+    return prices
 
 
 def _usd(word: str) -> float:
@@ -335,11 +349,13 @@ def _report_store(args: argparse.Namespace) -> None:
         print(page)
 
 
-def _report_several(args: argparse.Namespace, logged: LoggedRun | None) -> None:
+def _report_several(
+    args: argparse.Namespace, logged: LoggedRun | None, prices: Sequence[float]
+) -> None:
     """One page of several folders, with controls that choose among their runs."""
     folders = read_folders([Path(name) for name in args.folder])
     summary, page = summary_of_all(folders, args.command), Path(args.output or "report.html")
-    write_several(page, folders, summary, logged)
+    write_several(page, folders, summary, logged, prices)
     runs = [run for some, _ in folders for run in some]
     _show_beside(args, runs, summary, logged, {"page": str(page)}, page)
 

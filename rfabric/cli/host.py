@@ -1,6 +1,7 @@
 """The verbs around this machine: `doctor`, `selftest`, `drill`, `control`, `clean`, `bench`."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -134,7 +135,17 @@ def control(args: argparse.Namespace) -> None:
     from ..control.launch import ENVIRONMENT, run
 
     settings = {name: getattr(args, name) for name in ENVIRONMENT}
+    settings["live"] = "" if args.live is None else _followed(args.live, args.command)
     run(args.app, args.ofp_port, args.ofp_host, **settings)
+
+
+def _followed(port: int, command: str) -> str:
+    """The pipe to a live page of the controller that comes; its address goes to stderr."""
+    from ..report.controller import begin
+
+    address, pipe = begin(port, command)
+    print(f"rfabric: live, until the controller ends: {address}", file=sys.stderr, flush=True)
+    return str(pipe)
 
 
 def ocs(args: argparse.Namespace) -> None:

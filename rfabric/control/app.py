@@ -12,15 +12,19 @@ switches), RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080); more in bord
 RFABRIC_JOURNAL is the folder in which each fabric has its journal (journal.py): without it the
 user's state folder, `none` for a controller that forgets everything with its end.
 
+RFABRIC_LIVE is the pipe to the page that follows it, if any (telling.py).
+
 With RFABRIC_STANDBY=1 a controller that finds the journal held by another waits until that one has
 ended, while the switches connect to both, and then takes over where it stopped. OpenFlow's roles
 tell the switches who leads: MASTER is who holds the journal.
 """
 
+import contextlib
 import functools
 import gc
 import importlib
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +38,7 @@ from .infer import contradiction, infer
 from .journal import Journal, folder_of
 from .rest import serve
 from .switches import Flows, SystemClock
+from .telling import pipe_of, tell
 
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
 GATHER_S = 0.02  # switches connect in bursts: rules go out for a burst at once
@@ -114,7 +119,7 @@ class FabricApp(seam.App):
         self.generation = 0  # how many controllers there were; 0: without a journal
         self.leader = 0  # the process for which this one stands by
         self._flows: dict[int, Flows] = {}
-        self._received: dict[int, dict[int, int]] = {}
+        self.counters: dict[int, tuple[float, dict[int, tuple[int, int]]]] = {}
         self._inbox = seam.hub.Queue()
         spec = os.environ.get("RFABRIC_TOPO", "")
         if spec:
@@ -126,6 +131,8 @@ class FabricApp(seam.App):
         address = serve(self, _port(port), host)
         self.logger.info("REST on http://%s:%d", *address)
         seam.hub.spawn(self._work)
+        if live := os.environ.get("RFABRIC_LIVE", ""):
+            seam.hub.spawn(tell, self, pipe_of(live), seam.hub.sleep)
 
     # --- for REST ---------------------------------------------------------------------------------
 
@@ -169,7 +176,21 @@ class FabricApp(seam.App):
 
     def received(self, dpid: int) -> Mapping[int, int]:
         """Bytes by port of a switch, as it counted them last."""
-        return self._received.get(dpid, {})
+        _, ports = self.counters.get(dpid, (0.0, {}))
+        return {port: received for port, (received, _) in ports.items()}
+
+    def count(self) -> None:
+        """Ask for the counters of all ports, but not while circuits are moved: what a rewire loses
+        is read from the same answers.
+        """
+
+        def ask() -> None:
+            if self.core and not self.core.epochs.under_way:
+                for datapath in self.switches.values():
+                    datapath.send(flowmods.count_ports())
+
+        with contextlib.suppress(RunError):  # the event loop is busy: another time
+            self.call(ask)
 
     # --- in the event loop: never wait ------------------------------------------------------------
 
@@ -207,9 +228,8 @@ class FabricApp(seam.App):
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatsReply, seam.MAIN_DISPATCHER)
     def _ports_told(self, ev) -> None:
         if self._ours(ev.msg.datapath):
-            self._received[ev.msg.datapath.id] = {
-                port.port_no: port.rx_bytes for port in ev.msg.body
-            }
+            ports = {port.port_no: (port.rx_bytes, port.tx_bytes) for port in ev.msg.body}
+            self.counters[ev.msg.datapath.id] = time.monotonic(), ports
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatus, seam.MAIN_DISPATCHER)
     def _port_told(self, ev) -> None:

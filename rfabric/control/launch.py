@@ -47,6 +47,7 @@ ENVIRONMENT = {  # where the apps read what is said here
     "log": "RFABRIC_LOG",
     "journal": "RFABRIC_JOURNAL",
     "standby": "RFABRIC_STANDBY",
+    "live": "RFABRIC_LIVE",
 }
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cost import Bill, Line, bill
+from ..fabric.cost import Bill, Line
 from ..specs import head_of
 from ..units import show_rate, show_size, show_time
-from .summary import Run, labels
+from .summary import Run, bill_of, labels
 
-NEGLIGIBLE = 1e-6  # of the step: a row of the comparison that shows nothing
+NEGLIGIBLE = 1e-6  # of the step: a row of the comparison that shows nothing, a lead that is none
 KIND_NAMES = {"host": "GPU", "eps": "electrical packet switch", "ocs": "optical circuit switch"}
 TIER_NAMES = {
     "host": "hosts",
@@ -73,12 +73,14 @@ def comparison(summary: dict) -> Table:
     """What each fabric makes of the step: one column a run. The lowest value of a row is best."""
     runs = summary["runs"]
     steps = max(r.get("steps", 1) for r in runs)  # folders of before do not say
-    rows = [_seconds("step time" if steps == 1 else "all steps", [r["step_s"] for r in runs])]
+    took = [r["step_s"] for r in runs]
+    tie = NEGLIGIBLE * max(took)
+    rows = [_seconds("step time" if steps == 1 else "all steps", took, tie)]
     rows += _within_row([r.get("step_within_s") for r in runs])
     names = list(dict.fromkeys(name for r in runs for name in r["phases"]))
     rows += _phase_rows(runs, names, "seconds")
     exposed = [sum(p["exposed_s"] for p in r["phases"].values()) for r in runs]
-    rows.append(_seconds("exposed communication", exposed))
+    rows.append(_seconds("exposed communication", exposed, tie))
     rows += _phase_rows(runs, names, "exposed_s")
     if len(runs) > 1 and exposed[0] > 0:
         rows.append(
@@ -89,7 +91,7 @@ def comparison(summary: dict) -> Table:
             )
         )
     rows.append(Row("rewires", tuple(str(len(r["rewires"])) for r in runs)))
-    rows.append(_seconds("dark time", [r["dark_s"] for r in runs], rank=False))
+    rows.append(_seconds("dark time", [r["dark_s"] for r in runs], None))
     rows.append(Row("bytes lost", tuple(show_size(r["lost_bytes"]) for r in runs)))
     rows += _fidelity_rows(runs)
     rows += _cost_rows(runs)
@@ -202,9 +204,11 @@ def fidelity(summary: dict) -> Table:
     return Table(title, columns, tuple(rows), note, (0, 1))
 
 
-def bills(runs: Sequence[Run]) -> list[Table]:
-    """The bill of each distinct fabric; fabrics without a price are left out."""
-    return [bill_table(label, priced) for label, priced in _priced(runs)]
+def bills(runs: Sequence[Run], ocs_port_usd: float | None = None) -> list[Table]:
+    """The bill of each distinct fabric, an OCS port as listed or at this price; fabrics without a
+    price are left out.
+    """
+    return [bill_table(label, priced) for label, priced in _priced(runs, ocs_port_usd)]
 
 
 def bill_table(title: str, priced: Bill) -> Table:
@@ -251,12 +255,12 @@ def cost_sources(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(source for _, priced in _priced(runs) for source in priced.sources))
 
 
-def _priced(runs: Sequence[Run]) -> list[tuple[str, Bill]]:
+def _priced(runs: Sequence[Run], ocs_port_usd: float | None = None) -> list[tuple[str, Bill]]:
     found: dict[str, tuple[str, Bill]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         fabric = run.result.fabric
         try:
-            found.setdefault(fabric.spec or fabric.name, (label, bill(fabric)))
+            found.setdefault(fabric.spec or fabric.name, (label, bill_of(fabric, ocs_port_usd)))
         except RFabricError:
             continue
     return list(found.values())
@@ -284,14 +288,12 @@ def _within_row(found: Sequence[dict | None]) -> list[Row]:
 
 
 def _phase_rows(runs: list[dict], names: list[str], key: str) -> list[Row]:
-    rows = []
+    rows, tie = [], NEGLIGIBLE * max(r["step_s"] for r in runs)
     for name in names:
         values = [r["phases"].get(name, {}).get(key) for r in runs]
-        if key == "exposed_s" and max(v or 0.0 for v in values) <= NEGLIGIBLE * max(
-            r["step_s"] for r in runs
-        ):
+        if key == "exposed_s" and max(v or 0.0 for v in values) <= tie:
             continue
-        rows.append(_seconds(PHASE_NAMES.get(name, name), values, indent=1))
+        rows.append(_seconds(PHASE_NAMES.get(name, name), values, tie, indent=1))
     return rows
 
 
@@ -339,7 +341,7 @@ def _dollar_rows(runs: list[dict]) -> list[Row]:
     return (
         rows
         + [
-            _row(name, [p.get(key) for p in parts], lambda v: f"{v:,.4f} $", indent=1, rank=False)
+            _row(name, [p.get(key) for p in parts], lambda v: f"{v:,.4f} $", indent=1, tie=None)
             for key, name in DOLLARS.items()
             if any(p.get(key) for p in parts)
         ]
@@ -371,15 +373,18 @@ def _joules(name: str, values: Sequence[float | None]) -> Row:
     return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}")
 
 
-def _seconds(name: str, values: Sequence[float | None], indent: int = 0, rank: bool = True) -> Row:
-    """Seconds or milliseconds, whichever the largest of the row asks for."""
+def _seconds(name: str, values: Sequence[float | None], tie: float | None, indent: int = 0) -> Row:
+    """Seconds or milliseconds, whichever the largest of the row asks for; a lead of `tie` s is
+    none, and None marks no best.
+    """
     largest = max((abs(v) for v in values if v is not None), default=0.0)
     factor, unit, digits = (1e3, "ms", 2) if 0 < largest < 1 else (1.0, "s", 3)
-    return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}", indent, rank)
+    return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}", indent, tie)
 
 
-def _row(name: str, values: Sequence, show, indent: int = 0, rank: bool = True) -> Row:
+def _row(name: str, values: Sequence, show, indent: int = 0, tie: float | None = 0.0) -> Row:
     cells = tuple("–" if v is None else show(v) for v in values)
-    known = [v for v in values if v is not None]
-    best = values.index(min(known)) if rank and len(known) > 1 else -1
+    known = sorted(v for v in values if v is not None)
+    leads = tie is not None and len(known) > 1 and known[1] - known[0] > tie
+    best = values.index(known[0]) if leads else -1
     return Row(name, cells, best if cells.count(cells[best]) == 1 else -1, indent)

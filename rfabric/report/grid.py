@@ -128,7 +128,7 @@ def write_page(path: Path, summary: dict) -> None:
         summary=summary,
         tables=tables(summary),
         bound=any(map(is_bound, summary["rows"])),
-        picture=figures.svg(figures.pareto(summary["rows"])),
+        picture=figures.framed(figures.pareto(summary["rows"]), "step time against dollars"),
     )
     write_text(path, text)
 

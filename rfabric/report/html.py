@@ -5,7 +5,7 @@ light or dark as the system is. What moves in it is in `page/`.
 import base64
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +14,7 @@ from ..errors import RFabricError
 from ..units import show_size, show_time
 from . import compare
 from .folder import write_text
+from .money import money
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
 from .summary import Run, labels
@@ -44,10 +45,12 @@ def can_draw_page() -> bool:
     return not missing
 
 
-def write_page(folder: Path, runs: Sequence[Run], summary: dict) -> bool:
+def write_page(
+    folder: Path, runs: Sequence[Run], summary: dict, prices: Sequence[float] = ()
+) -> bool:
     """report.html, where the libraries that draw it are installed."""
     if can_draw_page():
-        write_report(folder / "report.html", runs, summary)
+        write_report(folder / "report.html", runs, summary, prices=prices)
         return True
     return False
 
@@ -69,14 +72,14 @@ def page(
     logged: LoggedRun | None = None,
     prices: Sequence[float] = (),
 ) -> str:
-    """The page as text; its clock tells money at these `prices` of an OCS port (USD), too.
+    """The page as text; it tells money at these `prices` of an OCS port (USD), too.
     RFabricError when matplotlib or jinja2 is missing.
     """
     figures = drawing()
     from .page import records
 
-    def draw(figure) -> str:
-        return figures.svg(figure) if figure else ""
+    def draw(figure, name: str) -> str:
+        return figures.framed(figure, name) if figure else ""
 
     first = runs[0].result
     names = labels(runs)
@@ -98,30 +101,26 @@ def page(
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
         provenance=first.trace.provenance,
-        comparison=compare.comparison(summary),
         rewires=compare.rewires(summary),
         fidelity=compare.fidelity(summary),
-        bills=compare.bills(runs),
         cost_sources=compare.cost_sources(runs),
-        bars=draw(figures.comparison(runs)),
-        pareto=draw(_pareto(summary)),
-        front=front(summary),
-        close_ups=draw(figures.close_ups(runs)),
+        money=money(figures, runs, summary, prices),
+        close_ups=draw(figures.close_ups(runs), "flows in flight"),
         in_flight=in_flight(runs),
         loads=loads(runs),
-        demand=draw(figures.demand(first.trace, first.fabric)),
+        demand=draw(figures.demand(first.trace, first.fabric), "demand"),
         demands=demand_table(runs[0]),
-        load=draw(figures.load(runs)),
+        load=draw(figures.load(runs), "link load"),
         topologies=[
             (
                 name,
-                draw(figures.topology(run.result.fabric)),
+                draw(figures.topology(run.result.fabric), "cables"),
                 compare.fabric_table(run.result.fabric),
             )
             for name, run in distinct.values()
         ],
         circuits=[
-            (n, draw(figures.circuits(r.result)))
+            (n, draw(figures.circuits(r.result), "circuits"))
             for n, r in zip(names, runs, strict=True)
             if r.result.epochs
         ],
@@ -132,11 +131,13 @@ def _of_clock(clock: dict) -> list[str]:
     return [run["label"] for run in clock["runs"]]
 
 
-def live_page(clock: dict, summary: dict) -> str:
-    """The page that follows a run; `clock` is the document of its records so far."""
+def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
+    """The page that follows a run, or a controller; `clock` is the document of its records so
+    far.
+    """
     moving = *SCRIPTS, "live.js"
     words = {"clock": clock, "summary": summary, "runs": summary["runs"], "live": True}
-    return render_moving("live.html", moving, clock, title=clock["title"], **words)
+    return render_moving(template, moving, clock, title=clock["title"], **words)
 
 
 def render_clock(template: str, clock: dict, summary: dict, **values) -> str:
@@ -226,37 +227,10 @@ def demand_table(run: Run) -> compare.Table:
     return compare.Table("", columns, tuple(rows), note, words=(0, 1, 2))
 
 
-def front(summary: dict) -> compare.Table:
-    """The points of step time against dollars, and which of them are on either front."""
-    runs = [run | run["cost"] for run in summary["runs"]]
-    rows = [compare.Row(run["label"], tuple(_point(run, runs))) for run in runs]
-    columns = "fabric", "step", "network", "on its front", "a step", "on its front"
-    return compare.Table("", columns, tuple(rows), words=(0, 3, 5))
-
-
-def _point(run: dict, runs: Sequence[dict]) -> Iterator[str]:
-    yield show_time(run["step_s"])
-    for key, unit, shown in (("network_usd", 1e3, "{:,.0f} k$"), ("usd_per_step", 1, "{:,.4f} $")):
-        value = run.get(key)
-        yield "–" if value is None else shown.format(value / unit)
-        priced = [other for other in runs if other.get(key) is not None]
-        bound = compare.is_bound(run)
-        yield "bound" if bound else "yes" if compare.on_front(run, priced, key) else "no"
-
-
 def kinds(runs: Sequence[Run]) -> set[str]:
     """Kinds and tiers of the nodes of all fabrics: what the captions may speak of."""
     nodes = [node for run in runs for node in run.result.fabric.nodes]
     return {node.kind for node in nodes} | {node.tier for node in nodes}
-
-
-def _pareto(summary: dict):
-    """Dollars against seconds, where two runs or more have a price."""
-    from . import figures
-
-    rows = [run | run["cost"] for run in summary["runs"]]
-    several = sum(row["network_usd"] is not None for row in rows) > 1
-    return figures.pareto(rows) if several else None
 
 
 def render(template: str, **values) -> str:

@@ -52,8 +52,8 @@ class LiveView:
     def __init__(self, port: int = 0, command: str = ""):
         html.drawing()  # what it is drawn with is there, or said not to be
         self.command, self.token = command, secrets.token_urlsafe(18)
-        self.listening = _listening(port)
-        self.address = f"http://127.0.0.1:{self.listening.getsockname()[1]}/{self.token}/"
+        self.listening = listening(port)
+        self.address = address(self.listening, self.token)
         self.server: subprocess.Popen | None = None
         self.heard: list[_Heard] = []
         self.doing = ""
@@ -119,22 +119,11 @@ class LiveView:
 
     def _serve(self, page: str) -> None:
         reading = os.open(self.file.name, os.O_RDONLY)
-        told = {"token": self.token, "socket": self.listening.fileno(), "records": reading}
-        root = str(Path(__file__).parents[2])
-        self.server = subprocess.Popen(
-            [sys.executable, "-m", "rfabric.report.page.server"],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-            pass_fds=(told["socket"], reading), start_new_session=True,
-            env=os.environ | {"PYTHONPATH": root},
-        )  # fmt: skip
-        os.close(reading)
-        self.listening.close()  # its own now: with the server the address is gone
+        told = {"token": self.token, "records": reading, "page": page}
         try:
-            self.server.stdin.write(json.dumps(told | {"page": page}) + "\n")
-            self.server.stdin.flush()
-        except OSError as error:
-            why = "the live page's server did not start; run without --live"
-            raise RFabricError(why) from error
+            self.server = serving("rfabric.report.page.server", self.listening, told, (reading,))
+        finally:
+            os.close(reading)
 
     def _write(self, record: dict) -> None:
         """One line, in one write: a reader sees all of it or nothing."""
@@ -142,15 +131,41 @@ class LiveView:
             self.file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 
-def _listening(port: int) -> socket.socket:
+def listening(port: int) -> socket.socket:
     """A socket that listens on loopback, at once: what is wrong with a port is said beforehand."""
     try:
-        found = socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
+        return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
     except OSError as error:
         raise RFabricError(
-            f"--live {port}: {error.strerror or error}; give another port, or none for a free one"
+            f"--live {port}: {os.strerror(error.errno)}; give another port, or none for a free one"
         ) from error
-    return found
+
+
+def address(listener: socket.socket, token: str) -> str:
+    """Where the page is."""
+    return f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/"
+
+
+def serving(
+    module: str, listener: socket.socket, told: dict, kept: Sequence[int] = ()
+) -> subprocess.Popen:
+    """The process that serves a page: it gets the socket, these open files, and `told` as the first
+    line of its stdin. With it, the address is gone.
+    """
+    server = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        pass_fds=(listener.fileno(), *kept), start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    try:
+        server.stdin.write(json.dumps(told | {"socket": listener.fileno()}) + "\n")
+        server.stdin.flush()
+    except OSError as error:
+        why = "the live page's server did not start; run without --live"
+        raise RFabricError(why) from error
+    listener.close()  # its own now
+    return server
 
 
 def _ended(server: subprocess.Popen) -> None:

@@ -12,6 +12,7 @@ from . import compare
 from .choices import choices, choices_of_cells, menus
 from .folder import read_folder, write_text
 from .html import CELLS, drawing, render_clock, render_moving
+from .money import money
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
 from .store import table_of_cells
@@ -63,17 +64,24 @@ def summary_of_all(folders: Sequence[Folder], command: str) -> dict:
 
 
 def write_several(
-    path: Path, folders: Sequence[Folder], summary: dict, logged: LoggedRun | None = None
+    path: Path,
+    folders: Sequence[Folder],
+    summary: dict,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
 ) -> None:
-    """Write the page of these folders and of `summary_of_all` to `path`."""
+    """Write the page of these folders and of `summary_of_all` to `path`; it tells money at these
+    `prices` of an OCS port (USD), too.
+    """
     runs = [run for some, _ in folders for run in some]
     names = list(dict.fromkeys(run.result.fabric.name for run in runs))
     traffics = dict.fromkeys(run.result.traffic or "trace" for run in runs)
     title = f"{' and '.join(traffics)} on {' and '.join(names)}"
-    drawing()  # says what is missing
+    figures = drawing()
     from .page import records
 
-    clock = records.document_of_several([some for some, _ in folders], summary, title, logged)
+    some = [runs for runs, _ in folders]
+    clock = records.document_of_several(some, summary, title, logged, prices)
     clock["choices"] = menus(choices(runs))
     text = render_clock(
         "several.html",
@@ -82,7 +90,9 @@ def write_several(
         yours=logged_table(clock["yours"], [e["label"] for e in summary["runs"]])
         if logged
         else None,
-        comparison=compare.comparison(summary),
+        money=money(figures, runs, summary, prices, bars=False),
+        bound=any(map(compare.is_bound, summary["runs"])),
+        cost_sources=compare.cost_sources(runs),
         fidelity=compare.fidelity(summary),
         made=list(dict.fromkeys(one["command"] for _, one in folders)),
     )

@@ -197,8 +197,7 @@ def cost(result: Result, ocs_port_usd: float | None = None) -> dict:
     `ocs_port_usd`.
     """
     try:
-        table = () if ocs_port_usd is None else with_price("ocs-port", ocs_port_usd)
-        priced = bill(result.fabric, table)
+        priced = bill_of(result.fabric, ocs_port_usd)
     except RFabricError as error:
         unknown = dict.fromkeys(
             ("network_usd", "network_watts", "step_joules", "usd_per_step", "usd_per_step_parts")
@@ -211,6 +210,11 @@ def cost(result: Result, ocs_port_usd: float | None = None) -> dict:
     if paid and "held" in result.trace.provenance:
         found["usd_per_step_jobs"] = dollars_of_jobs(result, paid)
     return priced.to_json() | {"step_joules": joules} | found
+
+
+def bill_of(fabric: Fabric, ocs_port_usd: float | None = None) -> Bill:
+    """The fabric's bill, an OCS port at this price (USD) or as listed; RFabricError without one."""
+    return bill(fabric, () if ocs_port_usd is None else with_price("ocs-port", ocs_port_usd))
 
 
 def steps_of(result: Result) -> int:

@@ -62,6 +62,7 @@ class Grid:
     routing: str = "placed"
     match: str = ""
     repetitions: str = "folded"
+    prices: tuple[float, ...] = ()  # of an OCS port (USD), among which the page chooses
 
     def fabric(self, spec: str, needs: Needs) -> Fabric:
         """The fabric `spec` as a job needs it; with `match`, its variant nearest to the first one's

@@ -33,3 +33,20 @@ def opened(browser):
 
     yield open_
     assert not errors
+
+
+@pytest.fixture
+def watched(browser):
+    """Opens an address as people do; afterwards there must have been no error."""
+    errors = []
+
+    def open_(address, width=1400, **more):
+        page = browser.new_page(viewport={"width": width, "height": 900}, **more)
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    yield open_
+    assert not errors

@@ -468,23 +468,6 @@ def test_hostile_names_are_text(tmp_path):
 # --- in a browser ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def watched(browser):
-    """Opens an address as people do; afterwards there must have been no error."""
-    errors = []
-
-    def open_(address, width=1400, **more):
-        page = browser.new_page(viewport={"width": width, "height": 900}, **more)
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(address)
-        page.wait_for_selector("html[data-ready]")
-        return page
-
-    yield open_
-    assert not errors
-
-
 def wait_for(page, condition):
     """Wait in the browser's time: the page's policy lets nobody else run a script that waits."""
     for _ in range(int(PATIENCE * 20)):

@@ -17,11 +17,12 @@ from rfabric.optics import Circuits, optical_paths
 from rfabric.report import grid, html
 from rfabric.report.compare import fabric_table, on_front, phase_text
 from rfabric.report.folder import new_folder, read_folder, write_folder
+from rfabric.report.money import front
 from rfabric.report.page import records
 from rfabric.report.page.logged import LoggedRun
 from rfabric.report.page.places import places
 from rfabric.report.result import Scale, fidelity
-from rfabric.report.summary import Run, summary_of
+from rfabric.report.summary import Run, bill_of, cost, summary_of
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, point_to_point, ring
 from rfabric.units import show_size, show_time
@@ -290,7 +291,7 @@ def test_demand_topology_and_front_have_their_numbers_as_tables(runs):
     }
     assert {(row.name, *row.cells) for row in sent.rows} == expected and expected
     summary = summary_of(runs, "", CREATED)
-    points = html.front(summary).rows
+    points = front(summary).rows
     assert [row.cells[0] for row in points] == [show_time(r["step_s"]) for r in summary["runs"]]
     for key, column in (("network_usd", 2), ("usd_per_step", 4)):
         both = [run | run["cost"] for run in summary["runs"]]
@@ -586,8 +587,62 @@ def test_the_page_chooses_among_prices_of_an_ocs_port(place, opened, tmp_path, c
         usd = bill(run.result.fabric).usd + ports * (price - 520)
         assert figures.all_inner_texts() == [fat_tree, f"{round(usd / 1e3):,}"]
         assert listed != f"{round(usd / 1e3):,}"
+        assert shown_bills(page)[-1] == f"{usd:,.0f}"
+        paid = cost(run.result, price)["usd_per_step"]
+        assert f"{paid:,.4f}" in page.inner_text("#live") and cents(paid) in shown(page)
+        assert page.locator("[data-price]:visible svg").count() == 2  # the bars, the front
     assert "--ocs-port-price 100,2000" in page.inner_text("#again")
     assert page.inner_text("#again").endswith("&price=1")
+    page.select_option("#price", label="as listed")
+    page.wait_for_timeout(100)
+    assert figures.all_inner_texts() == [fat_tree, listed]
+    assert shown_bills(page)[-1] == f"{bill(run.result.fabric).usd:,.0f}"
+
+
+def shown(page):
+    """All that the parts of the chosen price say."""
+    return " ".join(page.locator("[data-price]:visible").all_inner_texts())
+
+
+def cents(usd):
+    """Dollars a step as the comparison has them."""
+    return f"{usd:,.4f}"
+
+
+def shown_bills(page):
+    """The sums of the bills that are shown."""
+    rows = page.locator("[data-price]:visible .columns tr", has_text="sum")
+    return [row.split("\t")[2] for row in rows.all_inner_texts()]
+
+
+def test_a_comparison_and_several_folders_choose_among_prices_too(tmp_path, opened, capsys):
+    words = ["--traffic", "traffic/ring.csv", "--topo", "rfabric,pods=2,tors=2,gpus=4"]
+    words += ["--topo", "fat-tree,pods=2,tors=2,gpus=4", "--out", str(tmp_path), "-q"]
+    assert main(["compare", *words, "--ocs-port-price", "1,9000"]) == 0
+    (folder,) = tmp_path.iterdir()
+    every = tmp_path / "all.html"
+    assert main(["report", str(folder), "-o", str(every), "--ocs-port-price", "1,9000"]) == 0
+    fabric = next(run.result.fabric for run in read_folder(folder)[0] if run.result.fabric.ocses)
+    for file in (folder / "report.html", every):
+        page = opened(file)
+        for usd in (9000, 1):
+            page.select_option("#price", label=f"{usd:,} $")
+            page.wait_for_timeout(100)
+            assert f"{bill_of(fabric, usd).usd:,.0f}" in shown_bills(page)
+            assert page.locator("[data-price][hidden]").count() > 0
+    kept = page.inner_text("#again").partition("#")[2]
+    again = opened(f"file://{every}#{kept}")
+    assert shown_bills(again) == shown_bills(page)
+
+
+def test_prices_that_no_page_holds_are_refused(place, tmp_path, capsys):
+    many = ",".join(map(str, range(1, 15)))
+    assert main(["report", str(place), f"--ocs-port-price={many}"]) == 2
+    assert "14 prices are more than the 12 that a page holds" in capsys.readouterr().err
+    words = ["--topo", "fat-tree", "--topo", "rfabric", "--seeds", "2", "--out", str(tmp_path)]
+    assert main(["compare", *words, "--ocs-port-price", "100"]) == 2
+    assert "rfabric report FOLDER -o all.html --ocs-port-price" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("words", ["0", "-1", "cheap", "nan", "inf", "100,,300"])

@@ -91,6 +91,7 @@ def control(verb: Parser) -> None:
     rfabric control --topo rfabric,pods=2,delay=25ms --port 8081
     rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken
     rfabric control --topo rfabric --standby --port 8081 --ofp-port 6654
+    rfabric control --topo rfabric,pods=2 --live           and a page that follows it
     rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json
     """
     verb.takes(
@@ -129,6 +130,14 @@ def control(verb: Parser) -> None:
         action="store_const",
         const="1",
         default="",
+    )
+    verb.takes(
+        "--live PORT",
+        "serve a page on loopback that follows circuits, rewires and link rates; its address goes "
+        "to stderr (default: a free port)",
+        port,
+        nargs="?",
+        const=0,
     )
 
 

@@ -1,7 +1,15 @@
 """The verbs around what goes into a run and what came out of one: what each takes."""
 
 from ...fabric.dollars import HOLDABLE, RENTED
-from .options import DEFAULT_TRAFFIC, KINDS, format_option, seed_option, set_option, topo_option
+from .options import (
+    DEFAULT_TRAFFIC,
+    KINDS,
+    format_option,
+    price_option,
+    seed_option,
+    set_option,
+    topo_option,
+)
 from .parsing import Parser, count, file, money, seconds
 
 
@@ -185,7 +193,4 @@ def report(verb: Parser) -> None:
         "with the error of each phase",
     )
     verb.takes("--step N", "this step of the log (default: the mean of all)", int)
-    verb.takes(
-        "--ocs-port-price USD,...",
-        "prices of an OCS port among which the page chooses, for k$ and $ a step of its clock",
-    )
+    price_option(verb)

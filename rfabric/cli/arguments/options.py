@@ -66,6 +66,15 @@ def workers_option(verb: Parser) -> None:
     )
 
 
+def price_option(verb: Parser) -> None:
+    """Prices of an OCS port, chosen on the page."""
+    verb.takes(
+        "--ocs-port-price USD,...",
+        "prices of an OCS port among which the page chooses: bills, dollars a step and the "
+        "Pareto picture follow",
+    )
+
+
 def step_options(
     verb: Parser, traffic: bool = True, several: bool = False, out: bool = True
 ) -> None:

@@ -13,6 +13,7 @@ from .options import (
     out_option,
     page_option,
     pcap_option,
+    price_option,
     repetitions_option,
     routing_option,
     scale_options,
@@ -67,6 +68,7 @@ def compare(verb: Parser) -> None:
     engines_option(verb)
     step_options(verb, several=True)
     page_option(verb)
+    price_option(verb)
     grid_options(verb)
     workers_option(verb)
     cache_option(verb)

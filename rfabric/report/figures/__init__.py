@@ -29,6 +29,7 @@ from .drawing import (
     PRINT,
     Theme,
     bare,
+    framed,
     png,
     svg,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "pod_circle",
     "rack_circle",
     "squeezed",
+    "framed",
     "svg",
     "timeline",
     "topology",

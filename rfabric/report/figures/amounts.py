@@ -9,15 +9,14 @@ from matplotlib.patches import Rectangle
 from ...errors import RFabricError
 from ...fabric import Fabric
 from ...fabric.cabling import cabling_of
-from ...fabric.cost import bill
 from ...fabric.model import TIERS
 from ...optics import Demand
 from ...routing.rows import Entries
 from ...trace import PhaseKey, Trace
 from ...units import show_size
-from ..compare import PHASE_NAMES, phase_text
+from ..compare import NEGLIGIBLE, PHASE_NAMES, phase_text
 from ..result import Result
-from ..summary import Run, labels, phase_sums, within
+from ..summary import Run, bill_of, labels, phase_sums, within
 from .drawing import (
     EPS_COLOUR,
     MOST_RACKS,
@@ -38,15 +37,18 @@ PART_COLOURS = {
 MOST_DOTS = 500
 
 
-def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
-    """Three bars a run: the step by phase, with a line where eight in ten measured steps would be,
-    exposed communication by phase, the network's cost by part.
+def comparison(
+    runs: Sequence[Run], theme: Theme = PAGE, ocs_port_usd: float | None = None
+) -> Figure:
+    """Three bars a run: the seconds of its phases, with a line where eight in ten measured steps
+    would be, exposed communication by phase, the network's cost by part, an OCS port as listed or
+    at this price.
     """
     figure = Figure(figsize=(PAGE_WIDTH, 1.2 + 0.42 * len(runs)))
     panels = figure.subplots(1, 3)
     sums = [phase_sums(r.result) for r in runs]
     for axes, key, title in (
-        (panels[0], "seconds", "step time"),
+        (panels[0], "seconds", _step_title(runs, sums)),
         (panels[1], "exposed_s", "exposed communication"),
     ):
         stacks = [{name: max(s[key], 0.0) for name, s in found.items()} for found in sums]
@@ -68,7 +70,7 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
     for run in runs:
         try:
             parts: dict[str, float] = {}
-            for line in bill(run.result.fabric).lines:
+            for line in bill_of(run.result.fabric, ocs_port_usd).lines:
                 parts[line.item] = parts.get(line.item, 0.0) + line.usd / 1e3
         except RFabricError:
             parts = {}
@@ -83,6 +85,14 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
         left=0.12, right=0.985, top=1 - 0.35 / height, bottom=0.72 / height, wspace=0.12
     )
     return figure
+
+
+def _step_title(runs: Sequence[Run], sums: Sequence[dict]) -> str:
+    """Phases that overlap, as those of several jobs do, add up to more than the step."""
+    added = [sum(phase["seconds"] for phase in found.values()) for found in sums]
+    steps = [run.result.step_seconds for run in runs]
+    alone = all(a <= step * (1 + NEGLIGIBLE) for a, step in zip(added, steps, strict=True))
+    return "step time" if alone else "phases, one after another"
 
 
 def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:

@@ -36,6 +36,12 @@ PAGE = Theme()
 PRINT = Theme("#1d2430", "#68727f", "#d5dae1", "#ffffff")
 
 
+def framed(figure: Figure, name: str) -> str:
+    """The figure for a page: `svg` in a box that scrolls where the page is narrow."""
+    box = f'<div class="drawn scroll" tabindex="0" role="group" aria-label="{name}">'
+    return f"{box}{svg(figure)}</div>"
+
+
 def svg(figure: Figure) -> str:
     """The figure as an <svg> element: text stays text, colours follow the page, titles of parts
     become tooltips.

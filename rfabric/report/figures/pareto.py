@@ -52,8 +52,8 @@ def pareto(rows: Sequence[dict], theme: Theme = PAGE) -> Figure:
     for i, (traffic, key) in enumerate(product(traffics, DOLLARS)):
         axes = drawn.add_subplot(len(traffics), len(DOLLARS), i + 1)
         mine = [row for row in rows if row["traffic"] == traffic]
-        axes.set_title(traffic if not i % len(DOLLARS) else "", size=10, loc="left")
-        axes.title.set_color(theme.ink)
+        title = traffic if not i % len(DOLLARS) else ""
+        axes.set_title(title, size=10, loc="left", color=theme.ink)
         _panel(axes, mine, key, theme)
     return drawn
 

@@ -31,15 +31,13 @@ function choiceMenus() {
   if ((data.prices || []).length) priceMenu(place);
 }
 function priceMenu(place) {
-  // of the clock's own figures: bills and figures below stand at the listed prices
   const label = place.append("label");
-  label.append("span").text("OCS port, in the clock's money ");
+  label.append("span").text("an OCS port costs ");
   label
     .append("select")
     .attr("id", "price")
     .on("change", event => {
-      state.price = event.target.value === "" ? null : +event.target.value;
-      soon();
+      setPrice(event.target.value === "" ? null : +event.target.value);
     })
     .selectAll("option")
     .data([["", "as listed"], ...data.prices.map((usd, i) => [i, `${usd.toLocaleString("en")} $`])])
@@ -47,11 +45,18 @@ function priceMenu(place) {
     .attr("value", o => o[0])
     .text(o => o[1]);
 }
+function setPrice(i) {
+  // bills, dollars and pictures were made at each price: those of this one are shown
+  state.price = i;
+  const key = i === null ? "" : String(i);
+  for (const part of document.querySelectorAll("[data-price]"))
+    part.hidden = part.dataset.price !== key;
+  soon();
+}
 function followPrice(i) {
   if (i === null || !(data.prices || [])[i]) return;
-  state.price = i;
   at("price").value = i;
-  soon();
+  setPrice(i);
 }
 function possible() {
   // only what some run was made with, beside what else is chosen

@@ -2,12 +2,13 @@
 function headline(one, t) {
   const doing = phasesAt(one, t).map(p => phaseName(one, p, " of ")).join(", "),
     still = t >= one.step_s && !one.running ? "done" : "idle";
-  const policy = one.optical ? `, policy ${one.policy}` : "";
-  const found = [`${one.label}${policy}, routing ${one.routing || "not said"}: ${doing || still}`];
+  const policy = one.optical && one.policy ? `, policy ${one.policy}` : "",
+    now = controlled(one) ? "" : `: ${doing || still}`;
+  const found = [`${one.label}${policy}, routing ${one.routing || "not said"}${now}`];
   if (one.circuits) {
     const n = epoch(one, t);
-    const since = instant(one.circuits.times[n]);
-    found.push(`${count(held(one, t).circuits.length)} circuits, epoch ${n} from ${since}`);
+    const since = `epoch ${epochNumber(one, n)} from ${instant(one.circuits.times[n])}`;
+    found.push(`${count(held(one, t).circuits.length)} circuits, ${since}`);
   }
   const r = rewireAt(one, t);
   if (r) found.push(`dark: rewire ${r.epoch}, ${count(r.circuits_changed)} circuits change`);
@@ -46,7 +47,8 @@ function settle() {
   const price = state.price === null ? "" : `&price=${state.price}`;
   const view = `#run=${state.run}&t=${at9(state.t)}&${window}${only}${world}${price}`;
   const file = decodeURIComponent(location.pathname.split("/").pop()) || "report.html";
-  at("again").textContent = `${data.command || "rfabric report FOLDER"}   then ${file}${view}`;
+  const there = runs.some(controlled) ? "" : `   then ${file}${view}`;
+  at("again").textContent = `${data.command || "rfabric report FOLDER"}${there}`;
   try {
     history.replaceState(null, "", view);
   } catch {

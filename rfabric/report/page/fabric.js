@@ -256,7 +256,8 @@ const pathName = (one, i) => {
 function keys(one) {
   const found = [];
   if (one.load) found.push(["#5b9bd5", "a little load"], ["#e8b12d", "half"], ["#c23744", "full"]);
-  if (one.rewires.length)
+  if (one.rewires.length && controlled(one)) found.push([UNKNOWN, "rewire (hatched)"]);
+  else if (one.rewires.length)
     found.push(
       [HIDDEN, "rewire hidden: no flow waits (hatched)"],
       [EXPOSED, "rewire exposed: a flow waits (hatched)"],

@@ -25,6 +25,7 @@ function drawLanes() {
   for (const [id, colour] of [
     ["hatch-hidden", HIDDEN],
     ["hatch-exposed", EXPOSED],
+    ["hatch-unknown", UNKNOWN],
   ]) {
     const p = defs
       .append("pattern")
@@ -117,7 +118,7 @@ function drawLanes() {
         read("rewire", one.rewires.indexOf(r), one);
       })
       .each(function (r) {
-        for (const part of ["hidden", "exposed"])
+        for (const part of PARTS)
           d3.select(this)
             .append("rect")
             .attr("class", part)
@@ -164,6 +165,14 @@ function caption(one) {
   const soFar = one.running ? " so far" : "";
   return `${own(WORLDS, one.engine) || one.engine}${error}, ${seconds(one.step_s)}${soFar}`;
 }
+const PARTS = ["hidden", "exposed", "unknown"];
+function rewireSpans({requested_s: begin, usable_s: end, exposed_s: exposed}) {
+  // from when to when a rewire is of each part
+  const none = [end, end];
+  if (exposed === null) return {hidden: none, exposed: none, unknown: [begin, end]};
+  const wait = end - (exposed || 0); // flows stand still from here on
+  return {hidden: [begin, wait], exposed: [wait, end], unknown: none};
+}
 function scaleLanes() {
   x.domain([state.from, state.to]);
   const area = d3.area().curve(d3.curveStepAfter);
@@ -175,8 +184,7 @@ function scaleLanes() {
       .y1(c => LANE - 3 - ((LANE - 6) * c) / top)(steps.count);
   });
   lanes.selectAll(".over-dark").each(function (r) {
-    const wait = r.usable_s - (r.exposed_s || 0); // flows stand still from here on
-    const spans = {hidden: [r.requested_s, wait], exposed: [wait, r.usable_s]};
+    const spans = rewireSpans(r);
     for (const part in spans)
       d3.select(this)
         .select("." + part)

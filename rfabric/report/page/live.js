@@ -49,8 +49,9 @@ function numbered(list, key, item) {
   const found = list.findIndex(one => String(one) === String(key));
   return found >= 0 ? found : list.push(item) - 1;
 }
-function addCircuits(one, {time_s: time, names, paths}) {
+function addCircuits(one, {time_s: time, epoch, names, paths}) {
   const c = one.circuits;
+  if (c.epochs) c.epochs.push(epoch);
   c.times.push(time);
   c.sets.push(c.held.length);
   c.held.push({
@@ -63,7 +64,7 @@ function addRewires(one, {clock_s: now, rewires, under_way: open}) {
   if (!open) return;
   const so_far = {programmed_s: now, dark_until_s: now, usable_s: now, exposed_s: 0};
   const epoch = "under way";
-  one.rewires.push({...open, ...so_far, epoch, hidden_s: now - open.requested_s, open: true});
+  one.rewires.push({...so_far, epoch, hidden_s: now - open.requested_s, ...open, open: true});
 }
 function addPhase(one, [name, phase, step, begin_s, end_s]) {
   let found = one.phases.find(p => p.name === name);
@@ -88,6 +89,10 @@ function addLook(record) {
   if (one.circuits) record.circuits.forEach(circuits => addCircuits(one, circuits));
   addRewires(one, record);
   if (record.guard) opinion(one, record.guard);
+  if (record.said) {
+    doing = record.said; // of a controller, which knows no phases
+    return;
+  }
   const phase = one.phases.findLast(p => p.end_s === Infinity);
   doing = `${one.label}: ${phase ? phaseName(one, phase, ", ") : "no packets now"}`;
   if (record.under_way) doing += ", a rewire under way";
@@ -101,13 +106,14 @@ function opinion(one, guard) {
   place.replaceChildren(`${one.label}: `, said, ` (${more} of the processors)`);
 }
 function take(record) {
-  if (record.said !== undefined) doing = record.said;
-  else if (record.turn !== undefined) {
+  if (record.run !== undefined) addLook(record);
+  else if (record.said !== undefined) doing = record.said;
+  else {
     for (const one of runs) one.running = false;
     blank(record.turn);
     if (following) state.run = record.turn;
     doing = `${runs[record.turn].label}: packets are about to flow`;
-  } else addLook(record);
+  }
   later();
 }
 function later() {
@@ -163,7 +169,9 @@ function end({error, report}) {
     return;
   }
   for (const one of runs) one.running = false;
-  doing = `The run has ended: ${error || "it has no report; see its folder"}`;
+  doing = runs.some(controlled)
+    ? error
+    : `The run has ended: ${error || "it has no report; see its folder"}`;
   redraw();
 }
 function listenLive() {
@@ -179,7 +187,7 @@ function listenLive() {
     if (++failed >= MOST_FAILED) source.close();
     at("doing").textContent =
       source.readyState === EventSource.CLOSED
-        ? "The run's server is gone; what came until then stands here."
+        ? "The page's server is gone; what came until then stands here."
         : `${doing} (not connected; trying again)`;
   };
   at("follow").onclick = () => follow_(true);

@@ -9,7 +9,9 @@ const rewireWords = r =>
     `rewire ${r.epoch} for ${r.phase || "a stage"}: requested ${instant(r.requested_s)}`,
     `programmed ${instant(r.programmed_s)}, dark until ${instant(r.dark_until_s)}`,
     `usable ${instant(r.usable_s)}; ${count(r.circuits_changed)} circuits change`,
-    `${seconds(r.exposed_s || 0)} exposed, ${seconds(r.hidden_s || 0)} hidden`,
+    r.exposed_s === null
+      ? "whether flows waited is not known"
+      : `${seconds(r.exposed_s || 0)} exposed, ${seconds(r.hidden_s || 0)} hidden`,
     `${or(r.lost_bytes, bytes)} lost${r.why ? `; ${r.why}` : ""}`,
   ].join(", ");
 function reading() {
@@ -111,8 +113,10 @@ const LIVE = [
   [
     "flows in flight",
     (one, t) =>
-      (one.lanes.some(lane => lane.sends && lane.sends.thinned) ? "≤ " : "") +
-      count(d3.sum(one.lanes, lane => flowing(lane, t))),
+      controlled(one)
+        ? "–"
+        : (one.lanes.some(lane => lane.sends && lane.sends.thinned) ? "≤ " : "") +
+          count(d3.sum(one.lanes, lane => flowing(lane, t))),
   ],
   ["rewires so far", (one, t) => count(one.rewires.filter(r => r.usable_s <= t).length)],
   ["network k$", one => or(costOf(one).network_usd, v => count(Math.round(v / 1e3)))],
@@ -130,7 +134,8 @@ const LIVE = [
 ];
 function drawLive() {
   const used = LIVE.filter(
-    ([, show]) => shown.some(one => show(one, 0) !== "–") || show === LIVE[1][1],
+    ([title, show]) =>
+      shown.some(one => show(one, 0) !== "–") || (title === "now" && !shown.every(controlled)),
   );
   const table = d3.select("#live").html("").append("table");
   const head = table.append("thead").append("tr");
@@ -186,8 +191,9 @@ function flowsTitle(now, most) {
   const kept = of > id.length ? `; of the ${count(id.length)} largest of ${count(of)}` : "";
   return `Flows in flight${shown}${kept}`;
 }
-function epochRows(c) {
+function epochRows(one) {
   // each epoch: how many circuits it kept, which are new, and its instant, to go there
+  const c = one.circuits;
   return c.times.map((time, n) => {
     const now = c.held[c.sets[n]].circuits,
       before = new Set(n ? c.held[c.sets[n - 1]].circuits : []);
@@ -196,7 +202,8 @@ function epochRows(c) {
     const more = fresh.length > most ? `, and ${count(fresh.length - most)} more` : "";
     const named = fresh.slice(0, most).map(i => c.names[i]).join(", ") + more;
     const kept = count(now.length - fresh.length);
-    return [n, `${time.toFixed(6)} s`, count(now.length), kept, named || "none", time];
+    const epoch = epochNumber(one, n);
+    return [epoch, `${time.toFixed(6)} s`, count(now.length), kept, named || "none", time];
   });
 }
 function tables() {
@@ -228,7 +235,7 @@ function tables() {
     );
   const most = 200;
   if (c) {
-    const rows = epochRows(c),
+    const rows = epochRows(one),
       kept = rows.length > most ? `, the first ${most} of ${count(rows.length)}` : "";
     listing(
       `Circuits of each epoch${kept}`,

@@ -3,7 +3,12 @@
 const said = document.getElementById("records");
 const at = id => document.getElementById(id);
 const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};
-const WORLDS = {simulate: "simulated", emulate: "real packets", ns3: "packets of ns-3"};
+const WORLDS = {
+  simulate: "simulated",
+  emulate: "real packets",
+  ns3: "packets of ns-3",
+  control: "under control",
+};
 const NAMES = {weight_sync: "weight sync"};
 // of an object by a name that a user wrote: `constructor` is one, too
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
@@ -18,7 +23,8 @@ const JOBS = [
   "#7c8a99",
 ];
 const HIDDEN = "#8f7fd6",
-  EXPOSED = "#d6568c";
+  EXPOSED = "#d6568c",
+  UNKNOWN = "#8a94a3"; // whether flows waited
 const MOST_HOSTS = 128; // drawn one by one; beyond, pods are drawn and opened
 const SVG = "http://www.w3.org/2000/svg";
 const load = d3
@@ -73,11 +79,14 @@ const or = (value, show) => (value === null || value === undefined ? "–" : sho
 
 // --- what is recorded at an instant -----------------------------------------------------------
 const run = () => runs[state.run];
+const controlled = one => one.engine === "control"; // and then no flows are known
 const told = one => (data.traces ? data.traces[one.trace] : data); // flows and jobs
 const under = (times, t) => Math.max(d3.bisectRight(times, t) - 1, 0);
 function epoch(one, t) {
   return one.circuits ? under(one.circuits.times, t) : 0;
 }
+// a controller numbers its epochs itself, and begins at any
+const epochNumber = (one, n) => (one.circuits.epochs ? one.circuits.epochs[n] : n);
 function held(one, t) {
   return one.circuits && one.circuits.held[one.circuits.sets[epoch(one, t)]];
 }

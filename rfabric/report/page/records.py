@@ -64,10 +64,14 @@ def document(
         "jobs": _jobs(runs),
         "flows": _flows(runs, MOST_FLOWS),
         "runs": [
-            _run(run, entry) | {"costs": [cost(run.result, usd) for usd in prices]}
+            _run(run, entry) | {"costs": _costs(run, prices)}
             for run, entry in zip(runs, entries, strict=True)
         ],
     }
+
+
+def _costs(run: Run, prices: Sequence[float]) -> list[dict]:
+    return [cost(run.result, usd) for usd in prices]
 
 
 def _simulated(runs: Sequence[Run], entries: Sequence[dict]) -> list[tuple[Run, dict]]:
@@ -82,21 +86,27 @@ def _simulated(runs: Sequence[Run], entries: Sequence[dict]) -> list[tuple[Run, 
 
 
 def document_of_several(
-    folders: Sequence[Sequence[Run]], summary: dict, title: str, logged: LoggedRun | None = None
+    folders: Sequence[Sequence[Run]],
+    summary: dict,
+    title: str,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
 ) -> dict:
     """The document of the runs of several traces: `traces` holds flows and jobs of each, and a run
-    says of which `trace` it is, and the `column` of its own in that.
+    says of which `trace` it is, and the `column` of its own in that. `prices` as in `document`.
     """
     entries, traces, found = iter(summary["runs"]), [], []
     for trace, runs in enumerate(folders):
         traces.append({"jobs": _jobs(runs), "flows": _flows(runs, MOST_FLOWS // len(folders))})
         for column, run in enumerate(runs):
-            found.append(_run(run, next(entries)) | {"trace": trace, "column": column})
+            place = {"trace": trace, "column": column, "costs": _costs(run, prices)}
+            found.append(_run(run, next(entries)) | place)
     return {
         "version": VERSION,
         "title": title,
         "command": summary["command"],
         "yours": beside(logged, [run for runs in folders for run in runs]) if logged else None,
+        "prices": list(prices),
         "traces": traces,
         "runs": found,
     }
@@ -143,14 +153,14 @@ def _run(run: Run, entry: dict) -> dict:
         "links": [],
         "load": None,
     }
-    if _drawn(result, left_out):
-        found |= _cabled(result) | {"load": _load(result, left_out)}
+    if drawn(result.fabric, left_out):
+        found |= cabled(result.fabric) | {"load": _load(result, left_out)}
     return found | {"left_out": left_out}
 
 
-def _drawn(result: Result, left_out: list[str]) -> bool:
+def drawn(fabric: Fabric, left_out: list[str]) -> bool:
     """Whether a page can hold all nodes of the fabric."""
-    count = len(result.fabric.nodes)
+    count = len(fabric.nodes)
     if count > MOST_NODES:
         left_out.append(f"{count:,} nodes are more than the {MOST_NODES:,} drawn; see fabric.json")
     return count <= MOST_NODES
@@ -232,9 +242,9 @@ def _phases(result: Result, left_out: list[str]) -> list[dict]:
 # --- the fabric and its circuits ----------------------------------------------------------------
 
 
-def _cabled(result: Result) -> dict:
+def cabled(fabric: Fabric) -> dict:
     """Nodes as [name, kind, tier, pod, plane, x, y], cables as [node, node, ports, bit/s]."""
-    fabric, at = result.fabric, places(result.fabric)
+    at = places(fabric)
     number = {node.name: i for i, node in enumerate(fabric.nodes)}
     nodes = [
         [n.name, n.kind, n.tier, n.pod, n.plane, *(round(v, 5) for v in at.get(n.name, (0, 0)))]

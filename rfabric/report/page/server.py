@@ -53,6 +53,10 @@ class Records:
     def begins(self, text: str | None) -> int:
         """Where a line begins that `text` asks for; 0 where none does."""
         at = int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else 0
+        return self.place(at)
+
+    def place(self, at: int) -> int:
+        """`at`, or 0 where no line begins there: the file was begun anew."""
         return at if at and os.pread(self.file, 1, at - 1) == b"\n" else 0
 
     def lines(self, at: int) -> list[bytes]:
@@ -171,6 +175,7 @@ class _Asked(BaseHTTPRequestHandler):
         heard = time.monotonic()
         while True:
             last = self.server.last  # before the look: what comes later is no record
+            at = self.server.records.place(at)
             text, at = events(self.server.records.lines(at), at)
             if not text and last is not None:
                 said = json.dumps({"error": last.get("error"), "report": bool(last.get("report"))})

@@ -1,0 +1,302 @@
+"""What a controller tells its live page: looks, the pipe, and both processes with real OpenFlow."""
+
+import base64
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from peers import Peers
+from test_control import SMALL, all_pairs, explicit, other_circuits
+from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, until
+
+from rfabric.control import telling
+from rfabric.control.client import Client
+from rfabric.control.core import Core, RolledBackError
+from rfabric.control.fake import FakeClock, FakeSwitches
+from rfabric.errors import RFabricError
+from rfabric.fabric import Port
+from rfabric.optics import Circuits, Demand, Rewire, parse_policy
+
+SPEC = "rfabric,pods=2,tors=2,gpus=2"
+PATIENCE = 60.0
+OTHER = other_circuits(SMALL)
+USUAL = parse_policy("static", SMALL).decide(Demand.none(SMALL.racks), Circuits(), 0.0)
+
+
+def app(fabric=SMALL):
+    """An app around a core whose switches are in memory."""
+    core = Core(fabric, FakeSwitches(fabric, FakeClock(step=1e-3)))
+    core.connected(core.name_of)
+    return SimpleNamespace(core=core, counters={}, health=lambda: {"ready": True}, count=bool)
+
+
+def rewired(core, times=1):
+    """That many rewires, between two sets of circuits."""
+    for _ in range(times):
+        wanted = OTHER if core.epochs.circuits != OTHER else USUAL
+        plan, *_ = core.plan(explicit(wanted))
+        core.commit(plan.epoch)
+
+
+# --- looks ----------------------------------------------------------------------------------------
+
+
+def test_every_rewire_is_told_once_however_many_come_between_two_looks():
+    one = app()
+    rewired(one.core, 3)
+    teller = telling.Teller(one, one.core)
+    first, told = teller.first(), []
+    for many in (0, 1, 200, 0, 2):
+        rewired(one.core, many)
+        look = teller.look()
+        assert len(look["ended"]) == many and look["under_way"] is None
+        told += look["ended"]
+    assert [plan["epoch"] for plan in told] == list(range(4, 4 + 203))
+    lit = Circuits.from_json(first["circuits"])
+    for plan in told:
+        lit = Rewire.from_json(plan).apply(lit)
+    assert lit == one.core.epochs.circuits and first["epoch"] == 3
+
+
+def test_a_rewire_that_is_rolled_back_is_told_with_its_error():
+    one = app()
+    teller = telling.Teller(one, one.core)
+    teller.first()
+    plan, *_ = one.core.plan(explicit(OTHER))
+    one.core.switches.moods = dict.fromkeys((n.name for n in SMALL.ocses), "refusing")
+    with pytest.raises(RolledBackError):
+        one.core.commit(plan.epoch)
+    (told,) = teller.look()["ended"]
+    assert told["state"] == "ABORTED" and "TABLE_FULL" in told["error"]
+    assert teller.look()["ended"] == []
+
+
+def levels(told):
+    return list(base64.b64decode(told["levels"]))
+
+
+def counted(at, sent, fabric=SMALL):
+    """Counters at `at` of switches between which each directed cable has carried sent(i) bytes."""
+    ports = {node.name: {} for node in fabric.switches}
+    for i, link in enumerate(fabric.links):
+        for port, bytes_ in ((link.a, (2 * i + 1, 2 * i)), (link.b, (2 * i, 2 * i + 1))):
+            if port.node in ports:
+                ports[port.node][port.number] = tuple(map(sent, bytes_))
+    return {node.dpid: (at, ports[node.name]) for node in fabric.switches}
+
+
+def test_rates_are_the_bytes_between_two_answers_over_the_seconds_between_them():
+    rates = telling.Rates(SMALL)
+    nothing = rates.since(counted(5.0, lambda i: 1000))
+    assert set(levels(nothing)) == {0} and nothing["to_hosts_bps"] == 0
+    rate = [link.rate for link in SMALL.links for _ in range(2)]
+    told = rates.since(counted(7.0, lambda i: 1000 + 2.0 * rate[i] / 8 * (i % 5) / 4))
+    assert levels(told) == [50 * (i % 5) for i in range(len(rate))]
+    hosts = set(SMALL.hosts)
+    into = [x for link in SMALL.links for x in (link.b.node in hosts, link.a.node in hosts)]
+    expected = sum(r * (i % 5) / 4 for i, r in enumerate(rate) if into[i])
+    assert told["to_hosts_bps"] == pytest.approx(expected)
+
+
+def test_no_rate_is_told_of_who_has_not_answered_or_counts_anew():
+    rates = telling.Rates(SMALL)
+    rates.since(counted(5.0, lambda i: 10**12))
+    same = rates.since(counted(5.0, lambda i: 10**12))
+    anew = rates.since(counted(6.0, lambda i: 7))
+    gone = rates.since({})
+    back = rates.since(counted(9.0, lambda i: 10**13))
+    assert not any(any(levels(told)) for told in (same, anew, gone, back))
+    strange = {dpid: (10.0, {}) for dpid in counted(0, float)}  # ports have gone
+    assert not any(levels(rates.since(strange)))
+
+
+# --- the pipe -------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_stops_holds_nothing_up_and_loses_nothing(monkeypatch):
+    """The pipe is full for a while; then all that has come is told."""
+    one, (reading, writing) = app(), os.pipe()
+    waits, stop = [], threading.Event()
+
+    def rest(seconds):
+        waits.append(seconds)
+        if stop.is_set():
+            raise OSError("enough")
+        time.sleep(1e-4)
+
+    teller = threading.Thread(target=telling.tell, args=(one, writing, rest), daemon=True)
+    teller.start()
+    until(lambda: telling.FULL_S in waits, "the pipe to be full")
+    rewired(one.core, 300)  # no commit waits for the reader
+    heard = []
+    with os.fdopen(reading, "rb") as lines:
+        heard.append(json.loads(lines.readline()))
+        while sum(len(look["ended"]) for look in heard[1:]) < 300:
+            heard.append(json.loads(lines.readline()))
+        stop.set()
+        threading.Thread(target=lines.read, daemon=True).start()
+        teller.join(PATIENCE)
+        os.close(writing)
+    told = [plan["epoch"] for look in heard[1:] for plan in look["ended"]]
+    assert told == list(range(1, 301)) and not teller.is_alive()
+
+
+def test_a_reader_that_goes_ends_it_with_a_word(caplog):
+    one, (reading, writing) = app(), os.pipe()
+    os.close(reading)
+    telling.tell(one, writing, lambda seconds: None)
+    os.close(writing)
+    assert "the live page is gone" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1e3", "99999", "9" * 40, "0x3"])
+def test_what_is_no_pipe_is_refused(text):
+    with pytest.raises(RFabricError, match="RFABRIC_LIVE=.* is no pipe of this process"):
+        telling.pipe_of(text)
+
+
+def test_large_fabrics_are_asked_less_often(monkeypatch):
+    assert telling.Teller(app(), app().core).pause == telling.LOOK_S
+    monkeypatch.setattr(telling, "CABLES_PER_S", 4.0)
+    assert telling.Teller(app(), app().core).pause == len(SMALL.links) / 4
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+class Served:
+    """`rfabric control --live` over OpenFlow peers."""
+
+    def __init__(self, sdn="os-ken", spec=SPEC):
+        self.ofp, self.rest = free_port(), free_port()
+        line = f"control --port {self.rest} --ofp-port {self.ofp} --no-journal --sdn {sdn} --live"
+        words = [sys.executable, "-m", "rfabric", *line.split()]
+        words += ["--topo", spec] if spec else []
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        if sdn == "ryu":
+            env["RFABRIC_CONTROL_PYTHON"] = str(RYU_PYTHON)
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env)
+        said = self.process.stderr.readline()
+        self.address = re.search(r"http://127.0.0.1:\d+/[\w-]+/", said)[0]
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.client = Client(f"http://127.0.0.1:{self.rest}", timeout=20)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+    def get(self, name=""):
+        _, _, host, *rest = self.address.split("/")
+        connection = http.client.HTTPConnection(host, timeout=PATIENCE)
+        connection.request("GET", "/" + "/".join(rest) + name)
+        return connection.getresponse()
+
+    def viewer(self):
+        """The process that serves the page."""
+        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(children) as listed:
+            return int(listed.read().split()[0])
+
+    def gone(self):
+        try:
+            self.get()
+        except OSError:
+            return True
+        return False
+
+
+def events(stream):
+    """The records of a stream, one by one; the last word as {"end": ...}."""
+    kind = "record"
+    for raw in stream:
+        line = raw.decode().rstrip("\n")
+        if line.startswith("event: "):
+            kind = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            data = json.loads(line.removeprefix("data: "))
+            yield {kind: data} if kind == "end" else data
+
+
+def first_that(records, true):
+    heard = []
+    for record in records:
+        heard.append(record)
+        if true(record):
+            return heard
+    raise AssertionError("the stream has ended")
+
+
+@pytest.mark.parametrize("sdn", ["os-ken", pytest.param("ryu", marks=WITHOUT_RYU)])
+def test_a_page_hears_of_every_rewire_and_of_bytes_until_the_controller_is_killed(sdn):
+    with Served(sdn) as one:
+        page = one.get().read().decode()
+        peers = Peers(SMALL, one.ofp)
+        try:
+            one.client.wait_ready(30)
+            one.client.put_pairs(all_pairs(SMALL))
+            for i in range(4):
+                plan = one.client.plan_circuits([OTHER, USUAL][i % 2])
+                one.client.commit(plan.epoch)
+            records = events(one.get("events"))
+            heard = first_that(records, lambda r: 4 in [x["epoch"] for x in r.get("rewires", ())])
+            told = [x for r in heard for x in r.get("rewires", ())]
+            assert heard[0] == {"turn": 0} and [x["epoch"] for x in told] == [1, 2, 3, 4]
+            plans = {plan["epoch"]: plan for plan in one.client.plans()}
+            for rewire in told:
+                plan = plans[rewire["epoch"]]
+                dark = rewire["dark_until_s"] - rewire["programmed_s"]
+                assert dark == pytest.approx(plan["dark_until_s"] - plan["programmed_s"])
+                assert rewire["exposed_s"] is None and rewire["lost_bytes"] == plan["lost_bytes"]
+            lit = [c for r in heard for c in r.get("circuits", ())]
+            assert [Circuits.from_json(c["names"]) for c in lit] == [OTHER, USUAL, OTHER, USUAL]
+            link = SMALL.links[0]
+            into = Port(link.a.node, link.a.number) if link.a.node in peers.held.names else link.b
+            peers.bytes[into] = (int(1e12), 0)
+            first_that(records, lambda r: any(base64.b64decode(r["load"]["levels"])))
+            assert "waits for it" in page or "under control" in page
+            one.process.send_signal(signal.SIGKILL)
+            last = first_that(records, lambda r: "end" in r)[-1]
+            assert last["end"] == {"error": "the controller has ended", "report": False}
+            until(one.gone, "the page to be gone")
+        finally:
+            peers.close()
+
+
+def test_a_controller_outlives_its_page_and_waits_for_its_switches():
+    """Its fabric is read from the switches: until then the page says that it waits."""
+    with Served(spec="") as one:
+        assert "does not know its fabric yet" in one.get().read().decode()
+        peers = Peers(SMALL, one.ofp)
+        try:
+            until(lambda: "under control" in one.get().read().decode(), "the fabric", PATIENCE)
+            os.kill(one.viewer(), signal.SIGKILL)
+            until(one.gone, "the page to be gone")
+            time.sleep(2 * telling.LOOK_S)
+            plan = one.client.plan_circuits(OTHER)
+            one.client.commit(plan.epoch)
+            assert one.client.epoch() == plan.epoch and one.process.poll() is None
+        finally:
+            peers.close()
+
+
+def test_two_controllers_have_two_pages_and_a_taken_port_is_refused_at_once():
+    with Served() as one, Served() as other:
+        assert one.address != other.address
+        port = one.address.split(":")[2].partition("/")[0]
+        words = [sys.executable, "-m", "rfabric", "control", "--topo", SPEC, "--live", port]
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        late = subprocess.run(words, capture_output=True, text=True, env=env, timeout=PATIENCE)
+        assert late.returncode == 2
+        assert f"--live {port}: Address already in use; give another port" in late.stderr
