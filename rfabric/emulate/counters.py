@@ -12,7 +12,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from ..trace.packets import HEADERS
-from .network import ETHERNET
+from .shaping import ETHERNET
 
 # of the columns of /proc/net/dev (proc(5)) after the name: bytes and packets in, then out
 RX, TX = slice(0, 2), slice(8, 10)

@@ -18,7 +18,8 @@ from ..trace import Trace
 from ..trace.packets import MTU
 from ..trace.pairs import PairWays
 from ..units import bytes_in, transfer_seconds
-from .network import OVERHEAD, fastest_line
+from .network import fastest_line
+from .shaping import OVERHEAD
 
 SPAN = 24  # packets of the fastest line in a span that is judged: fewer say too little
 LEAST_WATCHED = 1.0  # s of wall clock; of phases of which less was watched nothing is said

@@ -37,24 +37,13 @@ from ..fabric import Fabric, Port, host_ip, host_mac
 from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW
 from ..units import show_rate, transfer_seconds
 from .sandbox import DATAPATH, Namespace, Sandbox, run, sysctl
+from .shaping import shaping, turn_of, turns_of
 
-ETHERNET = 14  # bytes of header that HTB counts on top of the IP packet
-OVERHEAD = (MTU + ETHERNET) / PAYLOAD
-# HTB bucket: one packet makes bursts late, many make rates untrue for short flows
-BURST = 2 * (MTU + ETHERNET)
 WINDOW = RECEIVE_WINDOW // PAYLOAD  # packets
 # Where cables are slow, so few packets that they last STALL_S, for which a busy host may hold them.
 # More makes sharing slower to settle: a flow that is held up far away takes its turns at its own
 # card until all that it may have under way waits there.
 LEAST_WINDOW, STALL_S = 4, 0.01
-# Classes a port serves in turn, and what the number of the receiver counts in them: odd, so that
-# the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
-# share one of 256, three in a hundred share one of 64; a quarter did where the step was 5. So many
-# at most are set up on all cables between switches, for their cost.
-STEPS = {256: 31, 128: 15, 64: 15}
-MOST_CLASSES = 16384
-# bytes of frame below which a packet carries no data to speak of: acknowledgements, probes
-SHORT, SHORT_CLASS = 200, 0xFFFE
 # Least retransmission time-out: s, packet times of the line, and what a card takes to send all that
 # its flows may have under way: where these begin together, nothing is lost, only late.
 # Measured after a dark time that swallowed the window: 50 ms recovers in 40 to 80 ms; 5 ms backs
@@ -94,10 +83,10 @@ class EmulatedNetwork:
     `bandwidth_scale`.
 
     `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no
-    switch has a controller. Of `pairs`, the host pairs that will talk, the cables of hosts need no
-    more turns than these take: the kernel takes a time to set up that grows with the square of all
-    classes. Without it every pair may talk. Of `here`, the nodes of this machine where the fabric
-    is on several, only these are built, and cables between them; a cable to another machine has its
+    switch has a controller. `pairs`: (src, dst) of all that will be sent, every two hosts without
+    it; the cables of hosts need no more turns than these take, and what the kernel takes to set up
+    grows with the square of all classes. `here`: the nodes of this machine, where the fabric is on
+    several; only these are built, and cables between them. A cable to another machine has its
     interface already.
     """
 
@@ -115,7 +104,7 @@ class EmulatedNetwork:
         self.datapath, self.controller_port = datapath, controller_port
         self.ip = {host: host_ip(i) for i, host in enumerate(fabric.hosts)}
         self.mac = {host: host_mac(i) for i, host in enumerate(fabric.hosts)}
-        self.turns = _turns(fabric)
+        self.turns = turns_of(fabric)
         self.sent_in, self.got_in = self._of_hosts(pairs)
         self.here = frozenset(fabric.node) if here is None else here
         self.hosts = tuple(host for host in fabric.hosts if host in self.here)
@@ -255,7 +244,7 @@ class EmulatedNetwork:
         number = {host: i for i, host in enumerate(hosts, 1)}  # as addresses count them
         sends, gets = ({host: set() for host in hosts} for _ in range(2))
         for src, dst in permutations(hosts, 2) if pairs is None else pairs:
-            turn = _turn(number[src], number[dst], self.turns)
+            turn = turn_of(number[src], number[dst], self.turns)
             sends[src].add(turn)
             gets[dst].add(turn)
         return sends, gets
@@ -314,40 +303,6 @@ def ask_ovs(*arguments: str) -> str:
     return run(["ovs-vsctl", "--format=csv", "--no-headings", *arguments])
 
 
-def _turns(fabric: Fabric) -> int:
-    """How many classes each port between switches has."""
-    kind = {node.name: node.kind for node in fabric.nodes}
-    between = sum("host" not in (kind[k.a.node], kind[k.b.node]) for k in fabric.links)
-    fitting = (turns for turns in STEPS if 2 * between * turns <= MOST_CLASSES)
-    return next(fitting, min(STEPS))
-
-
-def _turn(src: int, dst: int, turns: int) -> int:
-    """Of what one host sends another, by their numbers."""
-    return (src + STEPS[turns] * dst) % turns
-
-
-def class_of_packet(turns: int) -> str:
-    """Classic BPF for tc: class 1:(1 + `_turn`) by IPv4 address; what is shorter than SHORT, class
-    1:SHORT_CLASS.
-    """
-    program = [  # instruction, to skip if true, to skip if not, operand
-        (0x80, 0, 0, 0),  # A = length of the frame
-        (0x35, 1, 0, SHORT),  # A >= SHORT?
-        (0x06, 0, 0, 0x10000 + SHORT_CLASS),  # return 1:SHORT_CLASS
-        (0x20, 0, 0, 30),  # A = destination address: bytes 30 to 33 of the frame
-        (0x24, 0, 0, STEPS[turns]),  # A *= step
-        (0x07, 0, 0, 0),  # X = A
-        (0x20, 0, 0, 26),  # A = source address
-        (0x0C, 0, 0, 0),  # A += X
-        (0x54, 0, 0, turns - 1),  # A &= turns - 1
-        (0x04, 0, 0, 0x10001),  # A += class 1:1
-        (0x16, 0, 0, 0),  # return A
-    ]
-    lines = ("{} {} {} {}".format(*instruction) for instruction in program)
-    return f'"{len(program)},{",".join(lines)}"'
-
-
 def packets_under_way(rate: float) -> int:
     """How many a lane may have where cards have `rate` bit/s."""
     last = ceil(STALL_S / transfer_seconds(PAYLOAD, rate))
@@ -386,39 +341,6 @@ def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
             f"{show_rate(max(rates) * bandwidth_scale)}; choose the two so that it lies "
             f"between {low:.3g} and {high:.3g}"
         )
-
-
-def shaping(
-    interface: str, rate: float, turns: int, of_them: Iterable[int] | None = None
-) -> list[str]:
-    """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
-    by the flows in it.
-
-    One HTB class owns the rate; below it a leaf class for each of `turns`, or `of_them`, owns next
-    to nothing and borrows it in turn, a packet each. What belongs to none of them goes with the
-    first turn. Short packets go before all others: an acknowledgement that waits holds up the flow
-    that needs it.
-    """
-    bits = round(rate * OVERHEAD)
-    little = "htb rate 1kbit burst 10b"
-    full = f"ceil {bits}bit cburst {BURST}b quantum {MTU + ETHERNET} mtu {MTU + ETHERNET}"
-    leaf = f"class add dev {interface} parent 1:ffff classid"
-    return [
-        f"qdisc replace dev {interface} root handle 1: htb default 1 r2q 1",
-        (
-            f"class add dev {interface} parent 1: classid 1:ffff htb rate {bits}bit burst {BURST}b "
-            f"{full}"
-        ),
-        f"{leaf} 1:{SHORT_CLASS:x} {little} {full} prio 0",
-        *(
-            f"{leaf} 1:{turn + 1:x} {little} {full} prio 1"
-            for turn in sorted({0, *(range(turns) if of_them is None else of_them)})
-        ),
-        (
-            f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode "
-            f"{class_of_packet(turns)}"
-        ),
-    ]
 
 
 def deepen_packet_sockets(pid: int) -> int:

@@ -36,11 +36,12 @@ from .live import ANSWER_S, OFP_PORT, READY_S, REST_PORT, Controller, Live, live
 from .looks import Looks
 from .machines.leader import Leader, led
 from .machines.spread import Spread
-from .network import OVERHEAD, EmulatedNetwork
+from .network import EmulatedNetwork
 from .orders import Orders, answer
 from .replay import Replay
 from .sandbox import Sandbox
 from .scale import blur, shares
+from .shaping import OVERHEAD
 from .soak import soaked
 from .stream import Stream
 from .watch import Watch, before_others

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rfabric.emulate import calibrate, guard, network, sandbox
+from rfabric.emulate import calibrate, guard, network, sandbox, shaping
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree
 from rfabric.trace import packets
@@ -369,9 +369,9 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 
 
 def test_cables_carry_their_rate_as_payload():
-    lines = network.shaping("t1-eth3", 20e6, 64)
+    lines = shaping.shaping("t1-eth3", 20e6, 64)
     rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
-    assert rate * packets.PAYLOAD / (packets.MTU + network.ETHERNET) == pytest.approx(
+    assert rate * packets.PAYLOAD / (packets.MTU + shaping.ETHERNET) == pytest.approx(
         20e6, rel=1e-6
     )
     assert all("dev t1-eth3" in line for line in lines)
@@ -380,12 +380,12 @@ def test_cables_carry_their_rate_as_payload():
 def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
     some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
-    step = network.STEPS[some.turns]
+    step = shaping.STEPS[some.turns]
     assert some.sent_in["h1"] == {(1 + step * 3) % some.turns}
     assert some.got_in["h3"] == {(host + step * 3) % some.turns for host in (1, 2)}
     assert not some.sent_in["h3"] and not some.got_in["h4"]
-    classes = _classes(network.shaping("h3-eth0", 20e6, some.turns, some.got_in["h3"]))
-    assert classes == {0xFFFF, network.SHORT_CLASS, 1} | {t + 1 for t in some.got_in["h3"]}
+    classes = _classes(shaping.shaping("h3-eth0", 20e6, some.turns, some.got_in["h3"]))
+    assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in some.got_in["h3"]}
     every = network.EmulatedNetwork(None, fabric, 1e-4)
     assert {len(turns) for turns in every.sent_in.values()} == {len(fabric.hosts) - 1}
 
@@ -394,21 +394,21 @@ def _classes(lines):
     return {int(line.split("classid 1:")[1].split()[0], 16) for line in lines if "classid" in line}
 
 
-@pytest.mark.parametrize("turns", network.STEPS)
+@pytest.mark.parametrize("turns", shaping.STEPS)
 def test_the_flows_of_one_host_take_a_turn_each(turns):
     for a in range(1, 65):
-        assert len({network._turn(a, b, turns) for b in range(1, turns + 1)}) == turns
-        assert len({network._turn(b, a, turns) for b in range(1, turns + 1)}) == turns
+        assert len({shaping.turn_of(a, b, turns) for b in range(1, turns + 1)}) == turns
+        assert len({shaping.turn_of(b, a, turns) for b in range(1, turns + 1)}) == turns
 
 
-@pytest.mark.parametrize("turns", network.STEPS)
+@pytest.mark.parametrize("turns", shaping.STEPS)
 def test_the_filter_tells_classes_as_the_network_does(turns):
     """The program that the kernel runs, run here."""
-    program = network.class_of_packet(turns).strip('"').split(",")[1:]
+    program = shaping.class_of_packet(turns).strip('"').split(",")[1:]
     for src, dst in [(1, 2), (7, 200), (255, 3)]:
         ends = {26: 0x0A000000 + src, 30: 0x0A000000 + dst}
-        assert _run(program, 9014, ends) == 0x10001 + network._turn(src, dst, turns)
-        assert _run(program, 66, ends) == 0x10000 + network.SHORT_CLASS
+        assert _run(program, 9014, ends) == 0x10001 + shaping.turn_of(src, dst, turns)
+        assert _run(program, 66, ends) == 0x10000 + shaping.SHORT_CLASS
 
 
 def _run(program, length, words):
@@ -452,7 +452,7 @@ def test_what_is_under_way_lasts_as_long_as_a_host_may_stall():
 
 def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_be():
     small, large = fat_tree(**SMALL), fat_tree(pods=8, tors=8, gpus=8)
-    assert network._turns(small) == max(network.STEPS) and network._turns(large) == 64
+    assert shaping.turns_of(small) == max(shaping.STEPS) and shaping.turns_of(large) == 64
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0])

@@ -11,7 +11,7 @@ import pytest
 from rfabric.emulate import guard
 from rfabric.emulate.counters import payload
 from rfabric.emulate.fullness import Fullness
-from rfabric.emulate.network import ETHERNET, MIN_RATE
+from rfabric.emulate.network import MIN_RATE
 from rfabric.emulate.scale import (
     DILATION,
     LATE_SHARE,
@@ -24,6 +24,7 @@ from rfabric.emulate.scale import (
     run_seconds,
     slower,
 )
+from rfabric.emulate.shaping import ETHERNET
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.optics import RewireRecord

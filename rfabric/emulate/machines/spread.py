@@ -15,8 +15,8 @@ from ...report.result import Result
 from ...trace.packets import MTU
 from ...units import bytes_in, show_rate
 from ..live import OFP_PORT, READY_S
-from ..network import ETHERNET, OVERHEAD
 from ..sandbox import Sandbox
+from ..shaping import ETHERNET, OVERHEAD
 from .far import FarWire
 from .leader import Leader
 from .slices import Slices, sliced

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from ...errors import RFabricError, RunError
 from ...trace.packets import MTU
-from ..network import ETHERNET, EXPERIMENTAL, QUEUES, offloads_off
+from ..network import EXPERIMENTAL, QUEUES, offloads_off
 from ..sandbox import Namespace, run
+from ..shaping import ETHERNET
 
 UDP_PORT = 47890  # of no other protocol's (IANA's is 4789, which a machine's own networks may use)
 CABLES = 1 << 12  # tunnels a run may have: the rest of an identifier is the run's

@@ -1,0 +1,96 @@
+"""How a cable gets its rate, and flows their shares of it: the lines that `tc` reads.
+
+    HTB on every interface     one class has the cable's rate; below it a class for each turn
+                               borrows it, a packet at a time: max-min fairness among flows
+    a filter in BPF            tells the turn of a packet by its addresses; short packets go first
+
+A turn must be one packet. What TCP hands on as several in one (GSO) makes turns longer for some,
+and a class that sent more than its quantum in a turn owes it for as many turns: acknowledgements
+that have to share such a class later held their flows at a third of their rate. Hosts therefore
+have `gso_max_segs 1` (see `network`).
+"""
+
+from collections.abc import Iterable
+
+from ..fabric import Fabric
+from ..trace.packets import MTU, PAYLOAD
+
+ETHERNET = 14  # bytes of header that HTB counts on top of the IP packet
+OVERHEAD = (MTU + ETHERNET) / PAYLOAD
+# HTB bucket: one packet makes bursts late, many make rates untrue for short flows
+BURST = 2 * (MTU + ETHERNET)
+# Classes a port serves in turn, and what the number of the receiver counts in them: odd, so that
+# the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
+# share one of 256, three in a hundred share one of 64; a quarter did where the step was 5. So many
+# at most are set up on all cables between switches, for their cost.
+STEPS = {256: 31, 128: 15, 64: 15}
+MOST_CLASSES = 16384
+# bytes of frame below which a packet carries no data to speak of: acknowledgements, probes
+SHORT, SHORT_CLASS = 200, 0xFFFE
+
+
+def turns_of(fabric: Fabric) -> int:
+    """How many classes each port between switches has."""
+    kind = {node.name: node.kind for node in fabric.nodes}
+    between = sum("host" not in (kind[k.a.node], kind[k.b.node]) for k in fabric.links)
+    fitting = (turns for turns in STEPS if 2 * between * turns <= MOST_CLASSES)
+    return next(fitting, min(STEPS))
+
+
+def turn_of(src: int, dst: int, turns: int) -> int:
+    """Of what one host sends another, by their numbers."""
+    return (src + STEPS[turns] * dst) % turns
+
+
+def class_of_packet(turns: int) -> str:
+    """Classic BPF for tc: class 1:(1 + `turn_of`) by IPv4 address; of what is shorter than SHORT,
+    class 1:SHORT_CLASS.
+    """
+    program = [  # instruction, to skip if true, to skip if not, operand
+        (0x80, 0, 0, 0),  # A = length of the frame
+        (0x35, 1, 0, SHORT),  # A >= SHORT?
+        (0x06, 0, 0, 0x10000 + SHORT_CLASS),  # return 1:SHORT_CLASS
+        (0x20, 0, 0, 30),  # A = destination address: bytes 30 to 33 of the frame
+        (0x24, 0, 0, STEPS[turns]),  # A *= step
+        (0x07, 0, 0, 0),  # X = A
+        (0x20, 0, 0, 26),  # A = source address
+        (0x0C, 0, 0, 0),  # A += X
+        (0x54, 0, 0, turns - 1),  # A &= turns - 1
+        (0x04, 0, 0, 0x10001),  # A += class 1:1
+        (0x16, 0, 0, 0),  # return A
+    ]
+    lines = ("{} {} {} {}".format(*instruction) for instruction in program)
+    return f'"{len(program)},{",".join(lines)}"'
+
+
+def shaping(
+    interface: str, rate: float, turns: int, of_them: Iterable[int] | None = None
+) -> list[str]:
+    """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
+    by the flows in it.
+
+    One HTB class owns the rate; below it a leaf class for each of `turns`, or `of_them`, owns next
+    to nothing and borrows it in turn, a packet each. What belongs to none of them goes with the
+    first turn. Short packets go before all others: an acknowledgement that waits holds up the flow
+    that needs it.
+    """
+    bits = round(rate * OVERHEAD)
+    little = "htb rate 1kbit burst 10b"
+    full = f"ceil {bits}bit cburst {BURST}b quantum {MTU + ETHERNET} mtu {MTU + ETHERNET}"
+    leaf = f"class add dev {interface} parent 1:ffff classid"
+    return [
+        f"qdisc replace dev {interface} root handle 1: htb default 1 r2q 1",
+        (
+            f"class add dev {interface} parent 1: classid 1:ffff htb rate {bits}bit burst {BURST}b "
+            f"{full}"
+        ),
+        f"{leaf} 1:{SHORT_CLASS:x} {little} {full} prio 0",
+        *(
+            f"{leaf} 1:{turn + 1:x} {little} {full} prio 1"
+            for turn in sorted({0, *(range(turns) if of_them is None else of_them)})
+        ),
+        (
+            f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode "
+            f"{class_of_packet(turns)}"
+        ),
+    ]
