@@ -112,11 +112,12 @@ const LIVE = [
   ["now", (one, t) => [...new Set(phasesAt(one, t).map(p => name(p.phase)))].join(", ") || "–"],
   [
     "flows in flight",
-    (one, t) =>
-      controlled(one)
-        ? "–"
-        : (one.lanes.some(lane => lane.sends && lane.sends.thinned) ? "≤ " : "") +
-          count(d3.sum(one.lanes, lane => flowing(lane, t))),
+    (one, t) => {
+      if (controlled(one)) return "–";
+      const most = d3.sum(one.lanes, lane => flowing(lane, t));
+      const thinned = one.lanes.some(lane => lane.sends && lane.sends.thinned);
+      return (thinned && most ? "≤ " : "") + count(most);
+    },
   ],
   ["rewires so far", (one, t) => count(one.rewires.filter(r => r.usable_s <= t).length)],
   ["network k$", one => or(costOf(one).network_usd, v => count(Math.round(v / 1e3)))],
