@@ -17,9 +17,9 @@ def doctor(verb: Parser) -> None:
 def selftest(verb: Parser) -> None:
     """Do packets here take the seconds that theory says? (root).
 
-    sudo rfabric selftest                          some minutes; exit code 1 where a bound is broken
+    sudo rfabric selftest                 a quarter of an hour; exit code 1 where a bound is broken
     sudo rfabric selftest --hosts 64 --json
-    sudo rfabric selftest --only fat-tree --only hold      under two minutes
+    sudo rfabric selftest --only fat-tree --only hold      three minutes
     """
     verb.takes("--hosts N", "of each fabric (default %(default)s)", count, default=16)
     verb.takes(
