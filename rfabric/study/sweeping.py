@@ -15,19 +15,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
-from ..folders import data_dir
 from ..report.folder import replacing, writing
 from ..report.store import add_rows, keys_in, open_store
 from ..schedulers.table import asked_network, parse_policies
-from .cells import answered, key_of, task_of, with_files
+from .cells import answered, job_files, key_of, network_files, task_of, with_files
 from .farm import Lost, outcomes
-from .fingerprint import DATA, Code, code_here, digest_of, files_of
-from .grid import Cell, Grid, asked_of, check_cells, forget
+from .fingerprint import Code, code_here
+from .grid import Cell, Grid, check_cells, forget
 from .workers import connected
 
 ALIKE = 20  # cells that break alike, and none that does not: the sweep ends
@@ -137,21 +135,8 @@ def _key(grid: Grid, cell: Cell, code: Code) -> str:
 
 
 def _files(grid: Grid, cell: Cell) -> dict[str, str]:
-    """The files that a cell's words name, with their digests; ours are in that of the code."""
-    reference = (grid.fabrics[0],) if grid.match else ()
-    words = (cell.fabric, cell.policy, grid.routing, *reference)
-    found = [*asked_of(cell.traffic, grid.settings)[1], *(f for w in words for f in _named(w))]
-    return {str(path): digest_of(path) for path in found if not _is_shipped(path)}
-
-
-@lru_cache(4096)
-def _named(words: str) -> list[Path]:
-    return files_of(words)
-
-
-@lru_cache(4096)
-def _is_shipped(path: Path) -> bool:
-    return any(path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA)
+    """The files that a cell's words name, with their digests."""
+    return job_files(grid, cell) | network_files(grid, cell)
 
 
 def _each_word_once(cells: Iterable[Cell]) -> list[Cell]:

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
-from .parsing import Parser, Verbs, count, port, positive, time, whole
+from .parsing import Parser, Verbs, count, port, positive, seed, seeds, time
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 USUAL_TRAFFIC = (
@@ -107,7 +107,7 @@ def step_options(
         verb.add_argument(
             "--seed",
             metavar="N",
-            type=whole,
+            type=seed,
             action="append",
             default=[],
             help="of everything random; may be given again (default 0)",
@@ -121,7 +121,7 @@ def step_options(
 def grid_options(verb: Parser) -> None:
     """What several runs have beside the options of one."""
     verb.add_argument(
-        "--seeds", metavar="N", type=count, default=0, help="so many seeds, from --seed on"
+        "--seeds", metavar="N", type=seeds, default=0, help="so many seeds, from --seed on"
     )
     jobs_option(verb)
     verb.add_argument(
@@ -292,7 +292,7 @@ def seed_option(verb: Parser) -> None:
     verb.add_argument(
         "--seed",
         metavar="N",
-        type=whole,
+        type=seed,
         default=0,
         help="of everything random (default %(default)s)",
     )
