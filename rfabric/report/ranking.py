@@ -7,7 +7,7 @@ another contender, of the same words.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,12 +72,17 @@ def jobs_of(rows: Sequence[dict], measure: str) -> dict[tuple[str, ...], list[Co
     found: dict[tuple, dict[tuple, dict[int, float]]] = {}
     for row in rows:
         if row[measure] is not None:
-            job, words = (tuple(row[name] for name in names) for names in (JOB, CONTENDER))
+            job, words = words_of_row(row, JOB), words_of_row(row, CONTENDER)
             found.setdefault(job, {}).setdefault(words, {})[row["seed"]] = float(row[measure])
     return {
         job: [Contender(words, by_seed) for words, by_seed in of.items()]
         for job, of in found.items()
     }
+
+
+def words_of_row(row: Mapping, names: Sequence[str]) -> tuple[str, ...]:
+    """Its words of these names; '' of a column that an older store does not have."""
+    return tuple(row.get(name) or "" for name in names)
 
 
 def _check(rows: Sequence[dict], measure: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import RFabricError
-from ..report.ranking import CONTENDER, JOB, Standing, jobs_of, standings
+from ..report.ranking import CONTENDER, JOB, Standing, jobs_of, standings, words_of_row
 from ..report.store import table_of_cells
 from .cells import asked_as
 from .grid import Cell, Grid
@@ -59,7 +59,7 @@ def _among(
 
 
 def _named(row: dict) -> tuple[str, ...]:
-    return tuple(row[name] for name in (*JOB, *CONTENDER))
+    return words_of_row(row, (*JOB, *CONTENDER))
 
 
 def _undecided(

@@ -22,7 +22,7 @@ import pytest
 from rfabric import native
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.report.ranking import Contender, standings
+from rfabric.report.ranking import Contender, jobs_of, standings
 from rfabric.study import cells as cells_module
 from rfabric.study import sweeping
 from rfabric.study.cells import answered, task_of, with_files
@@ -665,6 +665,14 @@ def test_a_fabric_whose_file_changed_is_another(capsys):
     assert first["network_files"] != second["network_files"] and first["mean"] < second["mean"]
     assert main(["best", "--minimise", "network_usd"]) == 0
     assert first["network_files"] in capsys.readouterr().out
+
+
+def test_a_store_from_before_its_rows_told_of_files_is_ranked_still():
+    kept = ("asked_traffic", "settings", "matched", "asked_fabric", "asked_policy", "routing",
+            "in_flight", "repetitions")  # fmt: skip
+    row = dict.fromkeys(kept, "x") | {"seed": 0, "step_s": 1.0}
+    assert jobs_of([row, row | {"asked_fabric": "y"}], "step_s").keys() == {("x", "x", "x", "")}
+    assert len(jobs_of([row, row | {"job_files": "a"}], "step_s")) == 2
 
 
 def by_seed(name, *values):
