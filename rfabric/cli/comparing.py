@@ -136,9 +136,9 @@ def crossover(args: argparse.Namespace) -> None:
 
 
 def _delays(text: str) -> tuple[float, ...]:
-    return (
-        tuple(sorted(parse_time(part, "--delays") for part in text.split(","))) if text else DELAYS
-    )
+    if not text:
+        return DELAYS
+    return tuple(sorted({parse_time(part, "--delays") for part in text.split(",")}))
 
 
 def show(folder: Path, args: argparse.Namespace) -> None:
@@ -217,6 +217,11 @@ def grid_of(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
     traffics = tuple(dict.fromkeys(args.traffic)) or (usual_traffic(schedulers, args.usual),)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
+        if len(seeds) > 1:
+            raise RFabricError(
+                f"--seeds {args.seeds} counts from one --seed, and {len(seeds)} were given: keep "
+                "one, or leave --seeds out"
+            )
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
     talk.tell(traffics[0], {"stage": "trace"})
     fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(

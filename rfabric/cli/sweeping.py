@@ -4,8 +4,10 @@ says.
 
 import argparse
 import csv
+import math
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
@@ -46,19 +48,19 @@ def sweep(args: argparse.Namespace) -> None:
     if args.json:
         print_json(tally.to_json() | {"store": args.store})
     else:
-        print(_said(tally, args.store))
+        print(_said(tally, args.store, args.by))
 
 
 def _go_on(args: argparse.Namespace) -> str:
     return f"the cells that are done stay; go on with: {args.command}"
 
 
-def _said(tally: Tally, store: str) -> str:
+def _said(tally: Tally, store: str, measure: str) -> str:
     before = tally.stored + tally.cached
     known = f", {before} known before" if before else ""
     return (
         f"{tally.cells} cells in {store}: {tally.run} run{known}\n"
-        f"rfabric best --store {shlex.quote(store)} --minimise usd_per_step"
+        f"rfabric best --store {shlex.quote(store)} --minimise {measure}"
     )
 
 
@@ -82,6 +84,7 @@ def query(args: argparse.Namespace) -> None:
         raise RFabricError("--json and --csv are two forms of one answer: give one")
     names, rows = asked_in_sql(args.store, args.sql)
     if args.json:
+        _check_each_once(names)
         print_json({"rows": [dict(zip(names, map(_plain, row), strict=True)) for row in rows]})
     elif args.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
@@ -89,8 +92,24 @@ def query(args: argparse.Namespace) -> None:
         show_tables([_table(names, rows)])
 
 
+def _check_each_once(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RFabricError(
+            f"query: two columns are called {twice!r}, and a row in JSON has room for one: name "
+            f"them apart with `as`, or take --csv"
+        )
+
+
 def _plain(value: object) -> object:
-    return value if isinstance(value, (int, float, bool, str, list, type(None))) else str(value)
+    """As JSON can say it; what has no form there (a date, an infinite number) is text."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, (int, str, type(None))) else str(value)
 
 
 def _table(names: list[str], rows: list[tuple]) -> Table:

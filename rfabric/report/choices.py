@@ -49,8 +49,15 @@ def choices_of_cells(rows: Sequence[Mapping]) -> list[Chosen]:
         _within([row["fabric"] for row in rows], [_price_of_cell(row) for row in rows]),
         [{"recipe": row["traffic"]} for row in rows],
         _within([row["traffic"] for row in rows], settings),
+        _within([row["traffic"] for row in rows], [_files(row, "job_files") for row in rows]),
+        _within([row["fabric"] for row in rows], [_files(row, "network_files") for row in rows]),
     )
     return _differing(parts)
+
+
+def _files(row: Mapping, kind: str) -> Chosen:
+    """Which contents of the files that its words name, where a store holds cells of several."""
+    return {kind.replace("_", " "): row.get(kind) or UNSAID}
 
 
 def _words(settings: str) -> Iterator[tuple[str, str]]:

@@ -2,10 +2,12 @@
 
 A contender is what was compared: fabric, policy, routing and how it was played. Two are held
 against each other on the seeds that both have run: a seed draws the same job for both, so what
-they differ by varies less than the measure itself.
+they differ by varies less than the measure itself. A file that has changed makes another job, or
+another contender, of the same words.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,10 @@ from ..errors import RFabricError, meant
 from .compare import NEGLIGIBLE, Row, Table
 from .grid import interval
 
-JOB = ("asked_traffic", "settings", "matched")
-CONTENDER = ("asked_fabric", "asked_policy", "routing", "in_flight", "repetitions")
+JOB = ("asked_traffic", "settings", "matched", "job_files")
+CONTENDER = (
+    "asked_fabric", "asked_policy", "routing", "in_flight", "repetitions", "network_files",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,17 @@ def jobs_of(rows: Sequence[dict], measure: str) -> dict[tuple[str, ...], list[Co
     found: dict[tuple, dict[tuple, dict[int, float]]] = {}
     for row in rows:
         if row[measure] is not None:
-            job, words = (tuple(row[name] for name in names) for names in (JOB, CONTENDER))
+            job, words = words_of_row(row, JOB), words_of_row(row, CONTENDER)
             found.setdefault(job, {}).setdefault(words, {})[row["seed"]] = float(row[measure])
     return {
         job: [Contender(words, by_seed) for words, by_seed in of.items()]
         for job, of in found.items()
     }
+
+
+def words_of_row(row: Mapping, names: Sequence[str]) -> tuple[str, ...]:
+    """Its words of these names; '' of a column that an older store does not have."""
+    return tuple(row.get(name) or "" for name in names)
 
 
 def _check(rows: Sequence[dict], measure: str) -> None:
@@ -138,26 +147,39 @@ def tables(rows: Sequence[dict], measure: str, sign: int = 1, most: int = 10) ->
     """One table a job, the best `most` of its contenders."""
     lacking = sum(row.get(measure) is None for row in rows)
     left = f" {lacking} cells have no {measure} and are left out." if lacking else ""
+    jobs = jobs_of(rows, measure)
+    named = Counter(job[:-1] for job in jobs)
     return [
-        _table(job, standings(contenders, sign), measure, sign, most, left)
-        for job, contenders in jobs_of(rows, measure).items()
+        _table(_title(job, named[job[:-1]] > 1), standings(of, sign), measure, sign, most, left)
+        for job, of in jobs.items()
     ]
+
+
+def _title(job: tuple[str, ...], changed: bool) -> str:
+    """A job by its words; by its files as well where the same words meant others."""
+    traffic, settings, matched, files = job
+    fitted = matched and f"(fitted to the {matched})"
+    which = changed and f"(job_files = '{files}': they differ between cells)"
+    return " ".join(filter(None, [traffic, settings, fitted, which]))
+
+
+def _differing(found: Sequence[Standing]) -> list[int]:
+    """Which of the words of CONTENDER tell these apart; the files only where no word does."""
+    words = [s.contender.words for s in found]
+    shown = [i for i in range(len(CONTENDER) - 1) if i < 2 or len({w[i] for w in words}) > 1]
+    return [*shown, len(CONTENDER) - 1] if len({w[:-1] for w in words}) < len(words) else shown
 
 
 def _table(
-    job: tuple[str, ...], found: Sequence[Standing], measure: str, sign: int, most: int, left: str
+    title: str, found: Sequence[Standing], measure: str, sign: int, most: int, left: str
 ) -> Table:
-    differing = [
-        i for i in range(len(CONTENDER)) if i < 2 or len({s.contender.words[i] for s in found}) > 1
-    ]
+    differing = _differing(found)
     scale = found[0].contender.mean
     shown = [
         Row(" ".join(s.contender.words[i] for i in differing), _cells(s, n == 0, scale, sign))
         for n, s in enumerate(found[:most])
     ]
     others = f" {len(found) - most} more follow." if len(found) > most else ""
-    traffic, settings, matched = job
-    title = " ".join(filter(None, [traffic, settings, matched and f"(fitted to the {matched})"]))
     columns = "fabric, policy", measure, "seeds", "than the best", "95 % interval", ""
     note = f"Mean over seeds; beside the best, on the seeds that both have.{left}{others}"
     return Table(f"{title}: by {measure}", columns, tuple(shown), note, words=(5,))

@@ -155,6 +155,9 @@ def asked_in_sql(folder: str | Path, question: str) -> tuple[list[str], list[tup
             database.execute(f"SET {name} = {value}")
         try:
             answer = database.execute(question)
+            if answer is None:  # blanks or a comment
+                raise RFabricError(f"query: {question!r} asks nothing; write for example 'from "
+                                   f"{TABLE}'")  # fmt: skip
             return [name for name, *_ in answer.description or ()], answer.fetchall()
         except duckdb.Error as error:
             said = " ".join(line for line in str(error).splitlines() if line.strip())

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import RFabricError
-from ..report.ranking import CONTENDER, JOB, Standing, jobs_of, standings
+from ..report.ranking import CONTENDER, JOB, Standing, jobs_of, standings, words_of_row
 from ..report.store import table_of_cells
-from .cells import words_of
+from .cells import asked_as
 from .grid import Cell, Grid
 from .sweeping import Place, Tally, sweep_cells
 
@@ -34,33 +34,39 @@ def sweep_until(
     if len(grid.seeds) < FIRST or place.shard[1] > 1:
         raise RFabricError("--until takes --seeds 2 or more, and no --shard: it compares all cells")
     tally, open_, seeds = Tally(), None, FIRST
+    looked_at: frozenset[int] = frozenset()
     while True:
         step = replace(grid, seeds=grid.seeds[: min(seeds, len(grid.seeds))])
-        found = sweep_cells(step, place, tell, wanted=_among(grid, open_))
+        found = sweep_cells(step, place, tell, wanted=_among(grid, open_, looked_at))
         tally.run += found.run
         tally.cached += found.cached
+        tally.stored += found.stored
+        looked_at = frozenset(step.seeds)
         open_ = _undecided(grid, place, step.seeds, share, measure)
         seeds *= 2
         if not open_ or len(step.seeds) == len(grid.seeds):
-            tally.cells = tally.run + tally.cached
+            tally.cells = tally.run + tally.cached + tally.stored
             return tally
 
 
-def _among(grid: Grid, open_: set[tuple] | None) -> Callable[[Cell], bool]:
+def _among(
+    grid: Grid, open_: set[tuple] | None, looked_at: frozenset[int]
+) -> Callable[[Cell], bool]:
+    """The cells of seeds that no round has run, of networks that are not told apart yet."""
     if open_ is None:
         return lambda _: True
-    return lambda cell: _named(words_of(grid, cell)) in open_
+    return lambda cell: cell.seed not in looked_at and _named(asked_as(grid, cell)) in open_
 
 
 def _named(row: dict) -> tuple[str, ...]:
-    return tuple(row[name] for name in (*JOB, *CONTENDER))
+    return words_of_row(row, (*JOB, *CONTENDER))
 
 
 def _undecided(
     grid: Grid, place: Place, seeds: tuple[int, ...], share: float, measure: str
 ) -> set[tuple]:
     """The networks, with their jobs, that more seeds are to tell apart."""
-    mine = {_named(words_of(grid, cell)) for cell in replace(grid, seeds=grid.seeds[:1]).cells()}
+    mine = {_named(asked_as(grid, cell)) for cell in replace(grid, seeds=grid.seeds[:1]).cells()}
     rows = [
         row
         for row in table_of_cells(place.store).to_pylist()

@@ -14,7 +14,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from datetime import UTC, datetime
@@ -167,7 +167,7 @@ def row_of_cell(grid: Grid, cell: Cell) -> dict:
     runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell))
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     entry = summary_of(runs, grid.command, finished)["runs"][0]
-    return row_of(entry) | words_of(grid, cell) | {
+    return row_of(entry) | asked_as(grid, cell) | {
         "notes": entry["notes"],
         "finished": finished,
         "cell_s": time.perf_counter() - wall,
@@ -189,6 +189,49 @@ def words_of(grid: Grid, cell: Cell) -> dict:
     }
 
 
+def asked_as(grid: Grid, cell: Cell) -> dict:
+    """The words of a cell, and of what stood in the files that they name: two cells that differ
+    in none of it are one job, or one network, of two seeds.
+    """
+    return words_of(grid, cell) | {
+        "job_files": _one_digest(job_files(grid, cell)),
+        "network_files": _one_digest(network_files(grid, cell)),
+    }
+
+
+def _one_digest(files: Mapping[str, str]) -> str:
+    """One short name for the contents of some files; '' for none."""
+    return sha256(json.dumps(sorted(files.values())).encode())[:12] if files else ""
+
+
+def job_files(grid: Grid, cell: Cell) -> dict[str, str]:
+    """The files that the job of a cell is read from, with their digests; those that are shipped
+    are in that of the code.
+    """
+    return _digests(asked_of(cell.traffic, grid.settings)[1])
+
+
+def network_files(grid: Grid, cell: Cell) -> dict[str, str]:
+    """The files that fabric, policy and routing of a cell name, as `job_files`."""
+    reference = (grid.fabrics[0],) if grid.match else ()
+    words = (cell.fabric, cell.policy, grid.routing, *reference)
+    return _digests(path for one in words for path in _named(one))
+
+
+def _digests(paths: Iterable[Path]) -> dict[str, str]:
+    return {str(path): digest_of(path) for path in paths if not _is_shipped(path)}
+
+
+@lru_cache(4096)
+def _named(words: str) -> list[Path]:
+    return files_of(words)
+
+
+@lru_cache(4096)
+def _is_shipped(path: Path) -> bool:
+    return any(path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA)
+
+
 def key_of(grid: Grid, cell: Cell, code: Code, files: Mapping[str, str]) -> str:
     """The name of what a cell must come to: of its words, the code, and the files it names, in hex.
 
@@ -200,17 +243,4 @@ def key_of(grid: Grid, cell: Cell, code: Code, files: Mapping[str, str]) -> str:
 
 def files_of_cell(grid: Grid, cell: Cell) -> dict[str, str]:
     """The files that a cell's words name, with their digests; ours are in that of the code."""
-    reference = (grid.fabrics[0],) if grid.match else ()
-    words = (cell.fabric, cell.policy, grid.routing, *reference)
-    named = [*asked_of(cell.traffic, grid.settings)[1], *(f for w in words for f in _named(w))]
-    return {str(path): digest_of(path) for path in named if not _is_shipped(path)}
-
-
-@lru_cache(4096)
-def _named(words: str) -> list[Path]:
-    return files_of(words)
-
-
-@lru_cache(4096)
-def _is_shipped(path: Path) -> bool:
-    return any(path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA)
+    return job_files(grid, cell) | network_files(grid, cell)

@@ -18,6 +18,8 @@ from ..errors import RFabricError, meant
 from ..fabric import parse_fabric
 from ..optics.policies import GRANULARITIES
 from ..report.crossover import BreakEven, Crossover, DelayCurve
+from ..schedulers.table import parse_policies
+from ..specs import read_spec
 from ..units import show_time
 from .cell_folders import Hands, run
 from .grid import Grid, begin, entries_of
@@ -114,8 +116,8 @@ def sweep(
 
 
 def _check(asked: Sweep) -> None:
-    """RFabricError where a fabric is none, or one to be swept has no delay, before anything
-    runs.
+    """RFabricError where a fabric or a policy is none, or the delay of a fabric cannot be swept,
+    before anything runs.
     """
     for spec in asked.flat:
         parse_fabric(spec)
@@ -125,6 +127,14 @@ def _check(asked: Sweep) -> None:
                 f"{spec} has no optical switch whose delay could be swept; compare with it: "
                 f"--against {spec}"
             )
+    for spec, policy in asked.lines():
+        if "delay" in read_spec(spec).settings:
+            raise RFabricError(
+                f"{spec} says its delay, which is what is swept: leave it out, and name the delays "
+                "with --delays"
+            )
+        parse_fabric(f"{spec},delay={_text(asked.delays[0])}")
+        parse_policies(policy)
 
 
 def break_evens(

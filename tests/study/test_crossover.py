@@ -125,6 +125,12 @@ def test_the_verb(tmp_path, capsys):
             ["--topo", "rfabric", "--topo", "fat-tree"],
             "fat-tree has no optical switch whose delay could be swept",
         ),
+        (
+            ["--topo", "rfabric,delay=5ms"],
+            "rfabric,delay=5ms says its delay, which is what is swept",
+        ),
+        (["--policy", "demnad"], "no policy named 'demnad', did you mean demand?"),
+        (["--delays", "1ms,0.001s"], "two delays above 0; 1 ms"),
         (["--against", "fat-tre"], "no fabric named 'fat-tre', did you mean fat-tree?"),
     ],
 )

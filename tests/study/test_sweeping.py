@@ -22,7 +22,7 @@ import pytest
 from rfabric import native
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.report.ranking import Contender, standings
+from rfabric.report.ranking import Contender, jobs_of, standings
 from rfabric.study import cells as cells_module
 from rfabric.study import sweeping
 from rfabric.study.cells import answered, task_of, with_files
@@ -200,6 +200,24 @@ def test_a_shard_is_one_of_n(capsys, text):
     assert "--shard" in refused(capsys, *words("--shard", text))
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--seed", str(2**63)], f"--seed: '{2**63}' must be "),
+        (["--seeds", str(2**62)], "must be 1000000 at most; go on from another --seed"),
+        (["--seed", "1", "--seed", "5", "--seeds", "3"], "--seeds 3 counts from one --seed"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(capsys, more, message):
+    assert message in refused(capsys, "sweep", *TWO, "--traffic", "one.csv", *more)
+
+
+def test_the_largest_seed_is_run(capsys):
+    most = 2**63 - 1 - 1_000_000
+    told(capsys, "sweep", *TWO, "--traffic", "one.csv", "--seed", str(most))
+    assert {row["seed"] for row in rows(capsys)} == {most}
+
+
 def test_stores_of_other_code_or_version_are_refused(capsys):
     told(capsys, *words(seeds=1))
     about = json.loads(Path("sweep/store.json").read_text())
@@ -261,6 +279,8 @@ def test_a_full_disk_loses_nothing_that_was_kept(capsys, monkeypatch, place):
         ("selec", "syntax error"),
         ("select * from 'one.csv'", "disabled by configuration"),
         ("copy cells to 'out.csv'", "disabled by configuration"),
+        ("", "asks nothing"),
+        ("/* no question */", "asks nothing"),
     ],
 )
 def test_a_question_with_a_mistake_is_an_error(capsys, sql, message):
@@ -277,6 +297,26 @@ def test_an_answer_is_a_table_csv_or_json(capsys):
     assert capsys.readouterr().out == f'fabric,seed,step_s\n"{TREE}",0,{row["step_s"]!r}\n'
     assert main(["query", question]) == 0
     assert f"{row['step_s']:.6g}" in capsys.readouterr().out
+
+
+def test_an_answer_in_json_is_json_whatever_its_values(capsys):
+    told(capsys, *words(seeds=1))
+    strange = (
+        "[now()::date] as days, {'a': 1::decimal(3, 1)} as s, 1 / 0 as far, 'nan'::double as n"
+    )
+    said = told(capsys, "query", f"select {strange} limit 1")["rows"][0]
+    assert said["far"] == "inf" and said["n"] == "nan" and said["s"] == {"a": "1.0"}
+    assert len(said["days"]) == 1
+    twice = "select step_s as a, seed as a from cells"
+    assert "two columns are called 'a'" in refused(capsys, "query", twice, "--json")
+    assert main(["query", twice, "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("a,a\n")
+
+
+def test_a_sweep_names_a_question_that_its_store_can_answer(capsys):
+    assert main(words("-q", seeds=1)) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert main(shlex.split(said)[1:]) in (0, None)
 
 
 def test_a_broken_core_is_told(monkeypatch):
@@ -601,6 +641,43 @@ def test_what_cannot_be_ranked_is_an_error(capsys, more, message):
     assert message in refused(capsys, "best", *more)
 
 
+def test_cells_of_a_file_that_changed_are_not_held_against_those_before(capsys):
+    told(capsys, "sweep", *TWO[:2], "--traffic", "one.csv", "--seeds", "2")
+    Path("one.csv").write_text(TRACE.replace("40000000", "80000000"))
+    told(capsys, "sweep", *TWO[2:], "--traffic", "one.csv", "--seeds", "2")
+    jobs = told(capsys, "best", "--minimise", "step_s")["jobs"]
+    assert [len(job["ranking"]) for job in jobs] == [1, 1]
+    assert jobs[0]["job_files"] != jobs[1]["job_files"]
+    assert main(["best", "--minimise", "step_s"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"job_files = '{job['job_files']}'" in out for job in jobs)
+    told(capsys, *words(seeds=2))  # the tree on the new file, too
+    jobs = told(capsys, "best", "--minimise", "step_s")["jobs"]
+    assert sorted(len(job["ranking"]) for job in jobs) == [1, 2]
+
+
+def test_a_fabric_whose_file_changed_is_another(capsys):
+    plugin = "from rfabric.fabric import parse_fabric\n\n\n"
+    plugin += "def mine():\n    return parse_fabric('{}')\n\n\nfabrics = {{'mine': mine}}\n"
+    asked = "--topo", "mine.py", "--traffic", "one.csv"
+    for tree in (TREE, TREE + ",oversubscription=2"):
+        Path("mine.py").write_text(plugin.format(tree))
+        told(capsys, "sweep", *asked)
+    (job,) = told(capsys, "best", "--minimise", "network_usd")["jobs"]
+    first, second = job["ranking"]
+    assert first["network_files"] != second["network_files"] and first["mean"] < second["mean"]
+    assert main(["best", "--minimise", "network_usd"]) == 0
+    assert first["network_files"] in capsys.readouterr().out
+
+
+def test_a_store_from_before_its_rows_told_of_files_is_ranked_still():
+    kept = ("asked_traffic", "settings", "matched", "asked_fabric", "asked_policy", "routing",
+            "in_flight", "repetitions")  # fmt: skip
+    row = dict.fromkeys(kept, "x") | {"seed": 0, "step_s": 1.0}
+    assert jobs_of([row, row | {"asked_fabric": "y"}], "step_s").keys() == {("x", "x", "x", "")}
+    assert len(jobs_of([row, row | {"job_files": "a"}], "step_s")) == 2
+
+
 def by_seed(name, *values):
     return Contender((name,), dict(enumerate(values)))
 
@@ -627,6 +704,7 @@ def test_a_sweep_ends_when_its_question_is_answered(capsys):
     for one in others:
         low = one["more_than_best"] - one["half_of_interval"]
         assert low > 0 or one["half_of_interval"] <= 0.01 * best["mean"] or one["seeds"] == 64
-    assert told(capsys, *sweep, "--until", "1%")["run"] == 0
+    again = told(capsys, *sweep, "--until", "1%")
+    assert again["run"] == 0 and again["cells"] == again["stored"] == found["run"]
     assert "--seeds 2 or more" in refused(capsys, *words("--until", "1%", seeds=1))
     assert "percentage" in refused(capsys, *words("--until", "1"))

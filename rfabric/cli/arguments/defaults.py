@@ -68,6 +68,8 @@ def read(folder: str, verbs: Mapping[str, Parser]) -> FileDefaults:
             _check_shared(key, verbs)
         for key, table in tables.items():
             _check_table(key, table, verbs)
+        for name, verb in verbs.items():
+            _check_rivals(name, verb, FileDefaults(file, every, tables).of(verb))
     except RFabricError as error:
         raise RFabricError(f"{file}: {error}") from error
     return FileDefaults(file, every, tables)
@@ -153,7 +155,18 @@ def _ours(file: Path) -> bool:
     return str(file.stat().st_uid) in (str(os.geteuid()), "0", caller)
 
 
+def _check_rivals(name: str, verb: Parser, said: Mapping[str, Any]) -> None:
+    """Of options that exclude each other a file may give one."""
+    known = options(verb)
+    for group in verb._mutually_exclusive_groups:
+        given = [key for key, value in said.items() if value and known[key] in group._group_actions]
+        if len(given) > 1:
+            raise RFabricError(f"{' and '.join(given)} exclude each other in {name}: keep one")
+
+
 def _check_shared(key: str, verbs: Mapping[str, Parser]) -> None:
+    if key in verbs:
+        raise RFabricError(f"{key} is a verb: its options stand below [{key}], a line each")
     having = {name: options(verb)[key] for name, verb in verbs.items() if key in options(verb)}
     if not having:
         every = {name for verb in verbs.values() for name in options(verb)}

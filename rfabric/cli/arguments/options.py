@@ -7,7 +7,7 @@ from inspect import getdoc
 
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
-from .parsing import ENGINES, Parser, count, engines, port, positive, time, whole
+from .parsing import ENGINES, Parser, count, engines, port, positive, seed, seeds, time
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 USUAL_TRAFFIC = (
@@ -109,7 +109,7 @@ def step_options(
     )
     if several:
         verb.takes(
-            "--seed N", "of everything random; may be given again (default 0)", whole, several=True
+            "--seed N", "of everything random; may be given again (default 0)", seed, several=True
         )
     else:
         seed_option(verb)
@@ -119,7 +119,7 @@ def step_options(
 
 def grid_options(verb: Parser) -> None:
     """What several runs have beside the options of one."""
-    verb.takes("--seeds N", "so many seeds, from --seed on", count, default=0)
+    verb.takes("--seeds N", "so many seeds, from --seed on", seeds, default=0)
     verb.takes("--jobs N", "runs at a time (default: as many as cores)", count, default=0)
     verb.takes(
         "--match",
@@ -271,7 +271,7 @@ def format_option(verb: Parser) -> None:
 
 def seed_option(verb: Parser) -> None:
     """--seed."""
-    verb.takes("--seed N", "of everything random (default %(default)s)", whole, default=0)
+    verb.takes("--seed N", "of everything random (default %(default)s)", seed, default=0)
 
 
 def out_option(verb: Parser) -> None:

@@ -84,6 +84,8 @@ class Parser(argparse.ArgumentParser):
             )
 
 
+MOST_SEEDS = 1_000_000  # of one grid: its cells are all named before the first is run
+LARGEST_SEED = 2**63 - 1 - MOST_SEEDS  # the last of them has room in 64 bits, too
 Verbs = argparse._SubParsersAction  # what the verbs are added to
 
 
@@ -92,6 +94,22 @@ def whole(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 or more")
     return int(text)
+
+
+def seed(text: str) -> int:
+    """A whole number that a column of 64 bits can hold."""
+    if (number := whole(text)) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{text!r} must be {LARGEST_SEED} at most")
+    return number
+
+
+def seeds(text: str) -> int:
+    """How many seeds, above 0: each is a run."""
+    if (number := count(text)) > MOST_SEEDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be {MOST_SEEDS} at most; go on from another --seed"
+        )
+    return number
 
 
 def count(text: str) -> int:
