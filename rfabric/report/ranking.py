@@ -65,14 +65,14 @@ def jobs_of(rows: Sequence[dict], measure: str) -> dict[tuple[str, ...], list[Co
     RFabricError where no cell has such a column, or it holds no numbers.
     """
     _check(rows, measure)
-    found: dict[tuple, dict[tuple, dict[int, float]]] = {}
+    jobs: dict[tuple, dict[tuple, dict[int, float]]] = {}
     for row in rows:
         if row[measure] is not None:
             job, words = (tuple(row[name] for name in names) for names in (JOB, CONTENDER))
-            found.setdefault(job, {}).setdefault(words, {})[row["seed"]] = float(row[measure])
+            jobs.setdefault(job, {}).setdefault(words, {})[row["seed"]] = float(row[measure])
     return {
         job: [Contender(words, by_seed) for words, by_seed in of.items()]
-        for job, of in found.items()
+        for job, of in jobs.items()
     }
 
 
@@ -104,8 +104,10 @@ def standings(contenders: Sequence[Contender], sign: int = 1) -> list[Standing]:
         more = one.more_than(best)
         if len(more) and sign * more.mean() < 0:
             best = one
-    found = [_beside(one, best) for one in contenders]
-    return sorted(found, key=lambda s: (s.contender is not best, s.seeds == 0, sign * s.more))
+    return sorted(
+        (_beside(one, best) for one in contenders),
+        key=lambda s: (s.contender is not best, s.seeds == 0, sign * s.more),
+    )
 
 
 def _beside(one: Contender, best: Contender) -> Standing:
@@ -145,17 +147,17 @@ def tables(rows: Sequence[dict], measure: str, sign: int = 1, most: int = 10) ->
 
 
 def _table(
-    job: tuple[str, ...], found: Sequence[Standing], measure: str, sign: int, most: int, left: str
+    job: tuple[str, ...], ranked: Sequence[Standing], measure: str, sign: int, most: int, left: str
 ) -> Table:
     differing = [
-        i for i in range(len(CONTENDER)) if i < 2 or len({s.contender.words[i] for s in found}) > 1
+        i for i in range(len(CONTENDER)) if i < 2 or len({s.contender.words[i] for s in ranked}) > 1
     ]
-    scale = found[0].contender.mean
+    scale = ranked[0].contender.mean
     shown = [
         Row(" ".join(s.contender.words[i] for i in differing), _cells(s, n == 0, scale, sign))
-        for n, s in enumerate(found[:most])
+        for n, s in enumerate(ranked[:most])
     ]
-    others = f" {len(found) - most} more follow." if len(found) > most else ""
+    others = f" {len(ranked) - most} more follow." if len(ranked) > most else ""
     traffic, settings, matched = job
     title = " ".join(filter(None, [traffic, settings, matched and f"(fitted to the {matched})"]))
     columns = "fabric, policy", measure, "seeds", "than the best", "95 % interval", ""
