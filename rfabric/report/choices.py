@@ -68,8 +68,12 @@ def _words(settings: str) -> Iterator[tuple[str, str]]:
 
 def _words_of_cell(row: Mapping) -> Chosen:
     optical = row["policy"] != "ecmp"
-    found = {"policy": row["policy"] if optical else None, "scheduler": row["scheduler"] or None}
-    return found | {"routing": row["routing"] or None, "seed": row["seed"]}
+    return {
+        "policy": row["policy"] if optical else None,
+        "scheduler": row["scheduler"] or None,
+        "routing": row["routing"] or None,
+        "seed": row["seed"],
+    }
 
 
 def _price_of_cell(row: Mapping) -> Chosen:
@@ -106,10 +110,10 @@ def _settings(run: Run) -> Chosen:
 def _fabric(run: Run) -> Chosen:
     """Its parameters, as one reads them."""
     fabric = run.result.fabric
-    found = {k.rsplit("_", 1)[0]: setting(k, v) for k, v in fabric.parameters.items()}
-    found.pop("delay", None)
+    settings = {k.rsplit("_", 1)[0]: setting(k, v) for k, v in fabric.parameters.items()}
+    settings.pop("delay", None)
     delay = show_time(fabric.reconfig_delay) if fabric.ocses else None
-    return {k: text.partition("=")[2] for k, text in found.items()} | {OCS_DELAY: delay}
+    return {k: text.partition("=")[2] for k, text in settings.items()} | {OCS_DELAY: delay}
 
 
 def _price(run: Run) -> str | None:
@@ -128,15 +132,15 @@ def _flat(settings: Mapping, before: str = "") -> Iterator[tuple[str, object]]:
 
 def _within(groups: Sequence[str], every: Sequence[Mapping]) -> list[Chosen]:
     """What differs between those of one group; the others have nothing of it."""
-    found: list[Chosen] = [{} for _ in every]
+    differing: list[Chosen] = [{} for _ in every]
     for group in dict.fromkeys(groups):
         mine = [i for i, name in enumerate(groups) if name == group]
         for key in dict.fromkeys(key for i in mine for key in every[i]):
             values = [every[i].get(key, UNSAID) for i in mine]
             if len(set(values)) > 1:
                 for i, value in zip(mine, values, strict=True):
-                    found[i][key] = value
-    return found
+                    differing[i][key] = value
+    return differing
 
 
 def menus(every: Sequence[Mapping]) -> list[dict]:

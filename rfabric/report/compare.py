@@ -110,7 +110,7 @@ def at_size(runs: Sequence[dict]) -> Table:
     a line a fabric.
     """
     recipes = list(dict.fromkeys(run["traffic"] for run in runs))
-    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    by_recipe: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
     for run in runs:
         exposed = sum(phase["exposed_s"] for phase in run["phases"].values())
         price, paid = (run["cost"][key] for key in ("network_usd", "usd_per_step"))
@@ -121,8 +121,8 @@ def at_size(runs: Sequence[dict]) -> Table:
             f"{price / 1e3:,.0f} k$" if price else "–",
             f"{paid:,.2f} $" if paid else "–",
         )
-        found.setdefault(run["traffic"], []).append((run["fabric"], cells))
-    rows = [Row(fabric, (name, *cells)) for name in recipes for fabric, cells in found[name]]
+        by_recipe.setdefault(run["traffic"], []).append((run["fabric"], cells))
+    rows = [Row(fabric, (name, *cells)) for name in recipes for fabric, cells in by_recipe[name]]
     columns = "fabric", "recipe", "GPUs", "step", "exposed", "network", "a step"
     note = "Switches of real size, one seed; circuits as each fabric was designed for."
     return Table("The same fabrics at size, simulated", columns, tuple(rows), note, (0, 1))
@@ -256,22 +256,22 @@ def cost_sources(runs: Sequence[Run]) -> list[str]:
 
 
 def _priced(runs: Sequence[Run], ocs_port_usd: float | None = None) -> list[tuple[str, Bill]]:
-    found: dict[str, tuple[str, Bill]] = {}
+    bills: dict[str, tuple[str, Bill]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         fabric = run.result.fabric
         try:
-            found.setdefault(fabric.spec or fabric.name, (label, bill_of(fabric, ocs_port_usd)))
+            bills.setdefault(fabric.spec or fabric.name, (label, bill_of(fabric, ocs_port_usd)))
         except RFabricError:
             continue
-    return list(found.values())
+    return list(bills.values())
 
 
 def phase_text(key: str) -> str:
     """`weight_sync/0` -> `weight sync`, `training/1 all-gather` -> `training all-gather, step 1`;
     the first step is not named.
     """
-    found = _PHASE_KEY.fullmatch(key)
-    phase, step, label = found.groups() if found else (key, "0", "")
+    match = _PHASE_KEY.fullmatch(key)
+    phase, step, label = match.groups() if match else (key, "0", "")
     name = " ".join(filter(None, (PHASE_NAMES.get(phase, phase) or "flows", label)))
     return name if step == "0" else f"{name}, step {step}"
 
@@ -280,11 +280,11 @@ def _watts(line: Line) -> str:
     return f"{line.watts:,.0f}" if line.power else "–"
 
 
-def _within_row(found: Sequence[dict | None]) -> list[Row]:
+def _within_row(intervals: Sequence[dict | None]) -> list[Row]:
     cells = tuple(
-        f"{show_time(one['low'])} to {show_time(one['high'])}" if one else "–" for one in found
+        f"{show_time(one['low'])} to {show_time(one['high'])}" if one else "–" for one in intervals
     )
-    return [Row("80 % within", cells, indent=1)] if any(found) else []
+    return [Row("80 % within", cells, indent=1)] if any(intervals) else []
 
 
 def _phase_rows(runs: list[dict], names: list[str], key: str) -> list[Row]:

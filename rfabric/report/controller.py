@@ -96,17 +96,17 @@ class Followed:
 
     def record(self, look: dict) -> dict:
         """The line of one look."""
-        found = self._record(look["at_s"]) | {"said": self._state(look)}
+        line = self._record(look["at_s"]) | {"said": self._state(look)}
         for plan in look["ended"]:
-            found["rewires"].append(self._rewire(plan, look["at_s"]))
+            line["rewires"].append(self._rewire(plan, look["at_s"]))
             if not plan["error"]:
                 self.circuits = Rewire.from_json(plan).apply(self.circuits)
                 self.epoch = plan["epoch"]
-                found["circuits"].append(self._lit(plan["usable_s"] or look["at_s"]))
+                line["circuits"].append(self._lit(plan["usable_s"] or look["at_s"]))
         if busy := look["under_way"]:
-            found["under_way"] = self._rewire(busy, look["at_s"])
+            line["under_way"] = self._rewire(busy, look["at_s"])
         spans = [[self._clock(t) for t in look["load"]["span_s"]]]
-        return found | {"load": {"spans": spans, "levels": look["load"]["levels"]}}
+        return line | {"load": {"spans": spans, "levels": look["load"]["levels"]}}
 
     def _clock(self, at: float) -> float:
         return max(at - self.began, 0.0)

@@ -62,24 +62,24 @@ class Crossover:
         }
 
 
-def tables(found: Crossover) -> list[Table]:
+def tables(crossover: Crossover) -> list[Table]:
     """Step time by delay, one row a line; break-even points."""
-    least = [min(steps) for steps in zip(*(line.step_s for line in found.lines), strict=True)]
+    least = [min(steps) for steps in zip(*(line.step_s for line in crossover.lines), strict=True)]
     rows = [
         Row(line.label, tuple(map(_seconds, line.step_s)), _first_best(line, least))
-        for line in found.lines
+        for line in crossover.lines
     ]
-    rows += [Row(name, tuple(_seconds(step) for _ in least)) for name, step in found.levels]
+    rows += [Row(name, tuple(_seconds(step) for _ in least)) for name, step in crossover.levels]
     columns = (
         "fabric, granularity",
-        *(show_time(delay).replace(" ", "") for delay in found.lines[0].delays),
+        *(show_time(delay).replace(" ", "") for delay in crossover.lines[0].delays),
     )
     meets = [
         Row(b.line, (b.against, show_time(b.delay_s) if b.delay_s else "–", b.what))
-        for b in found.break_evens
+        for b in crossover.break_evens
     ]
     return [
-        Table(f"{found.traffic}: step time (s) by reconfiguration delay", columns, tuple(rows)),
+        Table(f"{crossover.traffic}: step time (s) by reconfiguration delay", columns, tuple(rows)),
         Table("Break-even", ("line", "against", "delay", ""), tuple(meets), words=(0, 1, 3)),
     ]
 
@@ -93,7 +93,7 @@ def _first_best(line: DelayCurve, least: Sequence[float]) -> int:
     return max((i for i, step in enumerate(line.step_s) if step <= least[i]), default=-1)
 
 
-def figure(found: Crossover, theme=None):
+def figure(crossover: Crossover, theme=None):
     """A panel a fabric: step time over the delay, one line a granularity; packet fabrics dashed;
     dots where they meet.
     """
@@ -102,11 +102,11 @@ def figure(found: Crossover, theme=None):
     from . import figures
 
     theme = theme or figures.PAGE
-    fabrics = list(dict.fromkeys(line.fabric for line in found.lines))
+    fabrics = list(dict.fromkeys(line.fabric for line in crossover.lines))
     drawn = Figure(figsize=(figures.PAGE_WIDTH, 4.4))
     panels = drawn.subplots(1, len(fabrics), sharey=True, squeeze=False)[0]
     for axes, fabric in zip(panels, fabrics, strict=True):
-        _panel(axes, [line for line in found.lines if line.fabric == fabric], found, theme)
+        _panel(axes, [line for line in crossover.lines if line.fabric == fabric], crossover, theme)
     panels[0].set_ylabel("step time (s)", size=9, color=theme.muted)
     lines = {
         line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]
@@ -123,23 +123,23 @@ def _name(line: DelayCurve) -> str:
     return line.label.removeprefix(line.fabric).strip()
 
 
-def _names(found: Crossover) -> list[str]:
-    return list(dict.fromkeys(map(_name, found.lines)))
+def _names(crossover: Crossover) -> list[str]:
+    return list(dict.fromkeys(map(_name, crossover.lines)))
 
 
-def _panel(axes, lines: Sequence[DelayCurve], found: Crossover, theme) -> None:
+def _panel(axes, lines: Sequence[DelayCurve], crossover: Crossover, theme) -> None:
     from .figures import PLANE_COLOURS, bare
 
     axes.set_xscale("log")
     colours = {
-        line.label: PLANE_COLOURS[_names(found).index(_name(line)) % len(PLANE_COLOURS)]
+        line.label: PLANE_COLOURS[_names(crossover).index(_name(line)) % len(PLANE_COLOURS)]
         for line in lines
     }
     for line in lines:
         axes.plot(
             line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=_name(line)
         )
-    for name, level in found.levels:
+    for name, level in crossover.levels:
         axes.axhline(level, color=theme.muted, lw=0.9, ls=(0, (4, 3)))
         axes.annotate(
             name,
@@ -150,9 +150,9 @@ def _panel(axes, lines: Sequence[DelayCurve], found: Crossover, theme) -> None:
             color=theme.muted,
             va="top",
         )
-    for b in found.break_evens:
+    for b in crossover.break_evens:
         if b.line in colours and b.delay_s:
-            level = dict(found.levels)[b.against]
+            level = dict(crossover.levels)[b.against]
             axes.plot(b.delay_s, level, "o", color=colours[b.line], ms=6, zorder=3)
             axes.annotate(
                 show_time(b.delay_s),

@@ -120,14 +120,14 @@ def writing(where: str | Path) -> Iterator[None]:
 
 def sweep(out: str | Path) -> list[Path]:
     """Remove the unfinished folders under `out` whose process is gone; says which."""
-    found = [
+    abandoned = [
         p
         for p in Path(out).glob(".*.part")
         if (m := UNFINISHED.fullmatch(p.name)) and not _alive(int(m[1]))
     ]
-    for path in found:
+    for path in abandoned:
         shutil.rmtree(path, ignore_errors=True)
-    return found
+    return abandoned
 
 
 def write_folder(
@@ -288,12 +288,12 @@ def _read_simulated(folder: Path, trace: Trace) -> Result | None:
 
 def _check_agreement(folder: Path, result: Result, entry: dict) -> None:
     """Refuse files of which one was cut, changed or put there later: they tell of two runs."""
-    found = (
+    counts = (
         ("flows.csv", len(result.start), len(result.trace), "the trace"),
         ("links.csv", len(result.link_bytes), 2 * len(result.fabric.links), "its fabric"),
         ("rewires.csv", len(result.rewires), len(entry["rewires"]), "summary.json"),
     )
-    for name, rows, due, what in found:
+    for name, rows, due, what in counts:
         if rows != due:
             raise RFabricError(f"{folder / name} has {rows} rows, {what} {due}")
     last, said = result.step_seconds, entry["step_s"]

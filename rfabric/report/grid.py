@@ -77,8 +77,7 @@ def tables(summary: dict) -> list[Table]:
     """
     traffics = list(dict.fromkeys(row["traffic"] for row in summary["rows"]))
     by_recipe = [(name, [r for r in summary["rows"] if r["traffic"] == name]) for name in traffics]
-    found = [(_table(*both), paired(*both)) for both in by_recipe]
-    return [table for both in found for table in both if table]
+    return [table for both in by_recipe for table in (_table(*both), paired(*both)) if table]
 
 
 def paired(traffic: str, rows: Sequence[dict]) -> Table | None:
@@ -92,10 +91,10 @@ def paired(traffic: str, rows: Sequence[dict]) -> Table | None:
     known = all(len(row.get("step_s_by_seed", ())) > 1 for row in rows)
     if not others or not known or seeds.count(seeds[0]) != len(seeds):
         return None
-    found = [Row(row["label"], _differs(row, first)) for row in others]
+    lines = [Row(row["label"], _differs(row, first)) for row in others]
     columns = "fabric, policy", "step", "95 % interval", ""
     note = f"Mean over seeds {', '.join(map(str, seeds[0]))} of what a step takes more."
-    return Table(f"{traffic}: seed by seed against {first['label']}", columns, tuple(found), note)
+    return Table(f"{traffic}: seed by seed against {first['label']}", columns, tuple(lines), note)
 
 
 def _differs(row: dict, first: dict) -> tuple[str, str, str]:
@@ -141,12 +140,12 @@ def _title(summary: dict) -> str:
 
 def _groups(entries: Sequence[dict]) -> list[list[dict]]:
     """Entries that differ by their seed alone."""
-    found: dict[tuple, list[dict]] = {}
+    groups: dict[tuple, list[dict]] = {}
     for entry in entries:
-        found.setdefault(
+        groups.setdefault(
             tuple(entry.get(key, "") for key in ("traffic", "fabric", "scheduler", "policy")), []
         ).append(entry)
-    return list(found.values())
+    return list(groups.values())
 
 
 def _row(group: list[dict]) -> dict:
@@ -158,11 +157,11 @@ def _row(group: list[dict]) -> dict:
         "seeds": [entry["seed"] for entry in group],
         "rewires": sum(len(e["rewires"]) for e in group) / len(group),
     }
-    for name, found in values.items():
+    for name, by_seed in values.items():
         row |= {
-            name: sum(found) / len(found),
-            f"{name}_least": min(found),
-            f"{name}_most": max(found),
+            name: sum(by_seed) / len(by_seed),
+            f"{name}_least": min(by_seed),
+            f"{name}_most": max(by_seed),
         }
     row["step_s_by_seed"] = values["step_s"]
     row |= {key: first["cost"].get(key) for key in ("network_usd", "network_watts")}
@@ -190,7 +189,7 @@ def _label(entry: dict) -> str:
 def _table(traffic: str, rows: Sequence[dict]) -> Table:
     several = len(rows[0]["seeds"]) > 1
     best = {key: _lowest(rows, key) for key in ("step_s", "exposed_s", "usd_per_step")}
-    found = [Row(r["label"], tuple(_cells(r, rows[0], several)), _best(r, best)) for r in rows]
+    lines = [Row(r["label"], tuple(_cells(r, rows[0], several)), _best(r, best)) for r in rows]
     columns = (
         "fabric, policy",
         "step",
@@ -208,7 +207,7 @@ def _table(traffic: str, rows: Sequence[dict]) -> Table:
         else f", seed {rows[0]['seeds'][0]}"
     )
     note = "Exposed: what communication adds to computing. Pareto: none is both cheaper and faster."
-    return Table(f"{traffic}: {rows[0]['gpus']:,} hosts{seeds}", columns, tuple(found), note)
+    return Table(f"{traffic}: {rows[0]['gpus']:,} hosts{seeds}", columns, tuple(lines), note)
 
 
 def _lowest(rows: Sequence[dict], key: str) -> float | None:

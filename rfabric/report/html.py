@@ -152,8 +152,8 @@ def render_moving(template: str, moving: Sequence[str], document: dict, **values
 
     scripts = _scripts(moving)
     hashes = " ".join(map(_hash, scripts))
-    found = records.text(document)
-    return render(template, records=found, scripts=scripts, hashes=hashes, **values)
+    text = records.text(document)
+    return render(template, records=text, scripts=scripts, hashes=hashes, **values)
 
 
 def _scripts(names: Sequence[str]) -> list[str]:
@@ -171,16 +171,16 @@ def _hash(script: str) -> str:
 
 def notes(summary: dict) -> list[str]:
     """What a reader must know, each once; of real packets how many bytes were really lost."""
-    found = [note for entry in summary["runs"] for note in entry["notes"]]
+    texts = [note for entry in summary["runs"] for note in entry["notes"]]
     for entry in summary["runs"]:
         scale = entry["scale"]["bandwidth_scale"]
         if entry["lost_bytes"] and scale != 1:
             lost, real = show_size(entry["lost_bytes"]), show_size(entry["lost_bytes"] * scale)
-            found.append(
+            texts.append(
                 f"{entry['label']}: {lost} lost stand for {real} of real packets, at bandwidth x "
                 f"{scale:.3g}"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(texts))
 
 
 def in_flight(runs: Sequence[Run]) -> compare.Table:
@@ -211,10 +211,10 @@ def loads(runs: Sequence[Run]) -> compare.Table:
 
 def demand_table(run: Run) -> compare.Table:
     """What racks (or pods) send to each other, phase by phase: the pairs that send most."""
-    unit, found = drawing().demands(run.result.trace, run.result.fabric)
+    unit, by_phase = drawing().demands(run.result.trace, run.result.fabric)
     pairs = [
         (sent, key, d.racks[a], d.racks[b])
-        for key, d in found
+        for key, d in by_phase
         for a, b, sent in zip(*(column.tolist() for column in d.sent), strict=True)
     ]
     pairs.sort(key=lambda pair: -pair[0])

@@ -233,7 +233,7 @@ class _Heard:
 
     def _lanes(self, rows, start, finish, new, done) -> list:
         """How many more, or fewer, rows of each lane are open from each time on."""
-        trace, found = self.result.trace, []
+        trace, lanes = self.result.trace, []
         sends = trace.size[rows] > 0
         computes = ~sends & done & (trace.gap[rows] > 0)
         begin = np.where(sends, start, finish - trace.gap[rows])
@@ -246,8 +246,8 @@ class _Heard:
                 ("sends", mine & sends & new, mine & sends & done),
             ):
                 if steps := _steps(begin[opened], finish[closed]):
-                    found.append([phase, job, name, steps])
-        return found
+                    lanes.append([phase, job, name, steps])
+        return lanes
 
     def _phases(self, rows, start, finish, done) -> list:
         """The phases of these rows: when they began, and when all their rows had finished."""

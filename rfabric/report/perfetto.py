@@ -177,13 +177,13 @@ def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
 
 def _held(result: Result) -> dict[str, list[tuple[float, list[str]]]]:
     """Of each OCS what it holds from when on, where that changes."""
-    found: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
-    by_ocs = cache(lambda circuits: _by_ocs(found, circuits))  # many epochs hold what others held
+    held: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
+    by_ocs = cache(lambda circuits: _by_ocs(held, circuits))  # many epochs hold what others held
     for time, circuits in result.epochs:
         for ocs, now in by_ocs(circuits).items():
-            if not found[ocs] or found[ocs][-1][1] != now:
-                found[ocs].append((time, now))
-    return found
+            if not held[ocs] or held[ocs][-1][1] != now:
+                held[ocs].append((time, now))
+    return held
 
 
 def _by_ocs(names: Iterable[str], circuits: Circuits) -> dict[str, list[str]]:

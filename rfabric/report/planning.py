@@ -83,27 +83,27 @@ class StageCircuits:
         }
 
 
-def totals(found: Sequence[StageCircuits]) -> dict:
+def totals(stages: Sequence[StageCircuits]) -> dict:
     """Sums over the stages, and the gap of the whole."""
-    completion, least = sum(p.completion for p in found), sum(p.bound.seconds for p in found)
-    off = sorted(abs(p.completion / p.simulated - 1) for p in found if p.simulated)
+    completion, least = sum(p.completion for p in stages), sum(p.bound.seconds for p in stages)
+    off = sorted(abs(p.completion / p.simulated - 1) for p in stages if p.simulated)
     return {
         "completion_s": completion,
-        "simulated_s": sum(p.simulated for p in found),
+        "simulated_s": sum(p.simulated for p in stages),
         "median_error": median(off) if off else 0.0,
         "worst_error": max(off, default=0.0),
         "bound_s": least,
         "gap": completion / least - 1 if least else 0.0,
-        "rewires": sum(len(p.rewires) for p in found),
-        "delay_hidden_s": sum(p.hidden for p in found),
-        "delay_exposed_s": sum(p.exposed for p in found),
+        "rewires": sum(len(p.rewires) for p in stages),
+        "delay_hidden_s": sum(p.hidden for p in stages),
+        "delay_exposed_s": sum(p.exposed for p in stages),
     }
 
 
-def plan_table(found: Sequence[StageCircuits], fabric: Fabric) -> Table:
+def plan_table(stages: Sequence[StageCircuits], fabric: Fabric) -> Table:
     """One line a stage, and the sum."""
-    rows = [Row(phase_text(p.stage), _cells(p, fabric)) for p in found]
-    whole = totals(found)
+    rows = [Row(phase_text(p.stage), _cells(p, fabric)) for p in stages]
+    whole = totals(stages)
     seconds = (show_time(whole[key]) for key in ("completion_s", "simulated_s", "bound_s"))
     times = (*seconds, "", f"{whole['gap']:+.1%}")
     delays = (show_time(whole["delay_hidden_s"]), show_time(whole["delay_exposed_s"]))
@@ -148,13 +148,13 @@ def _cells(p: StageCircuits, fabric: Fabric) -> tuple[str, ...]:
     return (*head, *times, str(p.changed), *delays)
 
 
-def picture(found: Sequence[StageCircuits], fabric: Fabric):
+def picture(stages: Sequence[StageCircuits], fabric: Fabric):
     """A matplotlib Figure: the first MOST_STAGES stages, each its demand above its circuits."""
     from matplotlib.figure import Figure
 
     from .figures import MOST_RACKS, OTHER_COLOUR, PHASE_COLOURS, PRINT
 
-    shown = found[:MOST_STAGES]
+    shown = stages[:MOST_STAGES]
     columns = min(len(shown), 4)
     lines = -(-len(shown) // columns)
     optical = bool(fabric.ocses)
@@ -167,7 +167,7 @@ def picture(found: Sequence[StageCircuits], fabric: Fabric):
         if optical:
             axes = figure.add_subplot(parts[2 * line + 1, column])
             _circuits(axes, p, fabric, PRINT, len(fabric.racks) <= MOST_RACKS)
-    left_out = f"; {len(found) - len(shown)} more stages" if len(found) > len(shown) else ""
+    left_out = f"; {len(stages) - len(shown)} more stages" if len(stages) > len(shown) else ""
     figure.suptitle(
         f"{fabric.spec or fabric.name}: demand from rack to rack, circuits below{left_out}",
         size=11,

@@ -69,14 +69,14 @@ def jobs_of(rows: Sequence[dict], measure: str) -> dict[tuple[str, ...], list[Co
     RFabricError where no cell has such a column, or it holds no numbers.
     """
     _check(rows, measure)
-    found: dict[tuple, dict[tuple, dict[int, float]]] = {}
+    jobs: dict[tuple, dict[tuple, dict[int, float]]] = {}
     for row in rows:
         if row[measure] is not None:
             job, words = words_of_row(row, JOB), words_of_row(row, CONTENDER)
-            found.setdefault(job, {}).setdefault(words, {})[row["seed"]] = float(row[measure])
+            jobs.setdefault(job, {}).setdefault(words, {})[row["seed"]] = float(row[measure])
     return {
         job: [Contender(words, by_seed) for words, by_seed in of.items()]
-        for job, of in found.items()
+        for job, of in jobs.items()
     }
 
 
@@ -113,8 +113,10 @@ def standings(contenders: Sequence[Contender], sign: int = 1) -> list[Standing]:
         more = one.more_than(best)
         if len(more) and sign * more.mean() < 0:
             best = one
-    found = [_beside(one, best) for one in contenders]
-    return sorted(found, key=lambda s: (s.contender is not best, s.seeds == 0, sign * s.more))
+    return sorted(
+        (_beside(one, best) for one in contenders),
+        key=lambda s: (s.contender is not best, s.seeds == 0, sign * s.more),
+    )
 
 
 def _beside(one: Contender, best: Contender) -> Standing:
@@ -163,23 +165,23 @@ def _title(job: tuple[str, ...], changed: bool) -> str:
     return " ".join(filter(None, [traffic, settings, fitted, which]))
 
 
-def _differing(found: Sequence[Standing]) -> list[int]:
+def _differing(ranked: Sequence[Standing]) -> list[int]:
     """Which of the words of CONTENDER tell these apart; the files only where no word does."""
-    words = [s.contender.words for s in found]
+    words = [s.contender.words for s in ranked]
     shown = [i for i in range(len(CONTENDER) - 1) if i < 2 or len({w[i] for w in words}) > 1]
     return [*shown, len(CONTENDER) - 1] if len({w[:-1] for w in words}) < len(words) else shown
 
 
 def _table(
-    title: str, found: Sequence[Standing], measure: str, sign: int, most: int, left: str
+    title: str, ranked: Sequence[Standing], measure: str, sign: int, most: int, left: str
 ) -> Table:
-    differing = _differing(found)
-    scale = found[0].contender.mean
+    differing = _differing(ranked)
+    scale = ranked[0].contender.mean
     shown = [
         Row(" ".join(s.contender.words[i] for i in differing), _cells(s, n == 0, scale, sign))
-        for n, s in enumerate(found[:most])
+        for n, s in enumerate(ranked[:most])
     ]
-    others = f" {len(found) - most} more follow." if len(found) > most else ""
+    others = f" {len(ranked) - most} more follow." if len(ranked) > most else ""
     columns = "fabric, policy", measure, "seeds", "than the best", "95 % interval", ""
     note = f"Mean over seeds; beside the best, on the seeds that both have.{left}{others}"
     return Table(f"{title}: by {measure}", columns, tuple(shown), note, words=(5,))

@@ -264,7 +264,7 @@ class Result:
     def phases(self) -> tuple[PhaseTime, ...]:
         """One PhaseTime per (step, phase), in the order they begin in the trace."""
         ideal_ready, ideal_finish = self.trace.compute_only()
-        found = []
+        times = []
         for key in self.trace.phase_keys:
             rows = self.trace.rows(key)
             sending = rows[self.trace.size[rows] > 0]
@@ -273,10 +273,10 @@ class Result:
             comm = union_seconds(self.start[sending], self.finish[sending])
             exposed = end - begin - compute
             exposed = exposed if abs(exposed) > ROUNDING * end else 0.0
-            found.append(
+            times.append(
                 PhaseTime(key, begin, end, comm, exposed, int(self.trace.total[rows].sum()))
             )
-        return tuple(found)
+        return tuple(times)
 
     @cached_property
     def communication(self) -> dict[tuple[int, str, str], float]:
@@ -357,7 +357,7 @@ def phase_floors(fabric: Fabric, trace: Trace) -> dict[PhaseKey, float]:
     """
     own, rate = card_seconds(fabric, trace), _card_rates(fabric, trace)
     _, finish = trace.times(own, apart=True)
-    found = {}
+    floors = {}
     for key in trace.phase_keys:
         rows = trace.rows(key)
         least, rows = float(finish[rows].max()), rows[trace.size[rows] > 0]
@@ -369,8 +369,8 @@ def phase_floors(fabric: Fabric, trace: Trace) -> dict[PhaseKey, float]:
                 np.bincount(ends, trace.size[rows], minlength=len(rate)), rate
             )
             least = max(least, float((begin + seconds)[busy].max(initial=0.0)))
-        found[key] = least
-    return found
+        floors[key] = least
+    return floors
 
 
 def card_seconds(fabric: Fabric, trace: Trace) -> np.ndarray:

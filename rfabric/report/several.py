@@ -28,22 +28,22 @@ def read_folders(paths: Sequence[Path]) -> list[Folder]:
     more runs than a page holds.
     """
     places = [place for path in paths for place in _run_folders(path)]
-    found = [read_folder(place) for place in places]
-    count = sum(len(runs) for runs, _ in found)
+    folders = [read_folder(place) for place in places]
+    count = sum(len(runs) for runs, _ in folders)
     if count > MOST_RUNS:
         raise RFabricError(
             f"{count} runs are more than the {MOST_RUNS} that a page holds; name fewer run folders"
         )
-    return found
+    return folders
 
 
 def _run_folders(path: Path) -> list[Path]:
     if not (path / "grid.json").is_file() or (path / "trace.csv").is_file():
         return [path]
-    found = sorted(file.parent for file in (path / "cells").glob("[!.]*/summary.json"))
-    if not found:
+    folders = sorted(file.parent for file in (path / "cells").glob("[!.]*/summary.json"))
+    if not folders:
         raise RFabricError(f"{path} holds no run that is done")
-    return found
+    return folders
 
 
 def summary_of_all(folders: Sequence[Folder], command: str) -> dict:
@@ -109,9 +109,9 @@ def write_cells(path: Path, folder: Path, command: str) -> list[dict]:
             f"{folder} holds {len(rows):,} cells, more than the {MOST_CELLS:,} of a page; ask it "
             f"with `rfabric query --store {folder}` or `rfabric best --store {folder}`"
         )
-    found = choices_of_cells(rows)
+    chosen = choices_of_cells(rows)
     document = {
-        "choices": menus(found),
+        "choices": menus(chosen),
         "runs": [{"engine": row["engine"], "label": row["label"]} for row in rows],
     }
     text = render_moving(
@@ -120,10 +120,10 @@ def write_cells(path: Path, folder: Path, command: str) -> list[dict]:
         document,
         title=f"cells of {folder.name}",
         command=command,
-        names=list(found[0]),
+        names=list(chosen[0]),
         cells=[
             (row["fabric"], _chosen(one), list(_figures(row)))
-            for row, one in zip(rows, found, strict=True)
+            for row, one in zip(rows, chosen, strict=True)
         ],
         columns=FIGURES,
     )
@@ -150,13 +150,13 @@ def _figures(row: Mapping) -> Iterator[str]:
 
 def _labels(runs: Sequence[Run], every: Sequence[Mapping]) -> list[str]:
     """Of each run its fabric and whatever was chosen; runs that are alike in all have numbers."""
-    found = [
+    plain = [
         " ".join([_kind(run), *(str(v) for k, v in one.items() if k != "fabric" and v is not None)])
         for run, one in zip(runs, every, strict=True)
     ]
     return [
-        f"{label} #{found[:i].count(label) + 1}" if label in found[:i] else label
-        for i, label in enumerate(found)
+        f"{label} #{plain[:i].count(label) + 1}" if label in plain[:i] else label
+        for i, label in enumerate(plain)
     ]
 
 

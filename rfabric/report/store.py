@@ -74,10 +74,10 @@ def read_about(folder: str | Path) -> dict:
     except (OSError, ValueError) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
     if not isinstance(said, dict) or said.get("version") != VERSION:
-        found = said.get("version") if isinstance(said, dict) else said
+        version = said.get("version") if isinstance(said, dict) else said
         raise RFabricError(
-            f"{folder} is a store of version {found!r}; this rfabric reads version {VERSION}: use "
-            "the rfabric that made it, or sweep again into another"
+            f"{folder} is a store of version {version!r}; this rfabric reads version {VERSION}: "
+            "use the rfabric that made it, or sweep again into another"
         )
     if not isinstance(said.get("code"), dict):
         raise RFabricError(f"{path}: does not say what code its cells are of")

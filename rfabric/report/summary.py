@@ -89,15 +89,15 @@ def summary_of(
     known = host_versions() | (versions or {})
     for run in runs:
         known |= run.result.versions | _files(run.result)
-    found = [
-        run_summary(run) | {"label": label} for run, label in zip(runs, labels(runs), strict=True)
-    ]
     return {
         "version": VERSION,
         "created": created,
         "command": command,
         "versions": known,
-        "runs": found,
+        "runs": [
+            run_summary(run) | {"label": label}
+            for run, label in zip(runs, labels(runs), strict=True)
+        ],
     }
 
 
@@ -206,10 +206,10 @@ def cost(result: Result, ocs_port_usd: float | None = None) -> dict:
     seconds = result.step_seconds / steps_of(result)
     joules = None if priced.watts is None else round(priced.watts * seconds, 1)
     paid = dollars(result, priced)
-    found = paid.to_json() if paid else {"usd_per_step": None, "usd_per_step_parts": None}
+    usd = paid.to_json() if paid else {"usd_per_step": None, "usd_per_step_parts": None}
     if paid and "held" in result.trace.provenance:
-        found["usd_per_step_jobs"] = dollars_of_jobs(result, paid)
-    return priced.to_json() | {"step_joules": joules} | found
+        usd["usd_per_step_jobs"] = dollars_of_jobs(result, paid)
+    return priced.to_json() | {"step_joules": joules} | usd
 
 
 def bill_of(fabric: Fabric, ocs_port_usd: float | None = None) -> Bill:

@@ -38,9 +38,9 @@ def plan(epoch, at, old, new, error="", done=True):
     times = [BEGAN + at + more for more in (0.0, 0.001, 0.026, 0.027)]
     keys = "requested_s", "programmed_s", "dark_until_s", "usable_s"
     rewire = Rewire.between(old, new)
-    found = dict(zip(keys, times if done else [times[0], None, None, None], strict=True))
+    instants = dict(zip(keys, times if done else [times[0], None, None, None], strict=True))
     words = {"why": "asked for", "phase": "training", "error": error, "lost_bytes": 3}
-    return found | words | rewire.to_json() | {"epoch": epoch, "circuits_changed": rewire.size}
+    return instants | words | rewire.to_json() | {"epoch": epoch, "circuits_changed": rewire.size}
 
 
 def look(at, ended=(), under_way=None, level=100, fabric=FABRIC, **health):

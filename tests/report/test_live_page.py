@@ -71,9 +71,9 @@ def looks_of(result, count=12, load=100):
 
 @pytest.fixture
 def view(tmp_path):
-    with live.LiveView(0, "rfabric emulate --live") as found:
-        found.keep_in(tmp_path)
-        yield found
+    with live.LiveView(0, "rfabric emulate --live") as view:
+        view.keep_in(tmp_path)
+        yield view
 
 
 def asked(address, path=None, **headers):
@@ -97,10 +97,10 @@ def heard(answer):
     assert answer.status == 200
     *lines, last = answer.read().decode().strip().split("\n\n")
     assert last.startswith("event: end\ndata: ")
-    found = [line.split("\n") for line in lines if not line.startswith(":")]
-    assert all(one.startswith("id: ") for one, _ in found)
-    ids = [int(one.removeprefix("id: ")) for one, _ in found]
-    told = [json.loads(two.removeprefix("data: ")) for _, two in found]
+    events = [line.split("\n") for line in lines if not line.startswith(":")]
+    assert all(one.startswith("id: ") for one, _ in events)
+    ids = [int(one.removeprefix("id: ")) for one, _ in events]
+    told = [json.loads(two.removeprefix("data: ")) for _, two in events]
     return told, ids, json.loads(last.partition("data: ")[2])
 
 
@@ -111,10 +111,10 @@ def stream(address, **headers):
 
 def aside(do, *args, **more):
     """A thread that does it, and the list in which its result will be."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(do(*args, **more)), daemon=True)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(do(*args, **more)), daemon=True)
     thread.start()
-    return thread, found
+    return thread, results
 
 
 def watching(address):
@@ -166,9 +166,9 @@ def test_circuits_come_with_the_light_paths_of_the_report(results):
     drawn = records._circuits(result, [])
     assert [c["time_s"] for c in told] == drawn["times"] and len(told) > 1
     for circuits, held in zip(told, drawn["sets"], strict=True):
-        found = drawn["held"][held]
-        assert circuits["names"] == [drawn["names"][i] for i in found["circuits"]]
-        assert circuits["paths"] == [drawn["paths"][i] for i in found["paths"]]
+        expected = drawn["held"][held]
+        assert circuits["names"] == [drawn["names"][i] for i in expected["circuits"]]
+        assert circuits["paths"] == [drawn["paths"][i] for i in expected["paths"]]
 
 
 def test_a_run_that_begins_again_begins_at_nothing(view, results):
@@ -177,10 +177,10 @@ def test_a_run_that_begins_again_begins_at_nothing(view, results):
         look = view.turn(results[1])
         for one in looks_of(results[1], 3):
             look(one)
-    waiting, found = watching(view.address)
+    waiting, answers = watching(view.address)
     view.end(error="again")
     waiting.join(PATIENCE)
-    told, _, _ = found[0]
+    told, _, _ = answers[0]
     turns = [i for i, record in enumerate(told) if record == {"turn": 3}]
     first, second = told[turns[0] + 1 : turns[1]], told[turns[1] + 1 :]
     assert len(turns) == 2 and first == second and len(first) == 3
@@ -239,8 +239,9 @@ class serving:  # noqa: N801  used as a function
 
     def __enter__(self):
         listening = socket.create_server(("127.0.0.1", 0))
-        found = server.Records(self.file)
-        self.server = server.LiveServer(listening, "secret", b"<p>page</p>", found)
+        self.server = server.LiveServer(
+            listening, "secret", b"<p>page</p>", server.Records(self.file)
+        )
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         return f"http://127.0.0.1:{listening.getsockname()[1]}/secret/", self.server
 
@@ -279,8 +280,8 @@ def test_without_the_token_or_from_elsewhere_nothing_is_told(tmp_path):
             (403, None, {"Sec-Fetch-Site": "same-site"}),
         ]
         for status, path, headers in refused:
-            found, text = get(address, path, **headers)
-            assert found == status and "private" not in text and "<p>" not in text, headers
+            code, text = get(address, path, **headers)
+            assert code == status and "private" not in text and "<p>" not in text, headers
             if path is None:
                 assert get(address + "events", **headers)[0] == status
         ours = {"Origin": f"http://127.0.0.1:{port}", "Sec-Fetch-Site": "same-origin"}
@@ -308,7 +309,7 @@ def test_1000_events_a_second_with_a_page_that_reads_none_and_one_that_goes(tmp_
         for one in (deaf, going):
             one.sendall(f"GET /secret/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
         until(lambda: running.streams == 2)
-        reads, found = watching(address)
+        reads, answers = watching(address)
         began = time.monotonic()
         for i in range(count):
             file.write(json.dumps({"n": i, "more": "x" * 1000}).encode() + b"\n")
@@ -318,7 +319,7 @@ def test_1000_events_a_second_with_a_page_that_reads_none_and_one_that_goes(tmp_
         until(lambda: running.streams == 2)  # who went is noticed
         ended, _ = aside(running.end, {"error": "over"})
         reads.join(PATIENCE)
-        assert [one["n"] for one in found[0][0]] == list(range(count))
+        assert [one["n"] for one in answers[0][0]] == list(range(count))
         deaf.close()
         ended.join(PATIENCE)
         assert not ended.is_alive() and running.streams == 0
@@ -328,13 +329,13 @@ def test_more_pages_than_it_serves_are_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "MOST_STREAMS", 1)
     (tmp_path / "r").write_text("")
     with serving(tmp_path / "r") as (address, running):
-        first, found = watching(address)
+        first, answers = watching(address)
         until(lambda: running.streams == 1)
         status, text = get(address + "events")
         assert status == 503 and "1 pages watch this run already" in text
         running.end({"error": "over"})
         first.join(PATIENCE)
-        assert found[0][2]["error"] == "over"
+        assert answers[0][2]["error"] == "over"
 
 
 # --- how it ends ----------------------------------------------------------------------------------
@@ -344,11 +345,11 @@ def test_the_page_becomes_the_report_and_the_server_ends(view, results, tmp_path
     (tmp_path / "report.html").write_text("<p>the report</p>")
     view.begin(results)
     process = view.server
-    reads, found = watching(view.address)
+    reads, answers = watching(view.address)
     assert "Waiting for the run" in get(view.address)[1]
     ended, _ = aside(view.end, tmp_path / "report.html")
     reads.join(PATIENCE)
-    assert found[0][2] == {"error": "", "report": True}
+    assert answers[0][2] == {"error": "", "report": True}
     assert get(view.address) == (200, "<p>the report</p>")
     ended.join(PATIENCE)
     assert process.returncode == 0
@@ -378,10 +379,10 @@ def test_an_error_of_the_run_is_said_on_its_page(results, tmp_path):
     with pytest.raises(RFabricError, match="cable"), live.LiveView() as view:
         view.keep_in(tmp_path)
         view.begin(results)
-        reads, found = watching(view.address)
+        reads, answers = watching(view.address)
         raise RFabricError("a cable carried other bytes")
     reads.join(PATIENCE)
-    assert found[0][2] == {"error": "a cable carried other bytes", "report": False}
+    assert answers[0][2] == {"error": "a cable carried other bytes", "report": False}
 
 
 KILLED = """
@@ -408,10 +409,10 @@ def test_kill_9_of_the_run_ends_its_server_which_says_so(tmp_path):
     env = os.environ | {"PYTHONPATH": str(Path(live.__file__).parents[2])}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as run:
         address, pid = run.stdout.readline().split()
-        reads, found = watching(address)
+        reads, answers = watching(address)
         run.kill()
     reads.join(PATIENCE)
-    told, _, last = found[0]
+    told, _, last = answers[0]
     assert told == [{"turn": 1}] and last == {"error": server.GONE, "report": False}
     until(lambda: not alive(int(pid)))
 
@@ -483,8 +484,8 @@ def clock(page):
 
 def figure(page, row, name):
     """A cell of the table of this instant."""
-    found = page.locator("#live tbody tr", has=page.get_by_text(row, exact=True))
-    return found.locator(f"td[data-figure='{name}']").inner_text()
+    line = page.locator("#live tbody tr", has=page.get_by_text(row, exact=True))
+    return line.locator(f"td[data-figure='{name}']").inner_text()
 
 
 def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, tmp_path):
@@ -590,8 +591,8 @@ def test_axe_finds_nothing_serious_on_a_live_page(view, results, browser):
     for one in looks_of(results[1], 3):
         look(one)
     wait_for(page, lambda: clock(page) > 0)
-    found = axe.Axe().run(page).response["violations"]
-    assert not [v for v in found if v["impact"] in ("serious", "critical")]
+    violations = axe.Axe().run(page).response["violations"]
+    assert not [v for v in violations if v["impact"] in ("serious", "critical")]
 
 
 # --- real packets ---------------------------------------------------------------------------------

@@ -38,15 +38,15 @@ def place(runs, tmp_path):
 
 
 def test_each_phase_has_its_error_on_each_fabric(runs):
-    found = beside(LoggedRun("a.log", "step 1", {"generation": 4.0, "training": 2.0}), runs)
-    assert [phase["phase"] for phase in found["phases"]] == ["generation", "training"]
-    for phase in found["phases"]:
+    compared = beside(LoggedRun("a.log", "step 1", {"generation": 4.0, "training": 2.0}), runs)
+    assert [phase["phase"] for phase in compared["phases"]] == ["generation", "training"]
+    for phase in compared["phases"]:
         for one, run in zip(phase["runs"], runs, strict=True):
             (mine,) = [p for p in run.result.phases if p.key.phase == phase["phase"]]
             assert one["predicted_s"] == pytest.approx(mine.seconds)
             assert one["error"] == pytest.approx(mine.seconds / phase["logged_s"] - 1)
-    rows = table(found, ["a", "b"]).rows
-    error = found["phases"][1]["runs"][1]["error"]
+    rows = table(compared, ["a", "b"]).rows
+    error = compared["phases"][1]["runs"][1]["error"]
     assert [row.name for row in rows] == ["generation", "training"]
     assert rows[1].cells[-1] == f"{error:+.1%}"
 
@@ -57,8 +57,8 @@ def test_predicted_is_the_mean_of_the_run_s_steps():
         done = builder.compute(0, seconds, label="x", phase="training", step=step)
         builder.flows([0], [1], 1e6, after=[done], phase="training", step=step)
     run = Run(simulate(parse_fabric("ideal,gpus=8"), builder.build()))
-    found = beside(LoggedRun("a.log", "", {"training": 3.0, "step": 0.0}), [run])
-    training, step = (phase["runs"][0] for phase in found["phases"])
+    compared = beside(LoggedRun("a.log", "", {"training": 3.0, "step": 0.0}), [run])
+    training, step = (phase["runs"][0] for phase in compared["phases"])
     assert training["predicted_s"] == pytest.approx(sum(p.seconds for p in run.result.phases) / 2)
     assert step == {"predicted_s": run.result.step_seconds / 2, "error": None}
 
@@ -118,13 +118,13 @@ def test_your_run_is_a_lane_in_a_browser(runs, tmp_path, opened):
     logged = LoggedRun(HOSTILE, "mean of 2 steps", {"generation": 5.0, "training": 30.0})
     path = tmp_path / "a.html"
     html.write_report(path, runs, summary_of(runs, "", CREATED), logged)
-    found = told(path.read_text())["yours"]["phases"]
+    phases = told(path.read_text())["yours"]["phases"]
     page = opened(path)
     assert page.title() != "taken" and not page.locator("#clock img").count()
     assert HOSTILE in page.text_content("#lanes .yours")
     for number, run in enumerate(told(path.read_text())["runs"]):
         page.select_option("#chosen", str(number))
-        for phase in found:
+        for phase in phases:
             (mine,) = [p for p in run["phases"] if p["phase"] == phase["phase"]]
             lane = page.locator(f".yours [data-phase={phase['phase']}]")
             error = phase["runs"][number]["error"]

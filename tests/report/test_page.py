@@ -487,9 +487,9 @@ def test_axe_finds_no_serious_fault(runs, tmp_path, opened, width, scheme):
         closed.evaluate("one => { one.open = true; }")
     page.evaluate("location.hash = 'run=1&t=5.9'")  # circuits, and flows in the tables
     page.wait_for_timeout(200)
-    found = axe.Axe().run(page).response
-    assert len(found["passes"]) > 20
-    grave = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    audit = axe.Axe().run(page).response
+    assert len(audit["passes"]) > 20
+    grave = [v for v in audit["violations"] if v["impact"] in ("serious", "critical")]
     assert not [(v["id"], node["target"]) for v in grave for node in v["nodes"]]
 
 

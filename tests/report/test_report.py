@@ -172,8 +172,8 @@ def test_a_predicted_step_has_an_interval_and_a_given_trace_has_none():
     trace = replace(trace, provenance=trace.provenance | {"step_within": said})
     predicted = Run(simulate(fabric, trace))
     step = predicted.result.step_seconds
-    found = run_summary(predicted)["step_within_s"]
-    assert found == {"low": 0.5 * step, "high": 1.5 * step, "basis": "other system"}
+    interval = run_summary(predicted)["step_within_s"]
+    assert interval == {"low": 0.5 * step, "high": 1.5 * step, "basis": "other system"}
     assert run_summary(given)["step_within_s"] is None
     table = compare.comparison(summary_of([given, predicted], "rfabric simulate", CREATED))
     assert (
@@ -241,10 +241,10 @@ def test_a_broken_summary_is_named(tmp_path, text, message):
 
 
 def write(out, runs, summary):
-    with folder.new_folder(out) as found:
-        folder.write_folder(found.path, runs, summary)
-        html.write_report(found.path / "report.html", runs, summary)
-    return found.final
+    with folder.new_folder(out) as new:
+        folder.write_folder(new.path, runs, summary)
+        html.write_report(new.path / "report.html", runs, summary)
+    return new.final
 
 
 def test_a_run_folder_reads_back_as_it_was_written(tmp_path, runs, emulated):
@@ -265,13 +265,13 @@ def test_a_run_folder_reads_back_as_it_was_written(tmp_path, runs, emulated):
 def test_a_run_folder_holds_inputs_beside_outputs(tmp_path, runs, summary):
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("steps: 1\n")
-    with folder.new_folder(tmp_path / "deep/runs") as found:
-        folder.write_folder(found.path, runs, summary, [recipe])
-    assert (found.final / "inputs/mine.yaml").read_text() == "steps: 1\n"
-    names = {p.relative_to(found.final).as_posix() for p in found.final.rglob("*") if p.is_file()}
+    with folder.new_folder(tmp_path / "deep/runs") as new:
+        folder.write_folder(new.path, runs, summary, [recipe])
+    assert (new.final / "inputs/mine.yaml").read_text() == "steps: 1\n"
+    names = {p.relative_to(new.final).as_posix() for p in new.final.rglob("*") if p.is_file()}
     files = ("fabric.json", "circuits.json", "flows.csv", "links.csv", "rewires.csv")
     assert {f"simulate-rfabric/{f}" for f in files} | {"trace.csv", "summary.json"} <= names
-    with open(found.final / "simulate-rfabric/flows.csv", newline="") as file:
+    with open(new.final / "simulate-rfabric/flows.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(runs[0].result.trace)
     assert {
@@ -297,8 +297,8 @@ def test_link_bytes_and_utilisation_fit_the_flows(tmp_path, runs, summary):
 
 @pytest.mark.parametrize("error", [RFabricError("broken"), KeyboardInterrupt()])
 def test_nothing_is_left_of_a_run_that_broke(tmp_path, error):
-    with pytest.raises(type(error)), folder.new_folder(tmp_path / "runs") as found:
-        (found.path / "half").write_text("written")
+    with pytest.raises(type(error)), folder.new_folder(tmp_path / "runs") as new:
+        (new.path / "half").write_text("written")
         raise error
     assert list(tmp_path.iterdir()) == []
 

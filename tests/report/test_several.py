@@ -46,8 +46,8 @@ def places(tmp_path_factory):
 
 def test_what_differs_is_chosen_and_what_does_not_concern_a_run_leaves_it():
     runs = [*made(FABRICS), *made(FABRICS[1:2], "static"), *made(FABRICS[:1], strategy="tree")]
-    found = {menu["name"]: (menu["values"], menu["of"]) for menu in menus(choices(runs))}
-    assert found == {
+    offered = {menu["name"]: (menu["values"], menu["of"]) for menu in menus(choices(runs))}
+    assert offered == {
         "fabric": (["fat-tree", "rfabric"], [0, 1, 1, 1, 0]),
         "policy": (["demand", "static"], [-1, 0, 0, 1, -1]),
         "OCS delay": (["10 ms", "1 s"], [-1, 0, 1, 0, -1]),
@@ -65,8 +65,8 @@ def test_cells_are_chosen_by_the_words_they_were_asked_in():
         cell | {"fabric": "fat-tree", "policy": "ecmp", "network_usd": None},
         cell | {"network_usd": 2e6, "seed": 1},
     ]
-    found = {menu["name"]: (menu["values"], menu["of"]) for menu in menus(choices_of_cells(rows))}
-    assert found == {
+    offered = {menu["name"]: (menu["values"], menu["of"]) for menu in menus(choices_of_cells(rows))}
+    assert offered == {
         "fabric": (["rfabric", "fat-tree"], [0, 0, 1, 0]),
         "seed": (["0", "1"], [0, 0, 0, 1]),
         "OCS delay": (["1s", "usual"], [0, 1, -1, 0]),

@@ -51,12 +51,12 @@ def comparison(
         (panels[0], "seconds", _step_title(runs, sums)),
         (panels[1], "exposed_s", "exposed communication"),
     ):
-        stacks = [{name: max(s[key], 0.0) for name, s in found.items()} for found in sums]
+        stacks = [{name: max(s[key], 0.0) for name, s in phases.items()} for phases in sums]
         top = max((sum(s.values()) for s in stacks), default=0.0)
         factor, unit = (1e3, "ms") if top < 1 else (1.0, "s")
         colours = {name: PHASE_COLOURS.get(name, OTHER_COLOUR) for s in stacks for name in s}
         texts = [f"{sum(s.values()) * factor:,.{1 if factor > 1 else 2}f}" for s in stacks]
-        found = [within(run.result) if key == "seconds" else None for run in runs]
+        intervals = [within(run.result) if key == "seconds" else None for run in runs]
         _stacked(
             axes,
             [{k: v * factor for k, v in s.items()} for s in stacks],
@@ -64,7 +64,7 @@ def comparison(
             texts,
             f"{title} ({unit})",
             theme,
-            [one and (one["low"] * factor, one["high"] * factor) for one in found],
+            [one and (one["low"] * factor, one["high"] * factor) for one in intervals],
         )
     stacks = []
     for run in runs:
@@ -89,7 +89,7 @@ def comparison(
 
 def _step_title(runs: Sequence[Run], sums: Sequence[dict]) -> str:
     """Phases that overlap, as those of several jobs do, add up to more than the step."""
-    added = [sum(phase["seconds"] for phase in found.values()) for found in sums]
+    added = [sum(phase["seconds"] for phase in phases.values()) for phases in sums]
     steps = [run.result.step_seconds for run in runs]
     alone = all(a <= step * (1 + NEGLIGIBLE) for a, step in zip(added, steps, strict=True))
     return "step time" if alone else "phases, one after another"
@@ -100,12 +100,12 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
 
     None when nothing is sent, or with more pods than one can read.
     """
-    unit, found = demands(trace, fabric)
-    if not found:
+    unit, by_phase = demands(trace, fabric)
+    if not by_phase:
         return None
-    figure = Figure(figsize=(2.75 * max(len(found), 1), 3.1))
-    for i, (key, d) in enumerate(found):
-        axes = figure.add_subplot(1, len(found), i + 1)
+    figure = Figure(figsize=(2.75 * max(len(by_phase), 1), 3.1))
+    for i, (key, d) in enumerate(by_phase):
+        axes = figure.add_subplot(1, len(by_phase), i + 1)
         _heatmap(axes, d, PHASE_COLOURS.get(key.phase, OTHER_COLOUR), theme)
         axes.set_title(phase_text(str(key)), size=9.5, color=theme.ink)
         axes.set_xlabel(
@@ -121,11 +121,11 @@ def demands(trace: Trace, fabric: Fabric) -> tuple[str, list[tuple[PhaseKey, Dem
     """`rack` or `pod`, and the bytes between these of the first four phases that send any; none
     with more pods than one can read.
     """
-    found = [(key, trace.demand(fabric, key)) for key in trace.phase_keys]
-    found = [(key, d) for key, d in found if not d.idle][:4]
+    by_phase = [(key, trace.demand(fabric, key)) for key in trace.phase_keys]
+    by_phase = [(key, d) for key, d in by_phase if not d.idle][:4]
     if len(fabric.racks) <= MOST_RACKS:
-        return "rack", found
-    return "pod", [(key, _by_pod(fabric, d)) for key, d in found] if readable(fabric) else []
+        return "rack", by_phase
+    return "pod", [(key, _by_pod(fabric, d)) for key, d in by_phase] if readable(fabric) else []
 
 
 def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:

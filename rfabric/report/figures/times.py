@@ -28,10 +28,10 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
     """The whole step: a row per activity, as high as its share of busy rows; rewires as dashed
     lines.
     """
-    found = _activities(result)
-    figure, axes = new_figure(PAGE_WIDTH, 0.55 + 0.3 * len(found), theme)
+    activities = _activities(result)
+    figure, axes = new_figure(PAGE_WIDTH, 0.55 + 0.3 * len(activities), theme)
     span = result.step_seconds or 1.0
-    for y, (key, begin, end, sends) in enumerate(found):
+    for y, (key, begin, end, sends) in enumerate(activities):
         x, count = busy(begin, end)
         colour = PHASE_COLOURS.get(key.phase, OTHER_COLOUR)
         tip = (
@@ -68,8 +68,10 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
         tooltip(
             line, f"rewire {r.epoch} for {r.phase} at {r.requested:.4f} s: dark {show_time(r.dark)}"
         )
-    axes.set_yticks(range(len(found)), [a[0].name for a in found], size=8.5, color=theme.ink)
-    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.set_yticks(
+        range(len(activities)), [a[0].name for a in activities], size=8.5, color=theme.ink
+    )
+    axes.set_ylim(len(activities) - 0.4, -0.6)
     axes.set_xlim(-0.005 * span, 1.005 * span)
     axes.set_xlabel("s", size=8.5, color=theme.muted)
     bare(axes, theme, grid="x")
@@ -162,17 +164,18 @@ def _activities(
     )
     code |= trace.size > 0
     worth = (trace.size > 0) | (trace.gap > 0)
-    found = []
+    activities = []
     for value in np.unique(code[worth]):
         rows = np.flatnonzero((code == value) & worth)
         row = rows[0]
         key = _Activity(
             int(trace.step[row]), trace.phases[trace.phase[row]], trace.labels[trace.label[row]]
         )
-        found.append((key, begin[rows], result.finish[rows], bool(trace.size[row])))
-    longest = sorted(found, key=lambda a: a[1].min() - a[2].max())[:most]
+        activities.append((key, begin[rows], result.finish[rows], bool(trace.size[row])))
+    longest = sorted(activities, key=lambda a: a[1].min() - a[2].max())[:most]
     return sorted(
-        (a for a in found if any(a is b for b in longest)), key=lambda a: (a[1].min(), a[2].max())
+        (a for a in activities if any(a is b for b in longest)),
+        key=lambda a: (a[1].min(), a[2].max()),
     )
 
 

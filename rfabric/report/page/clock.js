@@ -4,15 +4,15 @@ function headline(one, t) {
     still = t >= one.step_s && !one.running ? "done" : "idle";
   const policy = one.optical && one.policy ? `, policy ${one.policy}` : "",
     now = controlled(one) ? "" : `: ${doing || still}`;
-  const found = [`${one.label}${policy}, routing ${one.routing || "not said"}${now}`];
+  const parts = [`${one.label}${policy}, routing ${one.routing || "not said"}${now}`];
   if (one.circuits) {
     const n = epoch(one, t);
     const since = `epoch ${epochNumber(one, n)} from ${instant(one.circuits.times[n])}`;
-    found.push(`${count(held(one, t).circuits.length)} circuits, ${since}`);
+    parts.push(`${count(held(one, t).circuits.length)} circuits, ${since}`);
   }
   const r = rewireAt(one, t);
-  if (r) found.push(`dark: rewire ${r.epoch}, ${count(r.circuits_changed)} circuits change`);
-  return found.join("; ");
+  if (r) parts.push(`dark: rewire ${r.epoch}, ${count(r.circuits_changed)} circuits change`);
+  return parts.join("; ");
 }
 function draw() {
   queued = false;
@@ -120,9 +120,9 @@ function events() {
   return [...new Set(times)].sort(d3.ascending);
 }
 function jump(way) {
-  const found = events(),
+  const times = events(),
     hop =
-      way > 0 ? found.find(t => t > state.t + 1e-12) : found.filter(t => t < state.t - 1e-12).pop();
+      way > 0 ? times.find(t => t > state.t + 1e-12) : times.filter(t => t < state.t - 1e-12).pop();
   if (hop !== undefined) move(hop);
 }
 function phaseMenu() {
@@ -226,10 +226,10 @@ function listen() {
   at("pods").onchange = e => unfold(e.target.value === "" ? null : +e.target.value);
   at("chosen").onchange = e => choose(+e.target.value);
   at("zoom").onchange = e => {
-    const found = d3.select(e.target.selectedOptions[0]).datum(),
-      pad = found[0][0] === "p" ? 0.02 * (found[3] - found[2]) : 0;
-    zoom(found[2] - pad, found[3] + pad);
-    move(found[2]);
+    const [key, , from, to] = d3.select(e.target.selectedOptions[0]).datum(),
+      pad = key[0] === "p" ? 0.02 * (to - from) : 0;
+    zoom(from - pad, to + pad);
+    move(from);
   };
   document.querySelector("details.tables").addEventListener("toggle", soon);
   addEventListener("resize", () => {

@@ -7,13 +7,13 @@ function groups(one) {
   const big = one.gpus > MOST_HOSTS;
   const key = node =>
     !big || node[3] === state.pod ? "n" + node[0] : node[3] >= 0 ? "p" + node[3] : "t" + node[2];
-  const found = new Map();
+  const byId = new Map();
   one.nodes.forEach((node, i) => {
     const id = key(node);
-    if (!found.has(id)) found.set(id, {id, nodes: [], x: 0, y: 0});
-    found.get(id).nodes.push(i);
+    if (!byId.has(id)) byId.set(id, {id, nodes: [], x: 0, y: 0});
+    byId.get(id).nodes.push(i);
   });
-  for (const g of found.values()) {
+  for (const g of byId.values()) {
     g.x = d3.mean(g.nodes, i => one.nodes[i][5]);
     g.y = d3.mean(g.nodes, i => one.nodes[i][6]);
     g.node = g.id[0] === "n" ? one.nodes[g.nodes[0]] : null;
@@ -24,8 +24,8 @@ function groups(one) {
         ? `pod ${g.pod + 1}`
         : `${g.nodes.length} ${g.id.slice(1)} switches`;
   }
-  if (big) arrange([...found.values()]);
-  return found;
+  if (big) arrange([...byId.values()]);
+  return byId;
 }
 function arrange(list) {
   // an opened pod spreads over the width, the other pods stand below it
@@ -209,7 +209,7 @@ function bundles(one, ring) {
   const now = held(one, state.t),
     pod = new Map(one.nodes.map(n => [n[0], n[3]]));
   if (now.bundles) return now.bundles;
-  const found = new Map();
+  const byId = new Map();
   for (const i of now.paths) {
     const ends = one.circuits.paths[i]
       .slice(0, 2)
@@ -217,10 +217,10 @@ function bundles(one, ring) {
       .sort(d3.ascending);
     if (ring.byPod && ends[0] === ends[1]) continue;
     const id = ring.byPod ? `pods ${ends[0] + 1} – ${ends[1] + 1}` : i;
-    if (!found.has(id)) found.set(id, {id, paths: []});
-    found.get(id).paths.push(i);
+    if (!byId.has(id)) byId.set(id, {id, paths: []});
+    byId.get(id).paths.push(i);
   }
-  return (now.bundles = [...found.values()]);
+  return (now.bundles = [...byId.values()]);
 }
 function drawPaths(one) {
   const {paths, ring, R} = drawn.circle,
@@ -254,19 +254,19 @@ const pathName = (one, i) => {
   return `light path ${one.circuits.racks[a]} – ${one.circuits.racks[b]}${beside}`;
 };
 function keys(one) {
-  const found = [];
-  if (one.load) found.push(["#5b9bd5", "a little load"], ["#e8b12d", "half"], ["#c23744", "full"]);
-  if (one.rewires.length && controlled(one)) found.push([UNKNOWN, "rewire (hatched)"]);
+  const legend = [];
+  if (one.load) legend.push(["#5b9bd5", "a little load"], ["#e8b12d", "half"], ["#c23744", "full"]);
+  if (one.rewires.length && controlled(one)) legend.push([UNKNOWN, "rewire (hatched)"]);
   else if (one.rewires.length)
-    found.push(
+    legend.push(
       [HIDDEN, "rewire hidden: no flow waits (hatched)"],
       [EXPOSED, "rewire exposed: a flow waits (hatched)"],
     );
   const {jobs} = told(one);
-  if (jobs.length > 1) jobs.forEach((job, i) => found.push([JOBS[i % JOBS.length], job]));
+  if (jobs.length > 1) jobs.forEach((job, i) => legend.push([JOBS[i % JOBS.length], job]));
   d3.select("#keys")
     .selectAll("span")
-    .data(found)
+    .data(legend)
     .join("span")
     .style("--c", k => k[0])
     .text(k => k[1]);

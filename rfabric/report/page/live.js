@@ -46,8 +46,8 @@ function addLoad(one, {spans, levels}) {
   }
 }
 function numbered(list, key, item) {
-  const found = list.findIndex(one => String(one) === String(key));
-  return found >= 0 ? found : list.push(item) - 1;
+  const index = list.findIndex(one => String(one) === String(key));
+  return index >= 0 ? index : list.push(item) - 1;
 }
 function addCircuits(one, {time_s: time, epoch, names, paths}) {
   const c = one.circuits;
@@ -67,9 +67,9 @@ function addRewires(one, {clock_s: now, rewires, under_way: open}) {
   one.rewires.push({...so_far, epoch, hidden_s: now - open.requested_s, ...open, open: true});
 }
 function addPhase(one, [name, phase, step, begin_s, end_s]) {
-  let found = one.phases.find(p => p.name === name);
-  if (!found) one.phases.push((found = {name, phase, step}));
-  Object.assign(found, {begin_s, end_s: end_s ?? Infinity});
+  let entry = one.phases.find(p => p.name === name);
+  if (!entry) one.phases.push((entry = {name, phase, step}));
+  Object.assign(entry, {begin_s, end_s: end_s ?? Infinity});
 }
 function addLook(record) {
   const one = runs[record.run],

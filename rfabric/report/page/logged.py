@@ -64,11 +64,11 @@ def _phase(phase: str, logged: float, predicted: Sequence[float]) -> dict:
 def _predicted(result: Result) -> dict[str, float]:
     """Mean seconds of each phase, and of a step."""
     names = dict.fromkeys(phase.key.phase or "flows" for phase in result.phases)
-    found = {
+    means = {
         name: float(np.mean([p.seconds for p in result.phases if (p.key.phase or "flows") == name]))
         for name in names
     }
-    return found | {STEP: result.step_seconds / steps_of(result)}
+    return means | {STEP: result.step_seconds / steps_of(result)}
 
 
 def table(document: dict, names: Sequence[str]) -> Table:

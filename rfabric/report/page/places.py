@@ -42,12 +42,12 @@ def _hosts(fabric: Fabric) -> dict[str, float]:
 
 def _spans(fabric: Fabric, x: dict[str, float]) -> dict[int, tuple[float, float]]:
     """From where to where each pod's hosts stand."""
-    found: dict[int, list[float]] = {}
+    hosts_x: dict[int, list[float]] = {}
     pod = {node.name: node.pod for node in fabric.nodes}
     for host, rack in fabric.rack_of.items():
-        found.setdefault(pod[rack], []).append(x[host])
+        hosts_x.setdefault(pod[rack], []).append(x[host])
     half = 0.5 / max(len(x), 1)
-    return {pod: (min(at) - half, max(at) + half) for pod, at in found.items() if pod >= 0}
+    return {pod: (min(at) - half, max(at) + half) for pod, at in hosts_x.items() if pod >= 0}
 
 
 def _row(nodes: Sequence[Node], left: float, right: float) -> dict[str, float]:

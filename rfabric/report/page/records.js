@@ -120,9 +120,9 @@ const busiest = (share, link) => Math.max(share(2 * link), share(2 * link + 1));
 function flowsAt(one, t) {
   const start = told(one).flows.start_s[one.column],
     finish = told(one).flows.finish_s[one.column],
-    found = [];
-  for (let i = 0; i < start.length; i++) if (start[i] <= t && t < finish[i]) found.push(i);
-  return found;
+    inFlight = [];
+  for (let i = 0; i < start.length; i++) if (start[i] <= t && t < finish[i]) inFlight.push(i);
+  return inFlight;
 }
 const instant = t => `${t.toFixed(6)} s`;
 function flowName(i) {

@@ -13,7 +13,7 @@ took as it began, as in timeline.json.
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def document(
     runs of packets the simulations they are measured against. What each costs is told at these
     `prices` of an OCS port (USD), too.
     """
-    expected = _simulated(runs, summary["runs"])
+    expected = list(_simulated(runs, summary["runs"]))
     runs = [*runs, *(run for run, _ in expected)]
     entries = [*summary["runs"], *(entry for _, entry in expected)]
     return {
@@ -74,15 +74,13 @@ def _costs(run: Run, prices: Sequence[float]) -> list[dict]:
     return [cost(run.result, usd) for usd in prices]
 
 
-def _simulated(runs: Sequence[Run], entries: Sequence[dict]) -> list[tuple[Run, dict]]:
+def _simulated(runs: Sequence[Run], entries: Sequence[dict]) -> Iterator[tuple[Run, dict]]:
     """What the simulator made of each run of packets, and its entry."""
-    found = []
     for run, entry in zip(runs, entries, strict=True):
         if run.simulated:
             expected = Run(run.simulated)
             label = f"{entry['label']}, simulated"
-            found.append((expected, run_summary(expected) | {"label": label}))
-    return found
+            yield expected, run_summary(expected) | {"label": label}
 
 
 def document_of_several(
@@ -95,12 +93,12 @@ def document_of_several(
     """The document of the runs of several traces: `traces` holds flows and jobs of each, and a run
     says of which `trace` it is, and the `column` of its own in that. `prices` as in `document`.
     """
-    entries, traces, found = iter(summary["runs"]), [], []
+    entries, traces, described = iter(summary["runs"]), [], []
     for trace, runs in enumerate(folders):
         traces.append({"jobs": _jobs(runs), "flows": _flows(runs, MOST_FLOWS // len(folders))})
         for column, run in enumerate(runs):
             place = {"trace": trace, "column": column, "costs": _costs(run, prices)}
-            found.append(_run(run, next(entries)) | place)
+            described.append(_run(run, next(entries)) | place)
     return {
         "version": VERSION,
         "title": title,
@@ -108,7 +106,7 @@ def document_of_several(
         "yours": beside(logged, [run for runs in folders for run in runs]) if logged else None,
         "prices": list(prices),
         "traces": traces,
-        "runs": found,
+        "runs": described,
     }
 
 
@@ -116,10 +114,10 @@ def _jobs(runs: Sequence[Run]) -> list[str]:
     return list(runs[0].result.trace.provenance.get("held", {}))
 
 
-def text(found: dict) -> str:
+def text(document: dict) -> str:
     """The document as JSON that no HTML can be read out of; RFabricError for nan and infinity."""
     try:
-        plain = json.dumps(found, separators=(",", ":"), allow_nan=False)
+        plain = json.dumps(document, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
         raise RFabricError(
             "a time or a load of this run is no number, so no page can show it; see flows.csv "
@@ -142,8 +140,8 @@ def _run(run: Run, entry: dict) -> dict:
     result, left_out = run.result, []
     kept = ("label", "engine", "fabric", "policy", "scheduler", "routing", "seed", "gpus", "step_s",
             "dark_s", "lost_bytes", "rewires", "cost", "fidelity", "scale")  # fmt: skip
-    found = {key: entry.get(key) for key in kept}
-    found |= {
+    described = {key: entry.get(key) for key in kept}
+    described |= {
         "steps": entry.get("steps", 1),
         "optical": bool(result.fabric.ocses),
         "lanes": lanes(result),
@@ -154,8 +152,8 @@ def _run(run: Run, entry: dict) -> dict:
         "load": None,
     }
     if drawn(result.fabric, left_out):
-        found |= cabled(result.fabric) | {"load": _load(result, left_out)}
-    return found | {"left_out": left_out}
+        described |= cabled(result.fabric) | {"load": _load(result, left_out)}
+    return described | {"left_out": left_out}
 
 
 def drawn(fabric: Fabric, left_out: list[str]) -> bool:
@@ -176,7 +174,7 @@ def lanes(result: Result) -> list[dict]:
     trace = result.trace
     jobs = max(len(trace.provenance.get("held", ())), 1)
     begin = np.where(trace.size > 0, result.start, result.finish - trace.gap)
-    sends, found = trace.size > 0, []
+    sends, busy = trace.size > 0, []
     for phase, name in enumerate(trace.phases):
         for job in range(jobs):
             mine = (trace.phase == phase) & (trace.step % jobs == job)
@@ -187,8 +185,8 @@ def lanes(result: Result) -> list[dict]:
                 if rows.any()
             }
             if drawn:
-                found.append({"phase": name or "flows", "job": job} | drawn)
-    return sorted(found, key=lambda lane: min(lane[k]["time"][0] for k in _AREAS if k in lane))
+                busy.append({"phase": name or "flows", "job": job} | drawn)
+    return sorted(busy, key=lambda lane: min(lane[k]["time"][0] for k in _AREAS if k in lane))
 
 
 _AREAS = ("computes", "sends")

@@ -62,18 +62,18 @@ class Records:
     def lines(self, at: int) -> list[bytes]:
         """The whole lines from byte `at` on, about CHUNK bytes of them at most."""
         most = CHUNK
-        while len(found := os.pread(self.file, most, at)) == most and b"\n" not in found:
+        while len(chunk := os.pread(self.file, most, at)) == most and b"\n" not in chunk:
             most *= 2
-        return found[: found.rfind(b"\n") + 1].splitlines(keepends=True)
+        return chunk[: chunk.rfind(b"\n") + 1].splitlines(keepends=True)
 
 
 def events(lines: list[bytes], at: int) -> tuple[bytes, int]:
     """Lines that begin at byte `at` as server-sent events, and the byte after them."""
-    found = []
+    messages = []
     for line in lines:
         at += len(line)
-        found.append(b"id: %d\ndata: %s\n\n" % (at, line.rstrip(b"\n")))
-    return b"".join(found), at
+        messages.append(b"id: %d\ndata: %s\n\n" % (at, line.rstrip(b"\n")))
+    return b"".join(messages), at
 
 
 class LiveServer(ThreadingHTTPServer):
@@ -148,8 +148,8 @@ class _Asked(BaseHTTPRequestHandler):
 
     def _begin(self, status: HTTPStatus, kind: str, **more: str) -> None:
         self.send_response(status)
-        found = {"Content-Type": f"{kind}; charset=utf-8", "Connection": "close"} | HEADERS | more
-        for name, value in found.items():
+        headers = {"Content-Type": f"{kind}; charset=utf-8", "Connection": "close"} | HEADERS | more
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
 

@@ -14,11 +14,11 @@ const yoursEnds = () =>
   );
 const signed = error => (error === null ? "no error" : d3.format("+.1%")(error));
 function yoursWords(phase) {
-  const found = data.yours && data.yours.phases.find(p => p.phase === phase);
-  if (!found) return null;
-  const {predicted_s: predicted, error} = found.runs[state.run];
+  const logged = data.yours && data.yours.phases.find(p => p.phase === phase);
+  if (!logged) return null;
+  const {predicted_s: predicted, error} = logged.runs[state.run];
   return (
-    `${YOURS}, ${name(phase)}: ${seconds(found.logged_s)} logged (${data.yours.which}), ` +
+    `${YOURS}, ${name(phase)}: ${seconds(logged.logged_s)} logged (${data.yours.which}), ` +
     `${seconds(predicted)} on ${run().label}: ${signed(error)}`
   );
 }
