@@ -36,9 +36,9 @@ def sweep_until(
     tally, open_, seeds = Tally(), None, FIRST
     while True:
         step = replace(grid, seeds=grid.seeds[: min(seeds, len(grid.seeds))])
-        found = sweep_cells(step, place, tell, wanted=_among(grid, open_))
-        tally.run += found.run
-        tally.cached += found.cached
+        swept = sweep_cells(step, place, tell, wanted=_among(grid, open_))
+        tally.run += swept.run
+        tally.cached += swept.cached
         open_ = _undecided(grid, place, step.seeds, share, measure)
         seeds *= 2
         if not open_ or len(step.seeds) == len(grid.seeds):
@@ -66,13 +66,13 @@ def _undecided(
         for row in table_of_cells(place.store).to_pylist()
         if _named(row) in mine and row["seed"] in seeds
     ]
-    found: set[tuple] = set()
+    undecided: set[tuple] = set()
     for job, contenders in jobs_of(rows, measure).items():
         best, *others = standings(contenders)
         doubtful = [s for s in others if _is_doubtful(s, best.contender.mean)]
         if any(s.half is None or s.half > share * abs(best.contender.mean) for s in doubtful):
-            found |= {(*job, *s.contender.words) for s in (best, *doubtful)}
-    return found
+            undecided |= {(*job, *s.contender.words) for s in (best, *doubtful)}
+    return undecided
 
 
 def _is_doubtful(standing: Standing, scale: float) -> bool:
