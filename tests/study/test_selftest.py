@@ -119,10 +119,10 @@ def test_what_is_no_part_and_what_makes_no_pods_is_refused():
 
 
 def test_the_summary_is_of_all_phases_and_flows():
-    found = selftest.summary([measured(0.01, [0.02, -0.04]), measured(-0.03, [0.0])])
-    assert found["phases"]["worst"] == pytest.approx(0.03)
-    assert found["flows"]["median"] == pytest.approx(0.02)
-    assert found["flows"]["worst"] == pytest.approx(0.04)
+    summary = selftest.summary([measured(0.01, [0.02, -0.04]), measured(-0.03, [0.0])])
+    assert summary["phases"]["worst"] == pytest.approx(0.03)
+    assert summary["flows"]["median"] == pytest.approx(0.02)
+    assert summary["flows"]["worst"] == pytest.approx(0.04)
 
 
 @pytest.mark.root
