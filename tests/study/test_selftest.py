@@ -9,7 +9,7 @@ import pytest
 from rfabric.cli import main
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import parse_fabric
-from rfabric.optics import Timing
+from rfabric.optics import IN_FLIGHT, Timing
 from rfabric.report.result import Pace
 from rfabric.study import patterns, selftest
 from rfabric.study.run import Case, RunSettings, simulated
@@ -99,7 +99,7 @@ def test_each_bound_is_held_by_itself(one, faults):
     assert one.to_json()["faults"] == faults
 
 
-@pytest.mark.parametrize("way", selftest.WAYS)
+@pytest.mark.parametrize("way", IN_FLIGHT)
 def test_flows_are_under_way_where_circuits_change(way):
     fabric = parse_fabric(selftest.REWIRED)
     result = played(fabric, selftest.met(fabric), "demand", in_flight=way)
