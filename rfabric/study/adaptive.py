@@ -37,10 +37,10 @@ def sweep_until(
     looked_at: frozenset[int] = frozenset()
     while True:
         step = replace(grid, seeds=grid.seeds[: min(seeds, len(grid.seeds))])
-        found = sweep_cells(step, place, tell, wanted=_among(grid, open_, looked_at))
-        tally.run += found.run
-        tally.cached += found.cached
-        tally.stored += found.stored
+        swept = sweep_cells(step, place, tell, wanted=_among(grid, open_, looked_at))
+        tally.run += swept.run
+        tally.cached += swept.cached
+        tally.stored += swept.stored
         looked_at = frozenset(step.seeds)
         open_ = _undecided(grid, place, step.seeds, share, measure)
         seeds *= 2
@@ -72,13 +72,13 @@ def _undecided(
         for row in table_of_cells(place.store).to_pylist()
         if _named(row) in mine and row["seed"] in seeds
     ]
-    found: set[tuple] = set()
+    undecided: set[tuple] = set()
     for job, contenders in jobs_of(rows, measure).items():
         best, *others = standings(contenders)
         doubtful = [s for s in others if _is_doubtful(s, best.contender.mean)]
         if any(s.half is None or s.half > share * abs(best.contender.mean) for s in doubtful):
-            found |= {(*job, *s.contender.words) for s in (best, *doubtful)}
-    return found
+            undecided |= {(*job, *s.contender.words) for s in (best, *doubtful)}
+    return undecided
 
 
 def _is_doubtful(standing: Standing, scale: float) -> bool:

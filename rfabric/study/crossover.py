@@ -60,15 +60,12 @@ class Sweep:
 
     def lines(self) -> list[tuple[str, str]]:
         """(fabric, policy) of each line."""
-        found = []
-        for fabric in self.optical:
-            native = NATIVE.get(fabric.partition(",")[0])
-            found += (
-                [(fabric, native)]
-                if native
-                else [(fabric, f"{self.policy},granularity={g}") for g in self.granularities]
-            )
-        return found
+        return [(fabric, policy) for fabric in self.optical for policy in self._policies(fabric)]
+
+    def _policies(self, fabric: str) -> list[str]:
+        if native := NATIVE.get(fabric.partition(",")[0]):
+            return [native]
+        return [f"{self.policy},granularity={g}" for g in self.granularities]
 
 
 def sweep(
@@ -97,7 +94,7 @@ def sweep(
     )
     lines = []
     for number, (fabric, policy, specs) in enumerate(steps):
-        found = _entries(
+        entries = _entries(
             replace(base, fabrics=specs, policies=(policy,)), folder / f"line-{number}", jobs, told
         )
         lines.append(
@@ -105,8 +102,8 @@ def sweep(
                 fabric,
                 policy,
                 asked.delays,
-                tuple(e["step_s"] for e in found),
-                tuple(len(e["rewires"]) for e in found),
+                tuple(e["step_s"] for e in entries),
+                tuple(len(e["rewires"]) for e in entries),
             )
         )
     levels = tuple((e["fabric"], e["step_s"]) for e in flat)
@@ -184,9 +181,9 @@ def _entries(grid: Grid, folder: Path, jobs: int, told: _Told) -> list[dict]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "grid.json").is_file():
         begin(grid, folder)
-    found = entries_of(run(grid, folder, Hands(jobs), told))
-    told.before += len(found)
-    return found
+    entries = entries_of(run(grid, folder, Hands(jobs), told))
+    told.before += len(entries)
+    return entries
 
 
 def _text(seconds: float) -> str:

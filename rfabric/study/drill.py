@@ -50,10 +50,10 @@ def drill(
 
     struck, wanted = fabric(hosts), faults(only)
     inside = [name for name in wanted if name in INSIDE]
-    found = world.drills(struck, inside, lambda news: tell("drill", news), out) if inside else []
+    drilled = world.drills(struck, inside, lambda news: tell("drill", news), out) if inside else []
     if "sender" in wanted:
-        found.append(world.kill_sender(struck, lambda news: tell("sender", news), out))
-    return found
+        drilled.append(world.kill_sender(struck, lambda news: tell("sender", news), out))
+    return drilled
 
 
 def soak(
@@ -69,7 +69,7 @@ def soak(
     return world.soak(fabric(hosts), seconds, lambda news: tell("soak", news), out)
 
 
-def table(found: Sequence[Drilled]) -> Table:
+def table(drilled: Sequence[Drilled]) -> Table:
     """A row a fault."""
     rows = [
         Row(
@@ -82,7 +82,7 @@ def table(found: Sequence[Drilled]) -> Table:
                 "; ".join(one.broken) or "kept",
             ),
         )
-        for one in found
+        for one in drilled
     ]
     columns = "fault", "packets lost", "silent", "recovery", "promised", "promises"
     return Table("Faults", columns, tuple(rows), words=(0, 5))

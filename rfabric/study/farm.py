@@ -49,14 +49,14 @@ def outcomes(
         staff.check(bool(done))
         for future in done:
             items, before = running.pop(future)
-            found = _found(workers, future)
-            if isinstance(found, Lost) and not before:
+            outcome = _outcome(workers, future)
+            if isinstance(outcome, Lost) and not before:
                 waiting.extend(([item], True) for item in items)
             else:
-                yield items, found
+                yield items, outcome
 
 
-def _found(workers: Workers, future: Future) -> Any:
+def _outcome(workers: Workers, future: Future) -> Any:
     try:
         return future.result()
     except workers.died as error:

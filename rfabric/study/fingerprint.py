@@ -72,10 +72,10 @@ def _own_files() -> Iterator[tuple[str, Path]]:
 
 
 def _digest_of(files: Iterator[tuple[str, Path]]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, path in files:
-        found.update(f"{name}\0{sha256(path.read_bytes())}\n".encode())
-    return found.hexdigest()
+        digest.update(f"{name}\0{sha256(path.read_bytes())}\n".encode())
+    return digest.hexdigest()
 
 
 def sha256(data: bytes) -> str:
@@ -100,13 +100,13 @@ def files_of(words: str) -> list[Path]:
     """The files that a fabric, a policy or a routing names: a topology, a plug-in with the Python
     beside it, a setting that is a file.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for spec in _either_side(words):
         head, *settings = split_at(spec, ",")
-        found += _behind(head.strip())
+        files += _behind(head.strip())
         values = (unescaped(text.partition("=")[2].strip()) for text in settings)
-        found += [Path(value) for value in values if value and Path(value).is_file()]
-    return list(dict.fromkeys(found))
+        files += [Path(value) for value in values if value and Path(value).is_file()]
+    return list(dict.fromkeys(files))
 
 
 def _either_side(words: str) -> list[str]:

@@ -201,14 +201,14 @@ class _Walk:
 
     def _latency(self) -> np.ndarray:
         """Seconds that the last byte of each row is on its way, in all repetitions of it."""
-        found, sends = np.zeros(len(self.trace)), np.flatnonzero(self.trace.size > 0)
+        seconds, sends = np.zeros(len(self.trace)), np.flatnonzero(self.trace.size > 0)
         if not len(sends):
-            return found
+            return seconds
         delay = np.append(np.repeat([link.delay for link in self.fabric.links], 2), 0.0)
         offsets, links = self.ways.of(sends)
         parts = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[offsets])
-        found[sends] = np.maximum.reduceat(parts, offsets_of(self.pairs.parts(sends)[0])[:-1])
-        return found * self.trace.origin.times if self.trace.origin else found
+        seconds[sends] = np.maximum.reduceat(parts, offsets_of(self.pairs.parts(sends)[0])[:-1])
+        return seconds * self.trace.origin.times if self.trace.origin else seconds
 
     def run(self) -> Forecast:
         self._met(np.flatnonzero(self.unmet == 0))

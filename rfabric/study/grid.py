@@ -74,14 +74,14 @@ class Grid:
         """Every run, fabrics innermost; a fabric without OCS is run once a compute scheduler: no
         circuit policy can act on it.
         """
-        found = []
+        cells = []
         for traffic, seed, fabric in product(self.traffics, self.seeds, self.fabrics):
             optical = self._optical(fabric, traffic)
             first = {parse_policies(p).scheduler: p for p in reversed(self.policies)}.values()
-            found += [
+            cells += [
                 Cell(fabric, p, traffic, seed) for p in self.policies if optical or p in first
             ]
-        return found
+        return cells
 
     def _optical(self, fabric: str, traffic: str) -> bool:
         first = self.fabrics[0] if self.match else ""
@@ -153,9 +153,9 @@ def check_cells(grid: Grid, cells: Sequence[Cell]) -> None:
 
 def runs_of(places: Sequence[Path]) -> list[Run]:
     """The runs of these cells; cells of one trace share it, as a run folder wants."""
-    found = [read_folder(place)[0][0] for place in places]
-    trace = found[0].result.trace
-    return [replace(run_, result=replace(run_.result, trace=trace)) for run_ in found]
+    runs = [read_folder(place)[0][0] for place in places]
+    trace = runs[0].result.trace
+    return [replace(run_, result=replace(run_.result, trace=trace)) for run_ in runs]
 
 
 def entries_of(places: Sequence[Path]) -> list[dict]:

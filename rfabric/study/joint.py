@@ -145,12 +145,12 @@ def row_of_case(name: str, case: JointCase, spec: str, seed: int) -> JointRow:
 def _best(w: Workload, fabric: Fabric, seed: int, asks: str) -> tuple[Played, Scheduled]:
     """The shortest step of all schedulers by all circuit policies, and its schedule."""
     circuits = CIRCUITS if fabric.ocses else CIRCUITS[:1]
-    found = [
+    candidates = [
         _played(w, fabric, seed, f"{scheduler}{asks}+{policy}")
         for scheduler in schedulers_of(w)
         for policy in circuits
     ]
-    return min(found, key=lambda one: one[0].seconds)
+    return min(candidates, key=lambda one: one[0].seconds)
 
 
 def schedulers_of(w: Workload) -> tuple[str, ...]:
@@ -176,11 +176,11 @@ def _played(w: Workload, fabric: Fabric, seed: int, policy: str) -> tuple[Played
 
 def _told(w: Workload, fabric: Fabric, seed: int, separate: Played) -> tuple[Played, str]:
     """The separate schedule with the weight sync that serves it best, of those alike."""
-    found = {w.weight_sync.strategy: separate}
+    by_strategy = {w.weight_sync.strategy: separate}
     for job in _alike(w)[1:]:
-        found[job.weight_sync.strategy] = _played(job, fabric, seed, separate.policy)[0]
-    best = min(found, key=lambda name: found[name].seconds)
-    return found[best], best
+        by_strategy[job.weight_sync.strategy] = _played(job, fabric, seed, separate.policy)[0]
+    best = min(by_strategy, key=lambda name: by_strategy[name].seconds)
+    return by_strategy[best], best
 
 
 def _alike(w: Workload) -> list[Workload]:
@@ -229,9 +229,9 @@ def least_sync(w: Workload, fabric: Fabric) -> float:
 
 
 def _wire(w: Workload, fabric: Fabric) -> float:
-    found = (flows.leaving(w, level.flows) for level in weight_levels(w))
+    sent = (flows.leaving(w, level.flows) for level in weight_levels(w))
     network = foreseen(fabric)
-    return bound(fabric, network.demand(flows.join(found))).seconds
+    return bound(fabric, network.demand(flows.join(sent))).seconds
 
 
 # --- shown ----------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ class Folders:
 
     def _let_go(self) -> None:
         """Remove the folders that were not asked for longest, beyond MOST_FOLDERS."""
-        found = sorted(os.scandir(self.home), key=lambda entry: entry.stat().st_mtime)
-        for entry in found[:-MOST_FOLDERS]:
+        oldest_first = sorted(os.scandir(self.home), key=lambda entry: entry.stat().st_mtime)
+        for entry in oldest_first[:-MOST_FOLDERS]:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 

@@ -73,14 +73,14 @@ def plan(
     every = stages(trace, asked.granularity)
     turns = _turns(result, every)
     foreseen = forecast(fabric, trace, chosen, every, result.epochs[0][1], turns, timing)
-    found = []
+    planned = []
     for number, stage in enumerate(every):
         mine = [k for k, turn in enumerate(turns) if turn.stage == number]
         if mine or (trace.size[stage.rows] > 0).any():
             if progress:
                 progress({"stage": "bound", "phase": str(stage)})
-            found.append(_planned(result, chosen, stage, mine, foreseen))
-    return found
+            planned.append(_planned(result, chosen, stage, mine, foreseen))
+    return planned
 
 
 def _turns(result: Result, every: Sequence[Stage]) -> list[StageRewire]:
@@ -88,14 +88,14 @@ def _turns(result: Result, every: Sequence[Stage]) -> list[StageRewire]:
     requested.
     """
     begun = [float(result.ready[stage.entries].min(initial=np.inf)) for stage in every]
-    found = []
+    turns = []
     for record, (_, circuits) in zip(result.rewires, result.epochs[1:], strict=True):
         named = [i for i, stage in enumerate(every) if str(stage) == record.phase]
         before = [i for i in named if begun[i] <= record.requested + INSTANT]
-        found.append(
+        turns.append(
             StageRewire(max(before, key=begun.__getitem__) if before else named[0], circuits)
         )
-    return found
+    return turns
 
 
 def _planned(

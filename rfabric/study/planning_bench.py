@@ -112,8 +112,8 @@ def _joint(case: str) -> PlanningRow:
         _fresh(fabric)
         return settle(seats, p, kv, lambda some: replan(some, seats.tuning.hysteresis), ())
 
-    seconds, found = _timed(anew)
-    racks = zip(found.sends.src, found.sends.dst, strict=True)  # a server each
+    seconds, settled = _timed(anew)
+    racks = zip(settled.sends.src, settled.sends.dst, strict=True)  # a server each
     pairs = len({(a // PLANES, b // PLANES) for a, b in racks})
     return PlanningRow(case, len(fabric.racks), pairs, "orchestrrl", seconds, 0)
 
@@ -153,9 +153,9 @@ def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) 
         _fresh(fabric)
         return policy.decide(wanted, start, 0.0)
 
-    times, found = _timed(anew)
+    times, circuits = _timed(anew)
     plane = _one_plane(fabric, wanted, peer) if name == "matching" else (None, None)
-    changed = len(found.items ^ start.items)
+    changed = len(circuits.items ^ start.items)
     return PlanningRow(
         case, len(fabric.racks), len(wanted.sent.bytes), name, times, changed, *plane
     )
@@ -190,12 +190,12 @@ def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float
 
 
 def _timed(call: Callable, tries: int = TRIES) -> tuple[float, Any]:
-    times, found = [], None
+    times, answer = [], None
     for _ in range(tries):
         begin = time.process_time()
-        found = call()
+        answer = call()
         times.append(time.process_time() - begin)
-    return median(times), found
+    return median(times), answer
 
 
 def table(rows: Iterable[PlanningRow]) -> Table:

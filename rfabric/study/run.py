@@ -93,14 +93,14 @@ def asked_policies(words: Sequence[str]) -> list[Policies]:
 
 def one_scheduler(asked: Sequence[Policies]) -> str:
     """The compute scheduler of a run: its folder holds one trace."""
-    found = list(dict.fromkeys(policy.scheduler for policy in asked))
-    if len(found) > 1:
-        names = " and ".join(name or "the recipe's own" for name in found)
+    schedulers = list(dict.fromkeys(policy.scheduler for policy in asked))
+    if len(schedulers) > 1:
+        names = " and ".join(name or "the recipe's own" for name in schedulers)
         raise RFabricError(
             f"one run has one compute scheduler, not {names}; `rfabric compare` puts several "
             "side by side"
         )
-    return found[0]
+    return schedulers[0]
 
 
 def require(settings: RunSettings) -> None:

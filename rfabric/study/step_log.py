@@ -123,7 +123,7 @@ def _collected(told: Iterable[Told]) -> StepLog:
     steps: dict[int, dict[str, float]] = {}
     dropped, unused = 0, {}
     for where, number, metrics in told:
-        found = {}
+        times = {}
         for key, value in metrics.items():
             name = _timing(key)
             if name is None:
@@ -133,11 +133,11 @@ def _collected(told: Iterable[Told]) -> StepLog:
                     f"{where}: {key} is {value}, no time in seconds; remove the line"
                 )
             if name in KNOWN:
-                found[name] = value
+                times[name] = value
             else:
                 unused[key] = None
-        if found:
-            steps.setdefault(number, {}).update(found)
+        if times:
+            steps.setdefault(number, {}).update(times)
         else:
             dropped += 1
     if not steps:
@@ -151,10 +151,10 @@ def _collected(told: Iterable[Told]) -> StepLog:
 
 
 def _by_phase(parts: dict[str, float]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    by_phase: dict[str, float] = {}
     for name, seconds in parts.items():
-        found[KNOWN[name]] = found.get(KNOWN[name], 0.0) + seconds
-    return found
+        by_phase[KNOWN[name]] = by_phase.get(KNOWN[name], 0.0) + seconds
+    return by_phase
 
 
 def _timing(key: str) -> str | None:
@@ -238,21 +238,21 @@ def _row(said: dict, what: str, number: int) -> Told:
 
 def _step(cells: dict, line: int) -> int:
     """The step a row is of; its line, where it does not say."""
-    found = next((cells[key] for key in STEP_KEYS if key in cells), line)
+    step = next((cells[key] for key in STEP_KEYS if key in cells), line)
     try:
-        return int(float(found))
+        return int(float(step))
     except (TypeError, ValueError, OverflowError):
-        raise RFabricError(f"line {line}: step {found!r} is no number; mend it") from None
+        raise RFabricError(f"line {line}: step {step!r} is no number; mend it") from None
 
 
 def _numbers(cells: dict) -> dict[str, float]:
-    found = {}
+    numbers = {}
     for key, cell in cells.items():
         try:
-            found[str(key)] = float(cell)
+            numbers[str(key)] = float(cell)
         except (TypeError, ValueError):
             continue
-    return {key: value for key, value in found.items() if key not in STEP_KEYS}
+    return {key: value for key, value in numbers.items() if key not in STEP_KEYS}
 
 
 def _console(lines: Iterator[str]) -> Iterator[Told]:

@@ -131,13 +131,13 @@ def _key(grid: Grid, cell: Cell, code: Code) -> str:
 def _each_word_once(cells: Iterable[Cell]) -> list[Cell]:
     """Some of these cells, in which each fabric, policy and recipe stands at least once."""
     seen: set[tuple[str, str]] = set()
-    found = []
+    chosen = []
     for cell in cells:
         words = {("fabric", cell.fabric), ("policy", cell.policy), ("traffic", cell.traffic)}
         if not words <= seen:
             seen |= words
-            found.append(cell)
-    return found
+            chosen.append(cell)
+    return chosen
 
 
 # --- running -----------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def _run(grid: Grid, place: Place, missing: list[tuple[str, Cell]], watch: "_Wat
 
     with connected(place.workers, min(place.jobs, len(missing))) as workers:
         tasks = list(_together(missing, workers.count()))
-        for keyed, found in outcomes(workers, answered, tasks, words):
-            watch.take(keyed, _answers(found, len(keyed)))
+        for keyed, outcome in outcomes(workers, answered, tasks, words):
+            watch.take(keyed, _answers(outcome, len(keyed)))
 
 
 def _together(keyed: Sequence[tuple[str, Cell]], workers: int) -> Iterator[list[tuple[str, Cell]]]:
@@ -172,10 +172,10 @@ def _together(keyed: Sequence[tuple[str, Cell]], workers: int) -> Iterator[list[
         yield from (cells[i : i + most] for i in range(0, len(cells), most))
 
 
-def _answers(found: bytes | Lost, count: int) -> list[dict]:
-    if isinstance(found, Lost):
-        return [{"error": str(found)}] * count
-    said = json.loads(found)
+def _answers(outcome: bytes | Lost, count: int) -> list[dict]:
+    if isinstance(outcome, Lost):
+        return [{"error": str(outcome)}] * count
+    said = json.loads(outcome)
     if "refused" in said:
         raise RFabricError(said["refused"])
     return said["cells"]

@@ -76,7 +76,7 @@ def validate_run(
     log: str | Path, recipe: str, settings: Sequence[str] = (), seed: int = 0
 ) -> RunBeside:
     """The RunBeside of a log and a recipe, with `settings` put over it."""
-    found = read_step_log(log)
+    step_log = read_step_log(log)
     workload = read_recipe(recipe, settings)
     plan = scheduled(workload, seed).plan
     seconds = {
@@ -86,12 +86,12 @@ def validate_run(
     totals = {kind: sum(parts) for kind, parts in seconds.items()}
     step = step_period(workload, *(totals[kind] for kind in PHASES))
     alone = step_period(workload, *(seconds[kind][0] for kind in PHASES))
-    logged = _with_rest(found, workload.pipeline)
+    logged = _with_rest(step_log, workload.pipeline)
     rows = [_beside(kind, totals[kind], seconds[kind][1], logged) for kind in PHASES]
     # beside other phases: what is waited for
     rest = max(step - sum(totals.values()), 0.0)
     rows += [_beside(REST, rest, 0.0, logged), _beside("step", step, step - alone, logged)]
-    return RunBeside(tuple(_within(workload, row) for row in rows), found)
+    return RunBeside(tuple(_within(workload, row) for row in rows), step_log)
 
 
 def _within(w: Workload, row: PhaseBeside) -> PhaseBeside:
@@ -112,7 +112,7 @@ def _with_rest(log: StepLog, pipeline: str) -> list[dict[str, float]]:
     """Steps with what their phases leave; a step that is not logged is the sum of its phases,
     where these follow each other.
     """
-    found = []
+    steps = []
     for step in log.steps:
         spent = sum(step.get(kind, 0.0) for kind in PHASES)
         one = {kind: step[kind] for kind in PHASES if kind in step}
@@ -125,8 +125,8 @@ def _with_rest(log: StepLog, pipeline: str) -> list[dict[str, float]]:
             one["step"] = spent + step.get("waiting", 0.0)
         if "waiting" in step:
             one[REST] = step["waiting"]
-        found.append(one)
-    return found
+        steps.append(one)
+    return steps
 
 
 def _beside(

@@ -72,8 +72,8 @@ def test_a_label_that_sends_other_bytes_than_its_formula_is_an_error(
     right = getattr(flows, maker)
 
     def more(*args, **kwargs):
-        found = right(*args, **kwargs)
-        return Flows(found.src, found.dst, [size * 1.001 for size in found.size])
+        sent = right(*args, **kwargs)
+        return Flows(sent.src, sent.dst, [size * 1.001 for size in sent.size])
 
     made(name, *settings)
     monkeypatch.setattr(flows, maker, more)

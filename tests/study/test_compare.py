@@ -104,8 +104,8 @@ def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
     process.wait()
     (folder,) = (tmp_path / "runs").iterdir()
     (folder / f"cells/.000-half-a-cell-0.{process.pid}.part").mkdir()
-    found = compared(capsys, "--resume", str(folder))
-    assert len(found["runs"]) == 12
+    comparison = compared(capsys, "--resume", str(folder))
+    assert len(comparison["runs"]) == 12
     assert not list(folder.glob("cells/.*.part"))
 
 
@@ -126,8 +126,8 @@ def test_told_to_end_it_keeps_what_is_done_and_says_how_to_go_on(tmp_path, trace
 
 
 def test_one_trace_becomes_a_run_folder_in_detail(tmp_path, traces, capsys):
-    found = compared(capsys, *SMALL, *traces[:2], "--out", str(tmp_path / "runs"))
-    assert "rows" not in found and len(found["runs"]) == 2
+    comparison = compared(capsys, *SMALL, *traces[:2], "--out", str(tmp_path / "runs"))
+    assert "rows" not in comparison and len(comparison["runs"]) == 2
     names = {path.name for path in (tmp_path / "runs").glob("*/*")}
     assert {
         "summary.json",
@@ -137,7 +137,7 @@ def test_one_trace_becomes_a_run_folder_in_detail(tmp_path, traces, capsys):
         "simulate-rfabric",
     } <= names
     assert not names & {"cells", "grid.json"}
-    assert main(["check", found["folder"]]) == 0
+    assert main(["check", comparison["folder"]]) == 0
 
 
 @pytest.mark.parametrize(

@@ -101,15 +101,15 @@ def test_the_verb(tmp_path, capsys):
     ]
     words += ["--granularity", "one-shot", "--out", str(tmp_path / "runs"), "-q"]
     assert main([*words, "--json", "--png", str(tmp_path / "c.png")]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [line["label"].split()[-1] for line in found["lines"]] == ["per-phase", "one-shot"]
-    assert found["lines"][0]["delays_s"] == [1e-3, 1e-2, 1.0]
-    once = found["lines"][1]
+    printed = json.loads(capsys.readouterr().out)
+    assert [line["label"].split()[-1] for line in printed["lines"]] == ["per-phase", "one-shot"]
+    assert printed["lines"][0]["delays_s"] == [1e-3, 1e-2, 1.0]
+    once = printed["lines"][1]
     # circuits that never change feel no delay
     assert len(set(once["step_s"])) == 1 and not any(once["rewires"])
-    slow = found["lines"][0]["step_s"]
+    slow = printed["lines"][0]["step_s"]
     assert slow == sorted(slow)
-    assert {b["against"] for b in found["break_evens"]} == {"fat-tree,pods=2,tors=2,gpus=2"}
+    assert {b["against"] for b in printed["break_evens"]} == {"fat-tree,pods=2,tors=2,gpus=2"}
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     (folder,) = (tmp_path / "runs").iterdir()
     assert {path.name for path in folder.iterdir()} == {"crossover.json", "crossover.png"}

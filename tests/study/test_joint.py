@@ -42,16 +42,16 @@ def test_one_response_takes_its_own_steps_on_the_cut_that_is_fastest():
     slow, fast = (DecodeStep(w, 1e-6, 0.0, 0.0, 0.0, 0.0) for w in (2e-3, 1e-3))
     prompt, tokens = np.array([100]), np.array([4000])
     exact = float(fast.decode(np.ones(4000), 100 + np.arange(1.0, 4001)).sum())
-    found = least_seconds(engines(slow, fast), 3, prompt, tokens, PLACES)
-    assert 0.97 * exact < found <= exact
+    least = least_seconds(engines(slow, fast), 3, prompt, tokens, PLACES)
+    assert 0.97 * exact < least <= exact
 
 
 def test_many_short_responses_take_the_work_that_all_seats_share():
     """Nothing but matmuls, which batching does not make less."""
     step = DecodeStep(0.0, 0.0, 1e-4, 0.0, 0.0, 0.0)
     prompts, tokens = np.full(6000, 10), np.full(6000, 50)
-    found = least_seconds(engines(step, replicas=2), 3, prompts, tokens, PLACES)
-    assert found == pytest.approx(6000 * 50 * 1e-4 / (2 * 3), rel=1e-6)
+    least = least_seconds(engines(step, replicas=2), 3, prompts, tokens, PLACES)
+    assert least == pytest.approx(6000 * 50 * 1e-4 / (2 * 3), rel=1e-6)
 
 
 def test_environments_are_waited_for():
@@ -66,13 +66,13 @@ def test_environments_are_waited_for():
 @pytest.mark.parametrize("seed", range(3))
 def test_no_engine_of_any_width_is_sooner(recipe, seed):
     w, (prompts, tokens) = read_recipe(recipe), drawn(seed)
-    found = engines_of(w)
-    least = least_seconds(found, 1, prompts, tokens - 1, PLACES)
-    for i, replicas in enumerate(found.replicas):
-        batching = Batching(max_num_seqs=PLACES * found.cuts[i].dp)
+    choices = engines_of(w)
+    least = least_seconds(choices, 1, prompts, tokens - 1, PLACES)
+    for i, replicas in enumerate(choices.replicas):
+        batching = Batching(max_num_seqs=PLACES * choices.cuts[i].dp)
         parts = (np.array_split(column, replicas) for column in (prompts, tokens))
         ends = [
-            serve(found.steps[i], found.kv_tokens[i], batching, independent(*part, 1)).seconds
+            serve(choices.steps[i], choices.kv_tokens[i], batching, independent(*part, 1)).seconds
             for part in zip(*parts, strict=True)
         ]
         assert least <= max(ends)
@@ -81,15 +81,16 @@ def test_no_engine_of_any_width_is_sooner(recipe, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_twice_the_seconds_of_every_step_are_twice_the_bound_and_more_seats_no_more(seed):
     prompts, tokens = drawn(seed)
-    found = engines_of(read_recipe("grpo-64"))
+    choices = engines_of(read_recipe("grpo-64"))
     times = ("weights_s", "kv_s_per_token", "matmul_s_per_response", "attention_s_per_token")
     times += ("overhead_s", "overhead_s_per_token", "host_s_per_response")
     slower = replace(
-        found, steps=tuple(replace(s, **{t: 2 * getattr(s, t) for t in times}) for s in found.steps)
+        choices,
+        steps=tuple(replace(s, **{t: 2 * getattr(s, t) for t in times}) for s in choices.steps),
     )
-    least = least_seconds(found, 1, prompts, tokens, PLACES)
+    least = least_seconds(choices, 1, prompts, tokens, PLACES)
     assert least_seconds(slower, 1, prompts, tokens, PLACES) == pytest.approx(2 * least, rel=1e-6)
-    assert least_seconds(found, 4, prompts, tokens, PLACES) <= least * (1 + 1e-9)
+    assert least_seconds(choices, 4, prompts, tokens, PLACES) <= least * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +157,10 @@ def test_the_table_is_printed_as_text_as_json_and_for_a_page(monkeypatch, capsys
     monkeypatch.setattr(joint, "CASES", {"small": JointCase("grpo-64", SMALL)})
     monkeypatch.setattr(joint, "FABRICS", ("ideal", THIN))
     assert main(["reproduce", "joint", "-q", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [row["fabric"] for row in found["rows"]] == ["ideal", THIN]
-    assert all(row["bound_s"] < row["joint"]["step_s"] for row in found["rows"])
-    assert abs(found["rows"][0]["gain"]) < 0.01 < found["rows"][1]["gain"]
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["fabric"] for row in printed["rows"]] == ["ideal", THIN]
+    assert all(row["bound_s"] < row["joint"]["step_s"] for row in printed["rows"])
+    assert abs(printed["rows"][0]["gain"]) < 0.01 < printed["rows"][1]["gain"]
     monkeypatch.setattr(joint, "FABRICS", (THIN,))
     assert main(["reproduce", "joint", "-q"]) == 0
     text = capsys.readouterr().out

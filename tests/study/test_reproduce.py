@@ -249,8 +249,8 @@ def test_two_weeks_cost_less_shared_and_keep_every_slo():
 
 
 def test_a_decision_grows_no_faster_than_the_jobs_squared():
-    found = weave_paper.latencies((50, 400))
-    assert 0 < found[400] < 64 * found[50]
+    seconds = weave_paper.latencies((50, 400))
+    assert 0 < seconds[400] < 64 * seconds[50]
 
 
 def test_what_cannot_be_run_says_why():

@@ -9,7 +9,7 @@ import pytest
 from rfabric.cli import main
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import parse_fabric
-from rfabric.optics import Timing
+from rfabric.optics import IN_FLIGHT, Timing
 from rfabric.report.result import Pace
 from rfabric.study import patterns, selftest
 from rfabric.study.run import Case, RunSettings, simulated
@@ -99,7 +99,7 @@ def test_each_bound_is_held_by_itself(one, faults):
     assert one.to_json()["faults"] == faults
 
 
-@pytest.mark.parametrize("way", selftest.WAYS)
+@pytest.mark.parametrize("way", IN_FLIGHT)
 def test_flows_are_under_way_where_circuits_change(way):
     fabric = parse_fabric(selftest.REWIRED)
     result = played(fabric, selftest.met(fabric), "demand", in_flight=way)
@@ -119,10 +119,10 @@ def test_what_is_no_part_and_what_makes_no_pods_is_refused():
 
 
 def test_the_summary_is_of_all_phases_and_flows():
-    found = selftest.summary([measured(0.01, [0.02, -0.04]), measured(-0.03, [0.0])])
-    assert found["phases"]["worst"] == pytest.approx(0.03)
-    assert found["flows"]["median"] == pytest.approx(0.02)
-    assert found["flows"]["worst"] == pytest.approx(0.04)
+    summary = selftest.summary([measured(0.01, [0.02, -0.04]), measured(-0.03, [0.0])])
+    assert summary["phases"]["worst"] == pytest.approx(0.03)
+    assert summary["flows"]["median"] == pytest.approx(0.02)
+    assert summary["flows"]["worst"] == pytest.approx(0.04)
 
 
 @pytest.mark.root

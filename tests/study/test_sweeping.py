@@ -86,8 +86,8 @@ def refused(capsys, *said, code=2):
 
 
 def rows(capsys, store="sweep"):
-    found = told(capsys, "query", "select * from cells order by fabric, seed", "--store", store)
-    return found["rows"]
+    query = "select * from cells order by fabric, seed"
+    return told(capsys, "query", query, "--store", store)["rows"]
 
 
 def test_a_store_says_what_single_runs_say(capsys):
@@ -372,7 +372,7 @@ def test_a_worker_that_has_read_a_file_reads_it_anew_when_it_changes(place):
     assert steps[0] < steps[1]
 
 
-def test_files_of_words_are_found(place):
+def test_words_name_their_files(place):
     for name in ("mine.py", "helper.py", "net.graphml", "a,b.py"):
         Path(name).write_text("")
     assert files_of("rfabric,pods=4") == files_of("orchestrrl,period=5s+demand") == []
@@ -465,9 +465,9 @@ def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypa
     Path("elsewhere").mkdir()  # where none of our files is
     victim, _ = (background(*worker, cwd="elsewhere") for _ in range(2))
     kill = killed_after(victim, random.uniform(2, 4))
-    found = told(capsys, "sweep", *WHOLE, "--workers", address)
+    swept = told(capsys, "sweep", *WHOLE, "--workers", address)
     kill.join()
-    assert found["run"] == found["cells"] == 32 and victim.wait(10) == -signal.SIGKILL
+    assert swept["run"] == swept["cells"] == 32 and victim.wait(10) == -signal.SIGKILL
     same_as_here(capsys)
     assert told(capsys, *words("--workers", address, "--store", "files"))["run"] == 8
     compared = ["compare", *TWO, "--traffic", "one.csv", "--seeds", "2", "--no-report"]
@@ -489,8 +489,8 @@ def test_ray_workers_that_die_lose_no_cell(capsys, background):
             "--temp-dir", folder, RAY_USAGE_STATS_ENABLED="0",
         )  # fmt: skip
         address = f"ray://127.0.0.1:{client}"
-        found = told(capsys, "sweep", *WHOLE, "--workers", address)
-        assert found["run"] == found["cells"] == 32
+        swept = told(capsys, "sweep", *WHOLE, "--workers", address)
+        assert swept["run"] == swept["cells"] == 32
         same_as_here(capsys)
         background(
             "-m", "ray.scripts.scripts", "start", "--address", f"127.0.0.1:{head}", *small,
@@ -533,12 +533,12 @@ def test_a_ray_cluster_may_refuse_a_client_twice(capsys, monkeypatch, refusals):
 
 def free_ports(count):
     """Ports that nobody listens on, below those that a system deals out by itself."""
-    found = []
+    ports = []
     for port in random.sample(range(20000, 32000), 100):
         with socket.socket() as one:
-            if len(found) < count and one.connect_ex(("127.0.0.1", port)):
-                found.append(port)
-    return found
+            if len(ports) < count and one.connect_ex(("127.0.0.1", port)):
+                ports.append(port)
+    return ports
 
 
 NAMESPACES = """
@@ -579,8 +579,8 @@ def test_dask_workers_in_network_namespaces_of_their_own(capsys, place):
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert not done.returncode, done.stderr + Path("log").read_text()
-    found = json.loads(done.stdout)
-    assert found["run"] == found["cells"] == 32
+    swept = json.loads(done.stdout)
+    assert swept["run"] == swept["cells"] == 32
     assert len({row["worker"] for row in rows(capsys)}) == 2
     same_as_here(capsys)
 
@@ -612,8 +612,8 @@ def test_the_best_is_held_against_the_others_seed_by_seed(capsys):
     (job,) = told(capsys, "best", "--minimise", "network_usd")["jobs"]
     first, second = job["ranking"]
     assert job["asked_traffic"] == "one.csv" and first["more_than_best"] == 0.0
-    found = rows(capsys)
-    prices = {row["asked_fabric"]: row["network_usd"] for row in found}
+    cells = rows(capsys)
+    prices = {row["asked_fabric"]: row["network_usd"] for row in cells}
     assert first["mean"] == min(prices.values()) and second["mean"] == max(prices.values())
     assert second["more_than_best"] == second["mean"] - first["mean"]
     assert second["seeds_shared"] == 4 and second["half_of_interval"] == 0.0
@@ -694,8 +694,8 @@ def test_who_has_fewer_seeds_is_compared_on_those_it_has():
 def test_a_sweep_ends_when_its_question_is_answered(capsys):
     fabrics = [*TWO, "--topo", TREE + ",oversubscription=2"]
     sweep = ["sweep", *fabrics, "--traffic", "one.csv", "--seeds", "64", "--jobs", "2"]
-    found = told(capsys, *sweep, "--until", "1%")
-    assert found["run"] < 3 * 64
+    swept = told(capsys, *sweep, "--until", "1%")
+    assert swept["run"] < 3 * 64
     counts = {row["asked_fabric"]: 0 for row in rows(capsys)}
     for row in rows(capsys):
         counts[row["asked_fabric"]] += 1

@@ -239,8 +239,8 @@ def test_a_table_means_the_same_however_it_was_saved(change, unseen, tmp_path):
         "measured/nccl_b200_sxm.csv",
         "weight_sync/measured.csv",
     )
-    found = validate(folder(tmp_path, {name: change(FILES[name]) for name in kept}))
-    for group in found:
+    groups = validate(folder(tmp_path, {name: change(FILES[name]) for name in kept}))
+    for group in groups:
         if group.name != "parameters":
             was = unseen[group.name]
             assert [(p.measured, p.modelled) for p in group.points] == [
@@ -267,12 +267,12 @@ BROKEN = {
 
 
 def test_a_broken_file_is_named_and_the_others_go_on(tmp_path):
-    found = validate(
+    groups = validate(
         folder(
             tmp_path, BROKEN | {"measured/nccl_b200_sxm.csv": FILES["measured/nccl_b200_sxm.csv"]}
         )
     )
-    left = {group.file: group.unmodelled for group in found if not group.points}
+    left = {group.file: group.unmodelled for group in groups if not group.points}
     assert {name for name in BROKEN if not name.startswith("models")} == set(left)
     assert (
         "columns a, b but no model nor gpus nor seq nor tok_s_gpu"
@@ -284,7 +284,7 @@ def test_a_broken_file_is_named_and_the_others_go_on(tmp_path):
     )
     assert "no CSV file of UTF-8 text" in left["measured/serving_ttft_tpot.csv"][0]
     assert all(left.values())
-    done = {group.name: group for group in found if group.points}
+    done = {group.name: group for group in groups if group.points}
     assert set(done) == {"parameters", "nccl_b200_sxm >= 1 MiB"}
     assert "broken: model config" in done["parameters"].unmodelled[0]
 
@@ -537,9 +537,9 @@ def left_out(tmp_path, a, b):
 def test_a_weight_sync_system_is_predicted_by_the_others_alone(tmp_path):
     """Whatever A measured, what is said of A is the same, and of the others is not."""
     usual, slow = left_out(tmp_path, 7.0, 62.0), left_out(tmp_path, 70.0, 620.0)
-    said = [[p.modelled for p in found["weight sync, A"].points] for found in (usual, slow)]
+    said = [[p.modelled for p in groups["weight sync, A"].points] for groups in (usual, slow)]
     assert said[0] == said[1]
-    others = [[p.modelled for p in found["weight sync, B"].points] for found in (usual, slow)]
+    others = [[p.modelled for p in groups["weight sync, B"].points] for groups in (usual, slow)]
     assert others[0] != others[1]
     # two systems, half as fast as what is fitted on elsewhere, predict the third
     assert usual["weight sync, A"].median_error < 0.2

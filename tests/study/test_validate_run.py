@@ -44,8 +44,8 @@ def test_logs_of_every_framework_say_the_same(tmp_path, form):
 
 
 def test_medians_bubbles_and_what_a_fabric_could_save(tmp_path):
-    found = validate_run(written(tmp_path / "log", "verl"), "grpo-64")
-    rows = {one.phase: one for one in found.phases}
+    beside = validate_run(written(tmp_path / "log", "verl"), "grpo-64")
+    rows = {one.phase: one for one in beside.phases}
     assert rows["generation"].logged_s == 12.0 and rows["generation"].logged_p90_s == 12.8
     assert rows["bubbles"].logged_s == 2.0 and rows["step"].logged_s == 20.0
     one = rows["training"]

@@ -59,7 +59,7 @@ def served(*rows: str) -> str:
     return "\n".join([COLUMNS, *rows]) + "\n"
 
 
-def test_the_constants_of_first_tokens_are_found_again():
+def test_the_constants_of_first_tokens_are_fitted_back():
     true, draw = FirstToken(1.5e-3, 4e-3), np.random.default_rng(1)
     rows = [
         Answered(f"system {i % 7}", 0.0, float(draw.uniform(0.02, 0.3)), Waits(layers, clients))
@@ -68,9 +68,9 @@ def test_the_constants_of_first_tokens_are_found_again():
         )
     ]
     rows = [replace_measured(row, row.steps + true.seconds(row.waits)) for row in rows]
-    found = fit(rows)
-    assert found.layer_s == pytest.approx(true.layer_s, rel=0.1)
-    assert found.client_s == pytest.approx(true.client_s, rel=0.1)
+    fitted = fit(rows)
+    assert fitted.layer_s == pytest.approx(true.layer_s, rel=0.1)
+    assert fitted.client_s == pytest.approx(true.client_s, rel=0.1)
 
 
 def replace_measured(row: Answered, seconds: float) -> Answered:

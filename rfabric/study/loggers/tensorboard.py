@@ -29,13 +29,13 @@ def events(path: Path, notes: list[str]) -> Iterator[Told]:
         for number, (data, check) in enumerate(_records(file, path.name, notes), 1):
             where = f"{path.name}, record {number}"
             try:
-                step, found = _scalars(data)
+                step, scalars = _scalars(data)
             except DAMAGED as error:
                 raise damaged(where) from error
-            if (found or len(data) <= SMALL) and not checked(data, check):
+            if (scalars or len(data) <= SMALL) and not checked(data, check):
                 raise damaged(where)
-            if found:
-                steps[step].update(found)
+            if scalars:
+                steps[step].update(scalars)
     return of_steps(path.name, steps)
 
 
@@ -55,7 +55,7 @@ def _records(file: BinaryIO, name: str, notes: list[str]) -> Iterator[tuple[byte
 
 
 def _scalars(event: bytes) -> tuple[int, dict[str, float]]:
-    step, found = 0, {}
+    step, scalars = 0, {}
     for field, value in fields(event):
         if field == EVENT_STEP:
             step = value
@@ -63,8 +63,8 @@ def _scalars(event: bytes) -> tuple[int, dict[str, float]]:
             for _, one in fields(value):
                 parts = dict(fields(one))
                 if (scalar := _scalar(parts)) is not None:
-                    found[parts[VALUE_TAG].decode()] = scalar
-    return step, found
+                    scalars[parts[VALUE_TAG].decode()] = scalar
+    return step, scalars
 
 
 def _scalar(value: dict) -> float | None:

@@ -114,11 +114,11 @@ def _mean(made: Scheduled, kind: str) -> float:
 @cache
 def static(model: str, training: int, generation: int, seed: int) -> dict[int, Scheduled]:
     """The job with static replicas, by their width, where they fit."""
-    found = {}
+    by_width = {}
     for tp in WIDTHS:
         with suppress(RFabricError):
-            found[tp] = as_it_stands(job(model, training, generation, seed, tp), seed)
-    return found
+            by_width[tp] = as_it_stands(job(model, training, generation, seed, tp), seed)
+    return by_width
 
 
 @cache

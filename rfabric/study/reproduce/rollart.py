@@ -325,12 +325,12 @@ def affinity_rows(seed: int) -> Iterator[PaperRow]:
         return two / six
 
     lake, maths = TASKS["FrozenLake"], TASKS["GEM-Math"]
-    found = [over(lake, "8B"), over(replace(lake, caches=True), "8B")]
+    anew, cached = over(lake, "8B"), over(replace(lake, caches=True), "8B")
     why = (
-        f"128 trajectories of 8B, contexts prefilled anew each turn; {found[1]:.2f} where engines "
+        f"128 trajectories of 8B, contexts prefilled anew each turn; {cached:.2f} where engines "
         "find them cached"
     )
-    yield PaperRow("FrozenLake: 2 H800 over 6 H20, seconds", 0.53, found[0], why=why)
+    yield PaperRow("FrozenLake: 2 H800 over 6 H20, seconds", 0.53, anew, why=why)
     ratios = [1 / over(maths, size) for size in MODELS]
     yield PaperRow(
         "GEM-Math: 6 H20 over 2 H800, seconds",
@@ -343,22 +343,24 @@ def affinity_rows(seed: int) -> Iterator[PaperRow]:
 
 def _equal_cost_rows(seed: int) -> Iterator[PaperRow]:
     tasks, rules = named("FrozenLake", "GEM-Math"), RolloutRules(BATCH, GROUP)
-    found: dict[str, list[float]] = {"208 H20": [], "72 H800": []}
+    ratios: dict[str, list[float]] = {"208 H20": [], "72 H800": []}
     for size in MODELS:
         mixed_pools = [pool(size, "H800", 64), pool(size, "H20", 24)]
         own = rollout(
             with_affinity(mixed_pools, affinity(tasks, "H800", "H20"), tasks), tasks, rules, seed
         )
-        for name in found:
+        for name in ratios:
             gpus, gpu = name.split()
-            found[name].append(rollout([pool(size, gpu, int(gpus))], tasks, rules, seed) / own)
+            ratios[name].append(rollout([pool(size, gpu, int(gpus))], tasks, rules, seed) / own)
     why = (
         "rollouts of one batch, FrozenLake and GEM-Math in halves: the paper's mix and what it "
         "timed are not stated; 512 trajectories are 2.5 an H20, whose decode is then bound by "
         "HBM alone, where it is the better GPU"
     )
     for name, known in (("208 H20", (1.30, 1.68)), ("72 H800", (1.12, 1.37))):
-        yield PaperRow(f"affinity: 64 H800 + 24 H20 over {name}", known, span(found[name]), why=why)
+        yield PaperRow(
+            f"affinity: 64 H800 + 24 H20 over {name}", known, span(ratios[name]), why=why
+        )
 
 
 # --- R2, R3: environments and rewards -------------------------------------------------------------

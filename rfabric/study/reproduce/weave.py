@@ -268,9 +268,9 @@ def simulation_rows(seed: int) -> Iterator[PaperRow]:
             mean(bill.attained for bill in ours),
             "share",
         )
-        for name, found in others.items():
+        for name, per_mix in others.items():
             bills = _blind(name, jobs, seed)
-            found.append((ratio(bills, best), mean(bill.attained for bill in bills)))
+            per_mix.append((ratio(bills, best), mean(bill.attained for bill in bills)))
     yield from _blind_rows(others)
 
 
@@ -312,8 +312,8 @@ def experiment_billing(seed: int) -> Iterator[PaperRow]:
         costs: dict[str, list[float]] = {"weave": [], **{name: [] for name in BLIND}}
         for mix in MIXES:
             jobs, best = _simulated(mix, seed, stay)
-            for name, found in costs.items():
-                found.append(ratio(_blind(name, jobs, seed, stay), best))
+            for name, per_mix in costs.items():
+                per_mix.append(ratio(_blind(name, jobs, seed, stay), best))
         for mix, ours in zip(MIXES, costs["weave"], strict=True):
             yield PaperRow(f"{stay}: Weave, {mix}, over the optimum", PAPER_COST[mix], ours)
         for name, (paper, mixed, _) in BLIND.items():
@@ -359,13 +359,13 @@ def latencies(counts: Sequence[int], seed: int = 0) -> dict[int, float]:
     jobs = iter(simulated_jobs("mixed", seed, max(counts)))
     extra = simulated_jobs("mixed", seed + 1, TIMED)
     groups: list[ExecutionGroup] = []
-    present, found = 0, {}
+    present, seconds = 0, {}
     for count in sorted(counts):
         for _ in range(count - present):
             _join(groups, next(jobs))
         present = count
-        found[count] = median(_timed(job, groups) for job in extra)
-    return found
+        seconds[count] = median(_timed(job, groups) for job in extra)
+    return seconds
 
 
 def _join(groups: list[ExecutionGroup], job: Job) -> None:
@@ -378,12 +378,12 @@ def _join(groups: list[ExecutionGroup], job: Job) -> None:
 
 def _timed(job: Job, groups: Sequence[ExecutionGroup]) -> float:
     """The fastest of three: what else the machine does only adds."""
-    found = []
+    times = []
     for _ in range(3):
         began = time.process_time()
         weave(job, groups, POOLS, None)
-        found.append(time.process_time() - began)
-    return min(found)
+        times.append(time.process_time() - began)
+    return min(times)
 
 
 # --- drift ----------------------------------------------------------------------------------------

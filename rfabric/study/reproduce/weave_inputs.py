@@ -135,15 +135,15 @@ def trace_jobs(
     """
     random = np.random.default_rng([seed, 3])
     stays = _stays(random, count, TRACE_HOURS, TRACE_MEAN_HOURS, mix.bunched)
-    weights, found = kind_weights(mix), []
+    weights, jobs = kind_weights(mix), []
     for i, (arrival, seconds) in enumerate(stays):
         made = (
             _scaled(random)
             if scaled
             else workload(str(random.choice(sorted(WORKLOADS), p=weights)))
         )
-        found.append(_job(i, made, arrival, seconds, random))
-    return found
+        jobs.append(_job(i, made, arrival, seconds, random))
+    return jobs
 
 
 def kind_weights(mix: TraceMix = EVEN) -> np.ndarray:

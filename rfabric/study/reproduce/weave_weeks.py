@@ -72,11 +72,11 @@ def derived_mix(seed: int) -> TraceMix:
 
 def peaks(mix: TraceMix, seed: int) -> tuple[float, float, float]:
     """Peak GPUs as in PEAKS, the mean over PEAKED traces."""
-    found = []
+    nodes = []
     for jobs in traces(mix, seed, PEAKED):
         solo, ours = replayed(jobs, "solo"), replayed(jobs)
-        found.append((solo.peak_roll, ours.peak_roll, ours.peak_train))
-    solo, roll, train = (GPUS_PER_NODE * mean(each) for each in zip(*found, strict=True))
+        nodes.append((solo.peak_roll, ours.peak_roll, ours.peak_train))
+    solo, roll, train = (GPUS_PER_NODE * mean(each) for each in zip(*nodes, strict=True))
     return solo, roll, train
 
 
@@ -140,8 +140,8 @@ def headline_rows(seed: int) -> Iterator[PaperRow]:
 
 
 def _why_headline(seed: int) -> str:
-    mix, found = derived_mix(seed), experiment_mix(seed)
-    told = {row.metric.partition(":")[0]: row.ours for row in found if "Solo-D over" in row.metric}
+    mix, rows = derived_mix(seed), experiment_mix(seed)
+    told = {row.metric.partition(":")[0]: row.ours for row in rows if "Solo-D over" in row.metric}
     others = ", ".join(f"{name} {value:.2f}" for name, value in told.items() if name != DERIVED)
     return (
         "which job ran what, and how arrivals cluster, is derived from the peaks of nodes: C "

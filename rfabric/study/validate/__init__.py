@@ -173,7 +173,7 @@ def _checked(module: str, path: Path, root: Path) -> list[PointGroup]:
     group with the reason.
     """
     try:
-        found = [
+        groups = [
             _finite(group) for group in import_module(f".{module}", __name__).check(path, root)
         ]
     except (RFabricError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
@@ -185,7 +185,7 @@ def _checked(module: str, path: Path, root: Path) -> list[PointGroup]:
         return [
             PointGroup(path.stem, str(path.relative_to(root)), (), (f"the whole file: {what}",))
         ]
-    return [group for group in found if group.points or group.unmodelled]
+    return [group for group in groups if group.points or group.unmodelled]
 
 
 def _finite(group: PointGroup) -> PointGroup:
@@ -206,9 +206,9 @@ def _told_apart(groups: list[PointGroup]) -> list[PointGroup]:
     carries its file's.
     """
     seen: set[str] = set()
-    found = []
+    named = []
     for group in groups:
         name = group.name if group.name not in seen else f"{group.name} ({group.file})"
         seen.add(name)
-        found.append(replace(group, name=name, basis=basis(group.file, group.name)))
-    return found
+        named.append(replace(group, name=name, basis=basis(group.file, group.name)))
+    return named

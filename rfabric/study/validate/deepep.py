@@ -116,10 +116,10 @@ def _gpu(text: str) -> Gpu:
 
 
 def _mode(text: str) -> str:
-    found = next((mode for key, mode in MODES.items() if text.lower().startswith(key)), None)
-    if found is None:
-        raise Refused(f"kind {text!r} is neither {' nor '.join(MODES)}")
-    return found
+    for start, mode in MODES.items():
+        if text.lower().startswith(start):
+            return mode
+    raise Refused(f"kind {text!r} is neither {' nor '.join(MODES)}")
 
 
 def _group(gpus: int, gpu: Gpu) -> RankGroup:

@@ -61,23 +61,23 @@ def leave_one_out(folder: str | Path) -> list[PointGroup]:
     has none of them.
     """
     root = Path(folder)
-    found = [*_collectives(root), *_weight_syncs(root), *_first_tokens(root)]
-    if not found:
+    groups = [*_collectives(root), *_weight_syncs(root), *_first_tokens(root)]
+    if not groups:
         raise RFabricError(
             f"{folder} holds no {FILES}, {syncs.FILES} or {SERVING_FILES}; without them nothing "
             "can be left out"
         )
-    return found
+    return groups
 
 
 def _collectives(folder: Path) -> list[PointGroup]:
     """By system, below and from 1 MiB on, and all systems together; none without files."""
     calls, refused = _calls(folder)
     folds = [fold for name in FITTED for fold in _folds(name, calls)]
-    found = [group for fold in folds for group in _groups(fold)]
-    points = tuple(point for group in found for point in group.points)
+    groups = [group for fold in folds for group in _groups(fold)]
+    points = tuple(point for group in groups for point in group.points)
     every = PointGroup("all systems, each left out", FILES, points, tuple(refused))
-    return [every, *found] if points or refused else []
+    return [every, *groups] if points or refused else []
 
 
 def _weight_syncs(folder: Path) -> list[PointGroup]:
@@ -107,7 +107,7 @@ def _first_tokens(root: Path) -> list[PointGroup]:
     """First tokens of all systems together, each left out, and by system."""
     files = sorted(root.glob(SERVING_FILES))
     answers = [serving.answered(file, root) for file in files]
-    made = [row for found, _ in answers for row in found]
+    made = [row for answered, _ in answers for row in answered]
     left = [name for _, refused in answers for name in refused]
     groups = [_first_tokens_of(s, made) for s in dict.fromkeys(row.system for row in made)]
     points = tuple(point for group in groups for point in group.points)

@@ -219,10 +219,10 @@ def _joined(gpu: Gpu, gpus: int) -> int | None:
 def _recipe(model: Model, gpu: Gpu, on_policy: bool, recipes: Sequence[dict], data: Path) -> dict:
     """The first recipe of this model, as many GPUs a server, on or off policy."""
     for recipe in recipes:
-        found = _model(recipe["model"], data)
+        trained = _model(recipe["model"], data)
         same = (
-            found
-            and found.name == model.name
+            trained
+            and trained.name == model.name
             and int(recipe["gpus_per_node"]) == gpu.gpus_per_server
         )
         if same and (recipe["async"].lower() != "true") == on_policy:

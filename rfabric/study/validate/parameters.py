@@ -89,10 +89,10 @@ def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[Sta
         yield file.stem, model, stated or stated_in(file.stem)
     for name, stated in published.items():
         if not any(same_model(name, file.stem) for file in files):
-            found = find_model(name)
+            shipped = find_model(name)
             yield (
                 name,
-                found
+                shipped
                 or RFabricError(
                     "no config beside published_totals.csv nor in traffic/models has this name"
                 ),
@@ -115,12 +115,12 @@ def _published(folder: Path) -> tuple[dict[str, list[Stated]], list[str]]:
     if not file.is_file():
         return {}, []
     try:
-        found = [row for row in table_of(file, "model", "total_b") if row["model"]]
+        rows = [row for row in table_of(file, "model", "total_b") if row["model"]]
     except RFabricError as error:
         return {}, [str(error)]
     made, left = attempt(
         ((f"{file.name} {row['model']}"), lambda row=row: (row["model"], _cells(row)))
-        for row in found
+        for row in rows
     )
     return dict(made), left
 
@@ -159,12 +159,12 @@ _NAMES = (  # first that fits; what its numbers state
 def stated_in(name: str) -> list[Stated]:
     """The counts that a model's name states."""
     for pattern, kinds in _NAMES:
-        found = pattern.search(name.lower().removesuffix(".json"))
-        if found:
-            scale = 1e-3 if found[0].endswith("m") else 1.0
+        match = pattern.search(name.lower().removesuffix(".json"))
+        if match:
+            scale = 1e-3 if match[0].endswith("m") else 1.0
             return [
                 _rounded(kind, text, scale)
-                for kind, text in zip(kinds, found.groups(), strict=True)
+                for kind, text in zip(kinds, match.groups(), strict=True)
             ]
     return []
 
@@ -176,12 +176,12 @@ def _rounded(kind: str, text: str, scale: float) -> Stated:
 
 def _shipped(name: str) -> list[Stated]:
     """What the config of the same model in traffic/models says was published."""
-    found = find_model(name)
-    if found is None:
+    model = find_model(name)
+    if model is None:
         return []
     return [
         Stated(kind, value)
-        for kind, value in (("total", found.published_b), ("active", found.published_active_b))
+        for kind, value in (("total", model.published_b), ("active", model.published_active_b))
         if value
     ]
 

@@ -75,9 +75,9 @@ def model_of(name: str, folders: list[Path]) -> Model | None:
     words = re.split(r"[-_\s]+", re.sub(r"(\.steps)?\.csv$", "", name))
     for count in range(len(words), 0, -1):
         for first in range(len(words) - count + 1):
-            found = find_model("-".join(words[first : first + count]), folders)
-            if found:
-                return found
+            model = find_model("-".join(words[first : first + count]), folders)
+            if model:
+                return model
     return None
 
 
@@ -117,13 +117,13 @@ def generation_seconds(
 
 def _responses(row: dict, name: str, tokens: float) -> int:
     """Responses a step: from the file's name, else from all tokens of the step."""
-    found = re.search(r"bsz(\d+)", name)
+    match = re.search(r"bsz(\d+)", name)
     total = _first(row, ("total_tokens",))
-    if not found and not total:
+    if not match and not total:
         raise RFabricError(
             "neither the file's name (bszN) nor total_tokens says how many responses a step has"
         )
-    return int(found[1]) if found else max(round(total / tokens), 1)
+    return int(match[1]) if match else max(round(total / tokens), 1)
 
 
 def _figures(points: list[Point], logged: list[list[float]]) -> tuple[tuple[str, float], ...]:
@@ -134,18 +134,18 @@ def _figures(points: list[Point], logged: list[list[float]]) -> tuple[tuple[str,
         return ()
     table = np.column_stack([np.ones(len(points)), np.array(logged)])
     table = table[:, [0, *(i for i in range(1, table.shape[1]) if np.ptp(table[:, i]) > 0)]]
-    found = [
+    figures = [
         ("level", float(np.median(modelled / measured))),
         ("correlation", _correlation(measured, modelled)),
     ]
     if len(points) >= 30:
         ten = np.ones(10) / 10
         means = (np.convolve(series, ten, "valid") for series in (measured, modelled))
-        found.append(("correlation_of_10", _correlation(*means)))
+        figures.append(("correlation_of_10", _correlation(*means)))
     if len(points) > 2 * table.shape[1]:
         best = table @ np.linalg.lstsq(table, measured, rcond=None)[0]
-        found.append(("linear_bound", _correlation(measured, best)))
-    return tuple((key, value) for key, value in found if np.isfinite(value))
+        figures.append(("linear_bound", _correlation(measured, best)))
+    return tuple((key, value) for key, value in figures if np.isfinite(value))
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -66,11 +66,18 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         (row.get("id") or f"line {line}", row)
         for line, row in enumerate(rows(path, "model_path", "system"), 2)
     ]
-    found, lost = attempt(
+    measured_rows, lost = attempt(
         (name, lambda name=name, row=row: _measured(name, row, data)) for name, row in table
     )
-    yield _group(named("serving TPOT", path, _USUAL), file, found, lost, "tpot", _order(found))
-    yield _group(named("serving TTFT", path, _USUAL), file, found, lost, "ttft", ())
+    yield _group(
+        named("serving TPOT", path, _USUAL),
+        file,
+        measured_rows,
+        lost,
+        "tpot",
+        _order(measured_rows),
+    )
+    yield _group(named("serving TTFT", path, _USUAL), file, measured_rows, lost, "ttft", ())
 
 
 def _measured(name: str, row: dict, data: Path) -> MeasuredRow:
@@ -79,11 +86,11 @@ def _measured(name: str, row: dict, data: Path) -> MeasuredRow:
 
 
 def _group(
-    name: str, file: str, found: list[MeasuredRow], lost: list[str], key: str, extra: tuple
+    name: str, file: str, measured_rows: list[MeasuredRow], lost: list[str], key: str, extra: tuple
 ) -> PointGroup:
     column = f"silicon_{key}_ms"
     points, without = [], []
-    for m in found:
+    for m in measured_rows:
         measured = number_in(m.row, column)
         if measured:
             points.append(Point(m.name, measured, 1e3 * getattr(m, key), "ms", part_of(m.row)))
@@ -167,12 +174,12 @@ def play(job: ClosedLoop) -> Served:
     return serve(step_of(job.server), job.server.kv_capacity_tokens, job.batching, requests)
 
 
-def _order(found: list[MeasuredRow]) -> tuple[tuple[str, float], ...]:
+def _order(measured_rows: list[MeasuredRow]) -> tuple[tuple[str, float], ...]:
     """How many pairs of rows differ in TP alone, and the share of them whose TPOT the model puts in
     the right order.
     """
     same = defaultdict(list)
-    for m in found:
+    for m in measured_rows:
         if number_in(m.row, "silicon_tpot_ms"):
             keys = (
                 "backend",

@@ -209,8 +209,8 @@ def precisions(row: dict, model: Model) -> tuple[str, str]:
 
 def _in_name(model_path: str) -> str:
     """What a model's name says of its weights: Qwen3-32B-FP8, DeepSeek-R1-NVFP4."""
-    found = re.search(r"[-_](nvfp4|mxfp4|fp8|fp4|int4)(?=[-_]|$)", model_path.lower())
-    return found[1] if found else ""
+    match = re.search(r"[-_](nvfp4|mxfp4|fp8|fp4|int4)(?=[-_]|$)", model_path.lower())
+    return match[1] if match else ""
 
 
 def _precision(name: str) -> str | None:

@@ -65,9 +65,9 @@ def model_hash() -> str:
     catalogs of compute/ and rl/ (readers of other frameworks' jobs aside), and how rows become
     jobs.
     """
-    package, found = Path(__file__).parents[2], hashlib.sha256()
+    package, digest = Path(__file__).parents[2], hashlib.sha256()
     for room in ("compute", "rl", "study/validate"):
         for path in sorted((package / room).rglob("*")):
             if path.suffix in (".py", ".csv") and "imports" not in path.parts:
-                found.update(str(path.relative_to(package)).encode() + path.read_bytes())
-    return found.hexdigest()[:12]
+                digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -30,20 +30,20 @@ def rows(path: Path, *needed: str) -> list[Cells]:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            found = [row for row in map(_stripped, csv.DictReader(file)) if any(row.values())]
+            filled = [row for row in map(_stripped, csv.DictReader(file)) if any(row.values())]
     except (csv.Error, UnicodeDecodeError) as error:
         raise RFabricError(f"{path} is no CSV file of UTF-8 text: {error}") from error
-    if not found:
+    if not filled:
         raise RFabricError(
             f"{path} has no rows; delete it, or give it a line of column names and one a point"
         )
-    lacks = [column for column in needed if column not in found[0]]
+    lacks = [column for column in needed if column not in filled[0]]
     if lacks:
         raise RFabricError(
-            f"{path.name} has columns {_some(found[0])} but no {' nor '.join(lacks)}: a table "
+            f"{path.name} has columns {_some(filled[0])} but no {' nor '.join(lacks)}: a table "
             f"of another kind; rename it or its columns"
         )
-    return found
+    return filled
 
 
 def _stripped(row: dict) -> Cells:

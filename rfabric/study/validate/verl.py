@@ -108,7 +108,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 
 
 def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
-    found, left = [], []
+    rows, left = [], []
     for line, values in enumerate(read_rows(path, "model", "gpu", "mode", "step_s"), 2):
         name = f"line {line}, " + " ".join(
             values.get(key) or "" for key in ("model", "gpu", "gpus", "mode")
@@ -117,8 +117,8 @@ def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
         if model is None or gpu is None:
             left.append(f"{name}: no {'model' if model is None else 'GPU'} is known by that name")
         else:
-            found.append(_Row(name, values, model, gpu))
-    return found, left
+            rows.append(_Row(name, values, model, gpu))
+    return rows, left
 
 
 def _beside(m: _Modelled, on: _Modelled) -> bool:

@@ -162,8 +162,8 @@ def _sides(row: Cells, transport: str) -> tuple[Layout, Layout]:
     return _widened(trainer, gpus), _widened(rollout, gpus)
 
 
-def _widened(found: Layout, gpus: int) -> Layout:
-    return Layout.over(gpus, found.tp, found.pp, found.ep)
+def _widened(layout: Layout, gpus: int) -> Layout:
+    return Layout.over(gpus, layout.tp, layout.pp, layout.ep)
 
 
 def _matrices(model: Model) -> int:
