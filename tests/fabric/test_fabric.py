@@ -115,7 +115,7 @@ def test_every_packet_arrives_by_the_rules_alone(fabric):
     assert where_lost(rules, fabric, circuits, pairs) == [""] * len(pairs)
 
 
-def test_a_missing_circuit_is_found_by_walking():
+def test_a_walk_ends_where_a_circuit_is_missing():
     fabric = rfabric(electrical=0)
     pairs = [("h1", "h64")]
     ends = where_lost(Routes(fabric, lit(fabric)).rules(pairs), fabric, Circuits(), pairs)

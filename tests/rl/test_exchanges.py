@@ -48,12 +48,12 @@ EXCHANGING = [
 
 def training_seconds(w, trace) -> float:
     """Seconds of training on one ideal switch."""
-    (found,) = [
+    (seconds,) = [
         p.seconds
         for p in simulate(parse_fabric("ideal", w.gpus), trace).phases
         if p.key.phase == "training"
     ]
-    return found
+    return seconds
 
 
 MIXTURES = st.fixed_dictionaries(

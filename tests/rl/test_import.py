@@ -140,8 +140,8 @@ def section(job, name):
 
 
 def test_verl_script(job):
-    found = job("verl", VERL)
-    generation, training = section(found, "generation"), section(found, "training")
+    imported = job("verl", VERL)
+    generation, training = section(imported, "generation"), section(imported, "training")
     # shell arithmetic
     assert (generation["max_prompt"], generation["max_response"]) == (2048, 8192)
     assert (generation["batch"], generation["group_size"], generation["tp"]) == (512, 16, 2)
@@ -151,14 +151,14 @@ def test_verl_script(job):
         and training["tp"] == 4
     )
     assert training["log_prob_passes"] == 2
-    assert found.recipe()["model"] == "Qwen2.5-7B"  # a default beside $HOME
+    assert imported.recipe()["model"] == "Qwen2.5-7B"  # a default beside $HOME
     assert (
-        section(found, "cluster")["training_gpus"] == 16
-        and found.recipe()["placement"] == "colocated"
+        section(imported, "cluster")["training_gpus"] == 16
+        and imported.recipe()["placement"] == "colocated"
     )
-    assert found.unmapped == ("actor_rollout_ref.rollout.chunks = 3",)
-    assert "data.train_files" in found.ignored
-    assert "cluster.gpu" in found.assumed and "generation.batch" not in found.assumed
+    assert imported.unmapped == ("actor_rollout_ref.rollout.chunks = 3",)
+    assert "data.train_files" in imported.ignored
+    assert "cluster.gpu" in imported.assumed and "generation.batch" not in imported.assumed
 
 
 def test_verl_yaml_says_the_same_as_its_script(job):
@@ -175,9 +175,14 @@ def test_verl_yaml_says_the_same_as_its_script(job):
 
 def test_verl_with_rollout_nodes_of_its_own_is_asynchronous(job):
     text = VERL.replace("$@", "rollout.nnodes=1 async_training.staleness_threshold=0.5")
-    found = job("verl", text)
-    assert section(found, "cluster")["generation_gpus"] == 8 and "placement" not in found.recipe()
-    assert found.recipe()["pipeline"] == "bounded-staleness" and found.recipe()["staleness"] == 1
+    imported = job("verl", text)
+    assert (
+        section(imported, "cluster")["generation_gpus"] == 8
+        and "placement" not in imported.recipe()
+    )
+    assert (
+        imported.recipe()["pipeline"] == "bounded-staleness" and imported.recipe()["staleness"] == 1
+    )
     assert (
         job("verl", VERL.replace("$@", "rollout.nnodes=1")).recipe()["pipeline"] == "one-step-off"
     )
@@ -202,19 +207,19 @@ def test_a_critic_is_trained_as_well_and_that_is_said(job):
 
 
 def test_slime_script_is_read_and_not_run(job, tmp_path):
-    found = job("slime", SLIME.format(witness=tmp_path / "witness"))
+    imported = job("slime", SLIME.format(witness=tmp_path / "witness"))
     assert not (tmp_path / "witness").exists()
-    assert found.recipe()["model"] == "Qwen2.5-7B"  # from the file of shapes it sources
+    assert imported.recipe()["model"] == "Qwen2.5-7B"  # from the file of shapes it sources
     assert (
-        section(found, "cluster")["training_gpus"] == 4
-        and section(found, "cluster")["generation_gpus"] == 4
+        section(imported, "cluster")["training_gpus"] == 4
+        and section(imported, "cluster")["generation_gpus"] == 4
     )
-    assert section(found, "training")["micro_batch_tokens"] == 9216
-    assert section(found, "training")["recompute"] == "full"
-    assert section(found, "weight_sync")["gather"] == "bucket"
-    assert section(found, "generation")["max_response"] == 8192
-    assert found.recipe()["pipeline"] == "one-step-off"
-    assert "balance-data = True" in found.unmapped
+    assert section(imported, "training")["micro_batch_tokens"] == 9216
+    assert section(imported, "training")["recompute"] == "full"
+    assert section(imported, "weight_sync")["gather"] == "bucket"
+    assert section(imported, "generation")["max_response"] == 8192
+    assert imported.recipe()["pipeline"] == "one-step-off"
+    assert "balance-data = True" in imported.unmapped
 
 
 def test_a_micro_batch_is_cut_over_context_ranks(job):
@@ -224,9 +229,9 @@ def test_a_micro_batch_is_cut_over_context_ranks(job):
         .replace("--tensor-model-parallel-size 2", perf)
         .replace("--use-dynamic-batch-size", "")
     )
-    found = job("slime", text)
-    longest = section(found, "generation")["max_prompt"] + 8192
-    assert section(found, "training")["micro_batch_tokens"] == longest // 2
+    imported = job("slime", text)
+    longest = section(imported, "generation")["max_prompt"] + 8192
+    assert section(imported, "training")["micro_batch_tokens"] == longest // 2
 
 
 @pytest.mark.parametrize(
@@ -250,24 +255,24 @@ def test_slime_must_say_where_rollouts_run(job):
 
 
 def test_roll(job):
-    found = job("roll", ROLL)
+    imported = job("roll", ROLL)
     assert (
-        section(found, "cluster")["training_gpus"]
-        == section(found, "cluster")["generation_gpus"]
+        section(imported, "cluster")["training_gpus"]
+        == section(imported, "cluster")["generation_gpus"]
         == 8
     )
     # response_length, and what refers to it
-    assert section(found, "generation")["max_response"] == 8192
-    assert section(found, "training")["mini_batches"] == 512 // (1 * 32 * 4)
-    assert found.recipe()["pipeline"] == "one-step-off"
-    assert any("block_size = 16" in key for key in found.unmapped)
+    assert section(imported, "generation")["max_response"] == 8192
+    assert section(imported, "training")["mini_batches"] == 512 // (1 * 32 * 4)
+    assert imported.recipe()["pipeline"] == "one-step-off"
+    assert any("block_size = 16" in key for key in imported.unmapped)
 
 
 def test_roll_roles_on_shared_gpus_are_colocated(job):
-    found = job("roll", ROLL.replace("range(8,16)", "range(0,8)"))
+    imported = job("roll", ROLL.replace("range(8,16)", "range(0,8)"))
     assert (
-        found.recipe()["placement"] == "colocated"
-        and section(found, "cluster")["training_gpus"] == 8
+        imported.recipe()["placement"] == "colocated"
+        and section(imported, "cluster")["training_gpus"] == 8
     )
 
 
@@ -293,15 +298,15 @@ def test_device_mapping_is_never_run(text):
 
 def test_nemo_rl_inherits(job, tmp_path):
     (tmp_path / "parent.yaml").write_text(PARENT)
-    found = job("nemo-rl", NEMO)
+    imported = job("nemo-rl", NEMO)
     assert (
-        section(found, "cluster")["training_gpus"] == 8
-        and section(found, "cluster")["generation_gpus"] == 8
+        section(imported, "cluster")["training_gpus"] == 8
+        and section(imported, "cluster")["generation_gpus"] == 8
     )
-    assert found.recipe()["pipeline"] == "one-step-off"
-    assert section(found, "training")["mini_batches"] == 2048 // 512
-    assert section(found, "training")["recompute"] == "full"
-    together = section(found, "generation")
+    assert imported.recipe()["pipeline"] == "one-step-off"
+    assert section(imported, "training")["mini_batches"] == 2048 // 512
+    assert section(imported, "training")["recompute"] == "full"
+    together = section(imported, "generation")
     assert together["max_prompt"] + together["max_response"] == 4096
 
 
@@ -319,13 +324,13 @@ def test_what_is_imported_is_a_recipe_that_runs(job, tmp_path):
         ("roll", ROLL),
         ("nemo-rl", NEMO),
     ):
-        found = job(framework, text)
+        imported = job(framework, text)
         path = tmp_path / f"{framework}.recipe.yaml"
-        path.write_text(found.yaml())
-        assert not found.misfit
+        path.write_text(imported.yaml())
+        assert not imported.misfit
         workload = read_recipe(path)
-        assert workload.generation.batch == section(found, "generation")["batch"]
-        assert all("#" in line for line in found.yaml().splitlines() if ": " in line)
+        assert workload.generation.batch == section(imported, "generation")["batch"]
+        assert all("#" in line for line in imported.yaml().splitlines() if ": " in line)
 
 
 def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
@@ -517,9 +522,9 @@ def with_settings(*lines, fsdp=False):
     ],
 )
 def test_a_setting_that_changes_training_is_in_the_recipe(job, setting, key, value):
-    found = job("verl", with_settings(setting, fsdp="ulysses" in setting))
-    assert section(found, "training")[key] == value
-    assert not any(setting.split("=")[0].strip("+") in said for said in found.unmapped)
+    imported = job("verl", with_settings(setting, fsdp="ulysses" in setting))
+    assert section(imported, "training")[key] == value
+    assert not any(setting.split("=")[0].strip("+") in said for said in imported.unmapped)
 
 
 @pytest.mark.parametrize(
@@ -621,9 +626,9 @@ def test_an_engine_of_pipeline_stages_is_taken_as_tensor_parallel(job):
     ],
 )
 def test_what_a_recipe_cannot_say_is_a_note(job, setting, said):
-    found = job("verl", with_settings(setting))
-    assert any(said in note and setting.strip("+").split("=")[0] in note for note in found.notes)
-    assert not found.misfit
+    imported = job("verl", with_settings(setting))
+    assert any(said in note and setting.strip("+").split("=")[0] in note for note in imported.notes)
+    assert not imported.misfit
 
 
 def test_settings_left_out_are_few_lines(tmp_path, capsys):
@@ -685,9 +690,9 @@ def test_verl_says_what_its_defaults_add(job):
     assert section(silent, "training")["critic"] is True
     assert any("gae, verl's default" in note for note in silent.notes)
     text = f"{ONE_LINE} {ADVANTAGE}grpo reward_model.enable=True data.gen_batch_size=1536"
-    found = job("verl", text)
-    assert "critic" not in section(found, "training")
-    assert found.unmapped == ("data.gen_batch_size = 1536", "reward_model.enable = True")
+    imported = job("verl", text)
+    assert "critic" not in section(imported, "training")
+    assert imported.unmapped == ("data.gen_batch_size = 1536", "reward_model.enable = True")
 
 
 @pytest.mark.parametrize(
@@ -704,9 +709,9 @@ def test_verl_engine_is_the_one_named(job, words, sharded):
 
 
 def test_verl_rollout_gpus_without_nodes_are_of_one_node(job):
-    found = job("verl", ONE_LINE.replace("=8 ", "=6 ") + "rollout.n_gpus_per_node=2")
-    assert section(found, "cluster")["generation_gpus"] == 2
-    assert found.recipe()["pipeline"] == "one-step-off"
+    imported = job("verl", ONE_LINE.replace("=8 ", "=6 ") + "rollout.n_gpus_per_node=2")
+    assert section(imported, "cluster")["generation_gpus"] == 2
+    assert imported.recipe()["pipeline"] == "one-step-off"
 
 
 @pytest.mark.parametrize(
@@ -729,9 +734,9 @@ def test_what_is_no_step_of_rl_is_refused_with_the_reason(job, framework, text, 
 def test_a_command_stands_above_the_config_file_it_names(job, tmp_path):
     (tmp_path / "grpo.yaml").write_text(PARENT)
     words = "cluster.num_nodes=4 policy.max_total_sequence_length=8192"
-    found = job("nemo-rl", f"uv run examples/run_grpo.py --config grpo.yaml {words}", "run.sh")
-    generation = section(found, "generation")
-    assert section(found, "cluster")["training_gpus"] == 32 and generation["batch"] == 64
+    imported = job("nemo-rl", f"uv run examples/run_grpo.py --config grpo.yaml {words}", "run.sh")
+    generation = section(imported, "generation")
+    assert section(imported, "cluster")["training_gpus"] == 32 and generation["batch"] == 64
     assert generation["max_prompt"] + generation["max_response"] == 8192
     missing = job("verl", ONE_LINE + "--config-path=config --config-name=mine").notes
     assert any("config/mine is not near" in note for note in missing)
@@ -744,28 +749,28 @@ def test_a_sweep_says_which_command_was_read(job):
 
 def test_slime_on_fsdp_shards_and_ppo_trains_a_critic(job):
     words = " --train-backend fsdp --gradient-checkpointing --advantage-estimator ppo"
-    found = job("slime", SLIME.format(witness="x").replace("full", "selective").rstrip() + words)
-    training = section(found, "training")
+    imported = job("slime", SLIME.format(witness="x").replace("full", "selective").rstrip() + words)
+    training = section(imported, "training")
     assert training["optimizer"] == "sharded" and training["recompute"] == "full"
-    assert "gather" not in section(found, "weight_sync")
+    assert "gather" not in section(imported, "weight_sync")
     assert training["critic"] is True
-    assert any("a critic of the policy's shape" in note for note in found.notes)
+    assert any("a critic of the policy's shape" in note for note in imported.notes)
 
 
 def test_roll_shards_where_megatron_does_not_train_and_says_who_else_has_gpus(job):
     text = ROLL.replace("megatron_train", "deepspeed_train").replace("list(range(8,16))", "[8]")
-    found = job("roll", text + "rewards: {judge: {device_mapping: '[9]'}}\nadv_estimator: gae\n")
-    assert section(found, "training")["optimizer"] == "sharded"
-    assert "rewards.judge.device_mapping = [9]" in found.unmapped
-    assert section(found, "training")["critic"] is True
+    imported = job("roll", text + "rewards: {judge: {device_mapping: '[9]'}}\nadv_estimator: gae\n")
+    assert section(imported, "training")["optimizer"] == "sharded"
+    assert "rewards.judge.device_mapping = [9]" in imported.unmapped
+    assert section(imported, "training")["critic"] is True
     assert devices("list(range(0,16,2))", "x") == set(range(0, 16, 2))
 
 
 @pytest.mark.parametrize("mode", ["sglang[rollout]:d4+fsdp[actor]:d2t2", "sglang.d4m1p1+d2m2p1"])
 def test_areal_allocations_with_names_and_model_parallelism(job, mode):
-    found = job("areal", f"allocation_mode: {mode}" + AREAL)
-    assert section(found, "cluster")["training_gpus"] == 4
-    assert section(found, "training")["tp"] == 2
+    imported = job("areal", f"allocation_mode: {mode}" + AREAL)
+    assert section(imported, "cluster")["training_gpus"] == 4
+    assert section(imported, "training")["tp"] == 2
 
 
 def _hydra(tmp_path, words):

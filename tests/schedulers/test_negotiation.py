@@ -363,10 +363,10 @@ def crowded(seat):
 @pytest.mark.parametrize("seat", [[0, 0, 0], [0, 1, 1], [-1, -1, -1]])
 def test_kv_larger_than_a_server_has_a_server_all_the_same(seat):
     """It waits for its turn there; where it has a server already, it stays."""
-    found = replan(crowded(seat))
-    assert (found.seat >= 0).all() and np.isfinite(found.seconds)
+    plan = replan(crowded(seat))
+    assert (plan.seat >= 0).all() and np.isfinite(plan.seconds)
     if min(seat) >= 0:
-        assert found.seat[2] == seat[2]
+        assert plan.seat[2] == seat[2]
 
 
 @pytest.mark.parametrize("field", ["fixed", "work", "kv", "capacity", "move"])
@@ -390,10 +390,10 @@ def test_the_decision_of_the_bench_is_one_that_the_fabric_has_a_say_in():
     fabric = rfabric(**planning_bench.SHAPES[128], gpus=8, planes=8)
     seats, p, kv, _ = planning_bench.joint(fabric)
     asked = Says(seats.network.answer)
-    found = settle(replace(seats, network=asked), p, kv, replan, ())
+    settled = settle(replace(seats, network=asked), p, kv, replan, ())
     assert len(p.seat) == 4096 and seats.count == 64 and len(fabric.racks) == 128
-    assert len(asked.asked) > 1 and found.answer.seconds > 0
-    assert found.assignment.seconds < keep(p).seconds
+    assert len(asked.asked) > 1 and settled.answer.seconds > 0
+    assert settled.assignment.seconds < keep(p).seconds
 
 
 def drawn(seed):
@@ -518,10 +518,10 @@ def test_a_comparison_makes_a_plan_for_each_fabric(capsys, tmp_path, monkeypatch
     topos = ["--topo", "ideal", "--topo", THIN]
     words = ["compare", "--traffic", "grpo-64", "--policy", JOINT, *topos, "--json", "-q"]
     assert main([*words, "--jobs", "1"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    kv = [run["phases"]["migration-3"]["bytes"] for run in found["runs"]]
+    comparison = json.loads(capsys.readouterr().out)
+    kv = [run["phases"]["migration-3"]["bytes"] for run in comparison["runs"]]
     assert kv[0] != kv[1]
-    assert any("a trace, for each fabric" in text for text in found["fairness"])
+    assert any("a trace, for each fabric" in text for text in comparison["fairness"])
 
 
 def test_one_run_and_a_timeline_show_the_same_plan(capsys, tmp_path, monkeypatch):

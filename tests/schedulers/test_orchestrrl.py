@@ -137,30 +137,28 @@ def problems(draw, most=9):
 @settings(max_examples=60, deadline=None)
 @given(problems())
 def test_the_heuristic_is_near_the_exact_program(p):
-    found = replan(p)
-    if len(overfull(p, found.seat, found.cut)):
+    plan = replan(p)
+    if len(overfull(p, plan.seat, plan.cut)):
         return  # it did not fit before either
     best = exact(p)
-    assert found.seconds >= best.seconds * (1 - 1e-6)
+    assert plan.seconds >= best.seconds * (1 - 1e-6)
     roomy = (p.capacity >= p.kv.sum()).all()
-    assert found.seconds <= best.seconds * (WITHIN if roomy else WITHIN_WHERE_FULL) + 1e-9
+    assert plan.seconds <= best.seconds * (WITHIN if roomy else WITHIN_WHERE_FULL) + 1e-9
 
 
 @settings(max_examples=200, deadline=None)
 @given(problems(40), st.floats(0, 0.3))
 def test_a_plan_is_never_worse_than_where_it_started(p, hysteresis):
-    stay, found = keep(p), replan(p, hysteresis)
-    assert len(found.seat) == len(p.seat)
-    assert ((found.seat >= 0) & (found.seat < len(p.cut))).all()
-    assert found.seconds == pytest.approx(seat_seconds(p, found.seat, found.cut).max())
+    stay, plan = keep(p), replan(p, hysteresis)
+    assert len(plan.seat) == len(p.seat)
+    assert ((plan.seat >= 0) & (plan.seat < len(p.cut))).all()
+    assert plan.seconds == pytest.approx(seat_seconds(p, plan.seat, plan.cut).max())
     if not len(overfull(p, stay.seat, stay.cut)):
-        assert found.seconds <= stay.seconds + 1e-9
-        assert not len(overfull(p, found.seat, found.cut))
-        moved = (found.seat != stay.seat).any() or (found.cut != stay.cut).any()
+        assert plan.seconds <= stay.seconds + 1e-9
+        assert not len(overfull(p, plan.seat, plan.cut))
+        moved = (plan.seat != stay.seat).any() or (plan.cut != stay.cut).any()
         assert (
-            not moved
-            or found.seconds < (1 - hysteresis) * stay.seconds
-            or (found.cut != p.cut).any()
+            not moved or plan.seconds < (1 - hysteresis) * stay.seconds or (plan.cut != p.cut).any()
         )
 
 
@@ -169,10 +167,10 @@ def test_a_plan_is_never_worse_than_where_it_started(p, hysteresis):
 def test_the_balancer_moves_no_more_than_it_may_and_never_makes_it_worse(p, most):
     if not p.placed:
         return
-    found = evened(p, p.cut, most)
-    assert np.count_nonzero(found.seat != p.seat) <= most
-    assert found.seconds <= keep(p).seconds + 1e-9
-    was, now = overfull(p, p.seat, p.cut), overfull(p, found.seat, p.cut)
+    plan = evened(p, p.cut, most)
+    assert np.count_nonzero(plan.seat != p.seat) <= most
+    assert plan.seconds <= keep(p).seconds + 1e-9
+    was, now = overfull(p, p.seat, p.cut), overfull(p, plan.seat, p.cut)
     assert set(now.tolist()) <= set(was.tolist())
 
 

@@ -56,12 +56,13 @@ def problem(work, seat, cut, fixed=None, kv=None, capacity=None, move=0.0, switc
 
 def taken(p, seat, cut):
     """Seconds of each seat, counted one response after the other."""
-    found = []
-    for k in range(len(p.cut)):
+
+    def seconds(k):
         mine = [i for i in range(len(seat)) if seat[i] == k]
-        seconds = sum(p.work[cut[k], i] + p.move[i] * (p.seat[i] not in (-1, k)) for i in mine)
-        found.append(seconds + (p.fixed[cut[k]] + p.switch * (cut[k] != p.cut[k])) * bool(mine))
-    return found
+        own = sum(p.work[cut[k], i] + p.move[i] * (p.seat[i] not in (-1, k)) for i in mine)
+        return own + (p.fixed[cut[k]] + p.switch * (cut[k] != p.cut[k])) * bool(mine)
+
+    return [seconds(k) for k in range(len(p.cut))]
 
 
 def least(p):
@@ -99,9 +100,9 @@ def drawn(number):
 def test_the_program_finds_what_trying_all_finds(number):
     p = drawn(number)
     assert exact(p).seconds == pytest.approx(least(p))
-    found = replan(p)
-    assert found.seconds == pytest.approx(max(taken(p, found.seat, found.cut)))
-    assert seat_seconds(p, found.seat, found.cut) == pytest.approx(taken(p, found.seat, found.cut))
+    plan = replan(p)
+    assert plan.seconds == pytest.approx(max(taken(p, plan.seat, plan.cut)))
+    assert seat_seconds(p, plan.seat, plan.cut) == pytest.approx(taken(p, plan.seat, plan.cut))
 
 
 # --- replan ---------------------------------------------------------------------------------------

@@ -40,11 +40,9 @@ def turn(who, n=0, computed=0):
 
 def played_out(e, now=0.0):
     """(when, turns that ended) until the engine has nothing to do."""
-    found = []
     while (when := e.plan(now)) is not None:
         now = when
-        found += [(now, one) for one in e.fire()]
-    return found
+        yield from ((now, one) for one in e.fire())
 
 
 # --- an engine ------------------------------------------------------------------------------------

@@ -126,8 +126,8 @@ def test_lengths_are_those_of_the_recipe_and_as_alike_as_said(alike):
     drawn = draw(w, 3, made, Books(), alike).outputs
     expected = np.minimum(w.generation.lengths.at(np.linspace(0, 1, 9)[1:-1]), 4096)
     assert np.quantile(drawn, np.linspace(0, 1, 9)[1:-1]) == pytest.approx(expected, rel=0.15)
-    found = np.corrcoef(np.log(drawn[:, 0]), np.log(drawn[:, 1]))[0, 1]
-    assert found == pytest.approx(alike, abs=0.12)
+    correlation = np.corrcoef(np.log(drawn[:, 0]), np.log(drawn[:, 1]))[0, 1]
+    assert correlation == pytest.approx(alike, abs=0.12)
 
 
 # --- rounds ---------------------------------------------------------------------------------------
@@ -136,37 +136,39 @@ def test_lengths_are_those_of_the_recipe_and_as_alike_as_said(alike):
 @settings(max_examples=20, deadline=None)
 @given(etas, etas, st.integers(0, 1000))
 def test_rounds_keep_p0_prompts_with_r0_responses(eta_p, eta_r, seed):
-    found = one(RollpackerSettings(eta_p, eta_r), seed)
-    assert found.outputs.shape == found.kept_ends.shape == (BATCH, GROUP)
-    assert (found.first.sum(axis=1) == GROUP).all()
-    assert found.seconds == found.kept_ends.max()
-    others = np.setdiff1d(np.arange(len(found.launch.prompts)), found.kept)
-    assert (found.group_ends[others] >= found.seconds).all()
-    assert all(t.seconds <= found.seconds + 1e-9 for t in found.times)
-    assert all(t.peak_kv_tokens <= found.w.kv_capacity_tokens for t in found.times)
+    outcome = one(RollpackerSettings(eta_p, eta_r), seed)
+    assert outcome.outputs.shape == outcome.kept_ends.shape == (BATCH, GROUP)
+    assert (outcome.first.sum(axis=1) == GROUP).all()
+    assert outcome.seconds == outcome.kept_ends.max()
+    others = np.setdiff1d(np.arange(len(outcome.launch.prompts)), outcome.kept)
+    assert (outcome.group_ends[others] >= outcome.seconds).all()
+    assert all(t.seconds <= outcome.seconds + 1e-9 for t in outcome.times)
+    assert all(t.peak_kv_tokens <= outcome.w.kv_capacity_tokens for t in outcome.times)
 
 
 def test_kept_responses_are_the_shortest_of_their_prompt():
-    found = one()
-    for row in range(len(found.launch.prompts)):
+    outcome = one()
+    for row in range(len(outcome.launch.prompts)):
         kept, spare = (
-            found.drawn.outputs[row][found.first[row]],
-            found.drawn.outputs[row][~found.first[row]],
+            outcome.drawn.outputs[row][outcome.first[row]],
+            outcome.drawn.outputs[row][~outcome.first[row]],
         )
         assert kept.max() <= spare.min()
-        assert (found.played[row] <= kept.max()).all()
+        assert (outcome.played[row] <= kept.max()).all()
 
 
 def test_a_plain_round_takes_what_the_recipe_does():
     """Without redundancy a round is an ordinary rollout of the same responses."""
     from rfabric.rl.timing import replica_time
 
-    found, w = one(SYNCHRONOUS), job()
+    outcome, w = one(SYNCHRONOUS), job()
     parts = (
-        np.split(np.repeat(found.drawn.prompts, GROUP), 4),
-        np.split(found.drawn.outputs.ravel(), 4),
+        np.split(np.repeat(outcome.drawn.prompts, GROUP), 4),
+        np.split(outcome.drawn.outputs.ravel(), 4),
     )
-    assert found.seconds == max(replica_time(w, p, o).seconds for p, o in zip(*parts, strict=True))
+    assert outcome.seconds == max(
+        replica_time(w, p, o).seconds for p, o in zip(*parts, strict=True)
+    )
 
 
 def test_redundancy_shortens_a_short_round():
@@ -341,14 +343,14 @@ def test_the_stream_trainer_never_exceeds_memory(seed, utilisation):
     )
     made = launch(Books(), 64, 8)
     before = play(w, made, draw(w, seed, made, Books()))
-    found = streamed(before)
-    if found is None:
+    stream = streamed(before)
+    if stream is None:
         return
-    stay = len(w.replicas) - len(found.freed)
-    assert len(found.freed) == len(w.replicas) // 2
-    assert 0.2 <= found.done <= 0.5
-    assert found.peak <= stay * w.kv_capacity_tokens * (1 - Batching().watermark)
-    assert all(t.peak_kv_tokens <= w.kv_capacity_tokens for t in found.played.times)
+    stay = len(w.replicas) - len(stream.freed)
+    assert len(stream.freed) == len(w.replicas) // 2
+    assert 0.2 <= stream.done <= 0.5
+    assert stream.peak <= stay * w.kv_capacity_tokens * (1 - Batching().watermark)
+    assert all(t.peak_kv_tokens <= w.kv_capacity_tokens for t in stream.played.times)
 
 
 def test_nothing_is_freed_where_the_rest_does_not_fit(monkeypatch):
@@ -362,14 +364,14 @@ def test_nothing_is_freed_where_the_rest_does_not_fit(monkeypatch):
 @given(st.integers(0, 10**6), st.floats(0.2, 0.5))
 def test_what_was_there_stays_and_all_else_still_comes(seed, share):
     before = one(seed=seed)
-    found = streamed(before, fixed=share)
-    after = found.played
-    there = before.ends <= found.at
+    stream = streamed(before, fixed=share)
+    after = stream.played
+    there = before.ends <= stream.at
     assert (after.ends[there] == before.ends[there]).all()
-    assert (after.ends[~there] > found.at).all()
+    assert (after.ends[~there] > stream.at).all()
     assert after.outputs.shape == before.outputs.shape
-    assert after.seconds >= found.at
-    assert all(after.times[r].seconds <= found.at + 1e-9 for r in found.freed)
+    assert after.seconds >= stream.at
+    assert all(after.times[r].seconds <= stream.at + 1e-9 for r in stream.freed)
 
 
 def test_projection_of_known_responses():
@@ -415,15 +417,15 @@ def test_pools_apart_free_nothing():
 @pytest.mark.parametrize("placement", ["colocated", "disaggregated"])
 def test_a_schedule_has_its_rounds_in_steps_plan_and_trace(placement):
     w = replace(job(), placement=placement, steps=6)
-    found = scheduled(w, 0, "rollpacker")
-    assert found.facts["rounds"] == [SHORT] * 4 + [LONG] + [SHORT]
-    assert len(found.steps) == len({p.step for p in found.plan.phases}) == 6
-    for step in found.steps:
+    made = scheduled(w, 0, "rollpacker")
+    assert made.facts["rounds"] == [SHORT] * 4 + [LONG] + [SHORT]
+    assert len(made.steps) == len({p.step for p in made.plan.phases}) == 6
+    for step in made.steps:
         assert sum(len(part) for part in step.generated.outputs) == BATCH * GROUP
         assert len(step.generated.times) == len(w.replicas)
-    assert found.trace.provenance["scheduler"] == "rollpacker"
-    assert found.facts["tensor_parallelism"] == [2, 2, 2, 2, 1, 1]
-    assert any(early for early in found.facts["trained_early_share"]) == (placement == "colocated")
+    assert made.trace.provenance["scheduler"] == "rollpacker"
+    assert made.facts["tensor_parallelism"] == [2, 2, 2, 2, 1, 1]
+    assert any(early for early in made.facts["trained_early_share"]) == (placement == "colocated")
 
 
 def test_steps_at_another_tp_stand_on_the_recipe_s_replicas():

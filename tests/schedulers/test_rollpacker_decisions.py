@@ -185,23 +185,23 @@ def test_tp_is_at_most_a_server_and_what_the_model_allows():
 
 def test_looks_are_as_far_apart_as_said():
     """64 responses waited for: looks at the first with a fifth, and then every four (6 %)."""
-    found = list(looks(played()))
+    shares, times = zip(*looks(played()), strict=True)
     ends = np.sort(played().kept_ends, axis=None)
     counts = [13, 17, 21, 25, 29]
-    assert [done for done, _ in found] == [n / 64 for n in counts]
-    assert [at for _, at in found] == [ends[n - 1] for n in counts]
+    assert shares == tuple(n / 64 for n in counts)
+    assert times == tuple(ends[n - 1] for n in counts)
 
 
 def test_freed_replicas_are_those_with_least_left_and_train_when_their_states_are_there():
-    found = streamed(played(), fixed=0.3)
-    rest = _left(played(), found.at)
+    stream = streamed(played(), fixed=0.3)
+    rest = _left(played(), stream.at)
     load = [rest.context[rest.replica == r].sum() for r in range(4)]
-    assert found.freed == tuple(sorted(np.argsort(load, kind="stable")[:2].tolist()))
+    assert stream.freed == tuple(sorted(np.argsort(load, kind="stable")[:2].tolist()))
     assert (rest.made + rest.to_come == played().played[rest.row, rest.column]).all()
     assert (rest.context == played().drawn.prompts[rest.row] + rest.made).all()
-    assert found.ready == found.at + handover(job())["offload"] / 2
-    assert found.at == np.sort(played().kept_ends, axis=None)[int(np.ceil(0.3 * 64)) - 1]
-    assert found.recompute > 0
+    assert stream.ready == stream.at + handover(job())["offload"] / 2
+    assert stream.at == np.sort(played().kept_ends, axis=None)[int(np.ceil(0.3 * 64)) - 1]
+    assert stream.recompute > 0
 
 
 def test_work_is_done_group_by_group_as_they_come():

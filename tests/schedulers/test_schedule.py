@@ -103,8 +103,8 @@ def test_bad_schedulers_are_refused(policy, changes, error):
 def test_settings_are_read_by_the_names_of_fields():
     from rfabric.schedulers.orchestrrl import Tuning
 
-    found = settings_of("orchestrrl", Tuning(), {"period": "250ms", "moves": "3"})
-    assert (found.period_s, found.moves, found.switch_s) == (0.25, 3.0, Tuning().switch_s)
+    tuning = settings_of("orchestrrl", Tuning(), {"period": "250ms", "moves": "3"})
+    assert (tuning.period_s, tuning.moves, tuning.switch_s) == (0.25, 3.0, Tuning().switch_s)
 
 
 def test_names_of_schedulers_and_of_circuit_policies_differ():
@@ -292,7 +292,7 @@ def test_schedule_prints_one_document(capsys, tmp_path):
             "1",
         ]
     )
-    found = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     assert code == 0
     keys = (
         "traffic",
@@ -308,9 +308,11 @@ def test_schedule_prints_one_document(capsys, tmp_path):
         "phases",
         "spans",
     )
-    assert set(keys) <= set(found)
-    assert found["usd_per_step"] == pytest.approx(found["usd_per_hour"] * found["step_s"] / 3600)
-    assert all(0 <= pool["idle_share"] < 1 for pool in found["pools"].values())
+    assert set(keys) <= set(printed)
+    assert printed["usd_per_step"] == pytest.approx(
+        printed["usd_per_hour"] * printed["step_s"] / 3600
+    )
+    assert all(0 <= pool["idle_share"] < 1 for pool in printed["pools"].values())
     assert json.loads(trace.read_text())["traceEvents"]
 
 
@@ -334,9 +336,9 @@ def test_schedule_runs_days_of_jobs(capsys, tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text("name,roll_s,train_s,iterations,arrival_s\na,100,60,10,0\nb,90,50,10,30\n")
     assert main(["schedule", "-q", "--jobs", str(file), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["jobs"] == 2
-    assert 0 < found["slo_share"] <= 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["jobs"] == 2
+    assert 0 < printed["slo_share"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -395,7 +397,7 @@ def test_compare_puts_schedulers_side_by_side(capsys, tmp_path):
         )
         == 0
     )
-    found = json.loads(capsys.readouterr().out)
-    assert [row["label"] for row in found["rows"]] == ["fat-tree sync", "fat-tree orchestrrl"]
-    assert found["rows"][0]["step_s"] > found["rows"][1]["step_s"]
-    assert "recipe, seed and compute scheduler" in found["fairness"][0]
+    comparison = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in comparison["rows"]] == ["fat-tree sync", "fat-tree orchestrrl"]
+    assert comparison["rows"][0]["step_s"] > comparison["rows"][1]["step_s"]
+    assert "recipe, seed and compute scheduler" in comparison["fairness"][0]

@@ -303,11 +303,11 @@ def test_weave_takes_the_cheapest_sound_placement_of_all(arriving):
 
 def test_the_three_ways_to_place_a_job():
     def kinds(*arriving):
-        found = []
-        for i, one in enumerate(arriving):
-            place = policy_of("weave")(one, placed(arriving[:i]), POOLS, DOWN)
-            found.append(place.kind if place else "new group")
-        return found
+        places = (
+            policy_of("weave")(one, placed(arriving[:i]), POOLS, DOWN)
+            for i, one in enumerate(arriving)
+        )
+        return [place.kind if place else "new group" for place in places]
 
     assert kinds(job("a", 100, 100), job("b", 90, 90)) == ["new group", "direct packing"]
     assert kinds(job("a", 100, 20), job("b", 100, 20, slo=1.1)) == ["new group", "rollout scaling"]

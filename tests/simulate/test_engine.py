@@ -115,11 +115,11 @@ def test_paths_of_many_lengths_come_and_go_as_the_reference_has_them(again):
     after = [[], *[[0]] * 60, [3], *([[61], *[[62]] * 60] if again else [])]
     size = [1e6 + 1e4 * i for i in range(len(paths))]
     case = flows(paths, size, after=after)
-    found, expected = (
+    compiled, expected = (
         completion_times(capacity=[G] * links, **case, core=core)
         for core in ("compiled", "reference")
     )
-    assert found == pytest.approx(expected, rel=1e-9)
+    assert compiled == pytest.approx(expected, rel=1e-9)
 
 
 def test_parking_lot_gives_max_min_rates_not_equal_ones(core):

@@ -85,12 +85,11 @@ print("played")
 
 def sanitizer() -> Path:
     """The runtime of AddressSanitizer, which must be loaded before Python."""
-    found = subprocess.run(
-        [*compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True
-    ).stdout.strip()
-    if not Path(found).is_absolute():
+    asked = [*compiler(), "-print-file-name=libasan.so"]
+    library = Path(subprocess.run(asked, capture_output=True, text=True).stdout.strip())
+    if not library.is_absolute():
         pytest.skip(f"{' '.join(compiler())} has no libasan.so: install g++, or set CXX")
-    return Path(found)
+    return library
 
 
 @pytest.mark.parametrize("flags", ["", "-DRFABRIC_CROWD=2"], ids=["as it is", "small crowds"])

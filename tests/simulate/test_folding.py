@@ -138,9 +138,9 @@ def crowded(draw):
     sent = st.lists(st.tuples(pair, st.integers(1, 8)), min_size=1, max_size=4)
 
     def flows():
-        found = draw(sent)
+        sends = draw(sent)
         return Flows(
-            [p[0] for p, _ in found], [p[1] for p, _ in found], [n * 5e8 for _, n in found]
+            [p[0] for p, _ in sends], [p[1] for p, _ in sends], [n * 5e8 for _, n in sends]
         )
 
     for kind in draw(
@@ -353,9 +353,9 @@ def test_replay_plays_a_file_with_loops_either_way(tmp_path, capsys):
             "--json",
         ]
         assert main([*asked, "--out", str(tmp_path)]) == 0
-        (found,) = json.loads(capsys.readouterr().out)["runs"]
-        steps[way] = found["step_s"]
-        assert found["repetitions"]["played"] == {"folded": "folded", "all": "unrolled"}[way]
+        (replayed,) = json.loads(capsys.readouterr().out)["runs"]
+        steps[way] = replayed["step_s"]
+        assert replayed["repetitions"]["played"] == {"folded": "folded", "all": "unrolled"}[way]
     folded, every = both(parse_fabric("leaf-spine", 8), small())
     assert steps == {"folded": folded.step_seconds, "all": every.step_seconds}
 

@@ -103,13 +103,13 @@ def job(builder: TraceBuilder, rows, hosts, seconds=True) -> None:
 
     With `seconds`, gaps and starts too.
     """
-    found = []
+    ids = []
     for i, row in enumerate(rows):
         src, dst = (hosts[row[end] % len(hosts)] for end in ("src", "dst"))
-        after = sorted({found[i - back] for back in row["after"] if back <= i})
+        after = sorted({ids[i - back] for back in row["after"] if back <= i})
         when = {"gap": row["gap"], "start": 0.0 if after else row["start"]} if seconds else {}
         size = 0 if src == dst else row["size"]
-        found += builder.flows(
+        ids += builder.flows(
             [src], [dst], size, after=after, phase=row["phase"], label=row["label"], **when
         )
 

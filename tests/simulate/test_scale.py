@@ -59,17 +59,17 @@ def run(spec, policy="demand"):
 def followed(fabric, circuits):
     """Every light path, port by port: {port it leaves: (port it ends at, links, rate)}."""
     cross = {a: b for pair in circuits for a, b in (pair, pair[::-1])}
-    found = {}
+    paths = {}
     for out in (port for port in fabric.peer if fabric.node[port.node].kind != "ocs"):
         links, port = [], out
         while port is not None:
             link, into = fabric.peer[port]
             links.append(link)
             if fabric.node[into.node].kind != "ocs":
-                found[out] = into, tuple(links), min(fabric.links[k // 2].rate for k in links)
+                paths[out] = into, tuple(links), min(fabric.links[k // 2].rate for k in links)
                 break
             port = cross.get(into)
-    return found
+    return paths
 
 
 @pytest.mark.parametrize("spec", ["rfabric", "fat-tree", "rfabric,electrical=0"])
@@ -81,9 +81,9 @@ def test_light_paths_are_those_followed_port_by_port(spec):
         else Circuits()
     )
     expected = followed(fabric, circuits)
-    found = light_paths(fabric, circuits)
-    assert [path.out for path in found] == sorted(expected)
-    assert {path.out: (path.into, path.links, path.rate) for path in found} == expected
+    paths = light_paths(fabric, circuits)
+    assert [path.out for path in paths] == sorted(expected)
+    assert {path.out: (path.into, path.links, path.rate) for path in paths} == expected
 
 
 @pytest.mark.parametrize("spec", ["rfabric", "fat-tree", "rfabric,electrical=0"])
@@ -140,8 +140,8 @@ def test_loads_are_those_of_a_walk_from_the_farthest_inwards():
                 if hop.into.node != rack:
                     waiting[hop.into.node] = waiting.get(hop.into.node, 0.0) + share
     loads = routes.ways.loads(Entries.of(sent))
-    found = {routes.light_path(i).links: loads[i] for i in np.flatnonzero(loads).tolist()}
-    assert found == pytest.approx(expected)
+    carried = {routes.light_path(i).links: loads[i] for i in np.flatnonzero(loads).tolist()}
+    assert carried == pytest.approx(expected)
 
 
 @functools.cache
