@@ -77,12 +77,7 @@ def update_exposed(w: Workload, loops: Sequence[Repeated]) -> float:
 
     loops: what computes and exchanges, a bucket of gradients leaving at the end of each.
     """
-    leaving = _Leaving(_bucket(w))
-    asked: dict[int, _Asked] = {}  # loops of an update send the same turns
-    for loop in loops:
-        for turn in loop.turns:
-            if id(turn) not in asked:
-                asked[id(turn)] = _asked(w, turn.flows)
+    leaving, asked = _Leaving(_bucket(w)), _asked_by_turn(w, loops)
     took = 0.0
     for loop in loops:
         turns = _turns(w, loop, asked)
@@ -146,36 +141,36 @@ def _less(left: float, by: float) -> float:
     return left - by if left - by > 1e-9 * left else 0.0
 
 
+def _asked_by_turn(w: Workload, loops: Sequence[Repeated]) -> dict[int, _Asked]:
+    """What turns ask of NICs, by their id: loops of an update send the same turns."""
+    turns = {id(turn): turn for loop in loops for turn in loop.turns}
+    return {key: _asked(w, turn.flows) for key, turn in turns.items()}
+
+
 def _at_one_end(w: Workload, two: Sequence[Sequence[Repeated]]) -> list[Iterator[_Stage]]:
     """Both sides' turns at the end that is busiest with both."""
-    asked = [[[_asked(w, turn.flows) for turn in one.turns] for one in side] for side in two]
-    busy = np.zeros(2 * w.gpus) + sum(
-        one.repeat * turn.busy
-        for side, of_side in zip(two, asked, strict=True)
-        for one, turns in zip(side, of_side, strict=True)
-        for turn in turns
-    )
-    turns = sum(one.repeat * len(one.turns) for side in two for one in side)
+    every = [loop for side in two for loop in side]
+    asked = _asked_by_turn(w, every)
+    busy = np.zeros(2 * w.gpus)
+    for loop in every:
+        busy += loop.repeat * sum(asked[id(turn)].busy for turn in loop.turns)
+    turns = sum(loop.repeat * len(loop.turns) for loop in every)
     end, together = int(busy.argmax()), max(1.0, turns / MOST_TURNS)
-    return [_stages(side, of_side, end, together) for side, of_side in zip(two, asked, strict=True)]
+    return [_stages(side, asked, end, together) for side in two]
 
 
 def _stages(
-    side: Sequence[Repeated], asked: Sequence[Sequence[_Asked]], end: int, together: float
+    side: Sequence[Repeated], asked: dict[int, _Asked], end: int, together: float
 ) -> Iterator[_Stage]:
     """The turns of a side's loops, one after the other, so many repetitions put `together`."""
-    for one, of_turns in zip(side, asked, strict=True):
-        count = max(1, round(one.repeat / together))
-        times = one.repeat / count
-        for _ in range(count):
-            for turn, its in zip(one.turns, of_turns, strict=True):
-                wire, largest = float(its.busy[end]), float(its.largest[end])
-                yield _Stage(
-                    times * one.before(turn),
-                    times * wire,
-                    times * one.beside(turn),
-                    wire / largest if wire else 0.0,
-                )
+    for loop in side:
+        count = max(1, round(loop.repeat / together))
+        times = loop.repeat / count
+        for turn in loop.turns * count:
+            its = asked[id(turn)]
+            wire, largest = float(its.busy[end]), float(its.largest[end])
+            seconds = (times * some for some in (loop.before(turn), wire, loop.beside(turn)))
+            yield _Stage(*seconds, flows=wire / largest if wire else 0.0)
 
 
 def _seconds_of_two(one: Iterator[_Stage], other: Iterator[_Stage]) -> float:
