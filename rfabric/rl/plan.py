@@ -22,7 +22,7 @@ from . import flows
 from .environments import environments_exposed
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, handover, step_of
-from .sharing import update_exposed
+from .sharing import update_exposed_sharded
 from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .workload import Workload
 
@@ -171,13 +171,12 @@ def training_comm(w: Workload, step: Step) -> float:
 
 
 def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
-    """Exchanges of an update and the gradients beside and behind them, or the layers gathered
-    beside, whichever takes longer; parameters.
+    """Exchanges of an update and what goes beside them: gradients, also behind them, or layers
+    gathered and scattered; parameters.
     """
     pieces = [Repeated((), 0, batch.piece)] * w.training.buckets
-    in_turn = update_exposed(w, sent.loops or pieces)
-    beside = sent.sharded.exposed(w) if sent.sharded else 0.0
-    return max(in_turn, beside) + flows.wire_seconds(w, flows.parameters(w))
+    beside = update_exposed_sharded(w, sent.loops or pieces, sent.sharded)
+    return beside + flows.wire_seconds(w, flows.parameters(w))
 
 
 def weight_sync_comm(w: Workload) -> float:

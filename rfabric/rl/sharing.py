@@ -8,10 +8,14 @@ others are still busy or while all compute, gradients share among themselves:
     hot NIC    |=== exchange ===|- gradients -|.. computing ..|  turn: u + n m beside n gradients
     another    |= exchange =|-- gradients ----|.. computing ..|  (u: its bytes, m: its largest flow)
 
+Where parameters are sharded, layers are gathered and scattered in a loop of their own, beside the
+exchanges. Both loops are played at the end of a NIC that is busiest with them: while both send,
+their flows share it evenly.
+
 Bytes become seconds at the rate of the NIC, and a GPU has two ends: out of it and into it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,6 +29,8 @@ from .workload import Workload
 
 # of a loop, at least: flows of a bucket that end nearer to one another end together
 PARTS = 32
+# of two loops that are played against each other; more are put together, as many of either
+MOST_TURNS = 4000
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,18 +77,115 @@ def update_exposed(w: Workload, loops: Sequence[Repeated]) -> float:
 
     loops: what computes and exchanges, a bucket of gradients leaving at the end of each.
     """
-    leaving = _Leaving(_bucket(w))
-    asked: dict[int, _Asked] = {}  # loops of an update send the same turns
-    for loop in loops:
-        for turn in loop.turns:
-            if id(turn) not in asked:
-                asked[id(turn)] = _asked(w, turn.flows)
+    leaving, asked = _Leaving(_bucket(w)), _asked_by_turn(w, loops)
     took = 0.0
     for loop in loops:
         turns = _turns(w, loop, asked)
         took += leaving.pass_beside(turns, max(loop.repeat, 1))
         leaving.waiting += 1
     return float(took + leaving.rest() - sum(loop.seconds for loop in loops))
+
+
+def update_exposed_sharded(
+    w: Workload, loops: Sequence[Repeated], sharded: Repeated | None
+) -> float:
+    """What exchanges, and `sharded` layers gathered and scattered beside them, add to the computing
+    of an update (s); where one of the two is not there, what the other adds.
+    """
+    exchanged, sending = update_exposed(w, loops), [loop for loop in loops if loop.repeat]
+    if not sharded:
+        return exchanged
+    alone = max(exchanged, sharded.exposed(w))
+    if not sending:
+        return alone
+    together = _seconds_of_two(*_at_one_end(w, [sending, [sharded]]))
+    return max(alone, together - sum(loop.seconds for loop in sending))
+
+
+@dataclass
+class _Stage:
+    """What is left of a turn at one end of a NIC: seconds of computing before it sends, of sending
+    alone, of computing beside; and how many flows send there.
+    """
+
+    before: float
+    wire: float
+    beside: float
+    flows: float
+
+    @property
+    def sends(self) -> bool:
+        return self.before <= 0 < self.wire
+
+    @property
+    def over(self) -> bool:
+        return max(self.before, self.wire, self.beside) <= 0
+
+    def next(self, share: float) -> float:
+        """Seconds until something of it ends, when it has this share of the NIC."""
+        if self.before > 0:
+            return self.before
+        ends = (self.wire / share, self.beside)
+        return min(end for end in ends if end > 0)
+
+    def advance(self, seconds: float, share: float) -> None:
+        """Go on by so many seconds."""
+        if self.before > 0:
+            self.before = _less(self.before, seconds)
+            return
+        self.wire, self.beside = _less(self.wire, seconds * share), _less(self.beside, seconds)
+
+
+def _less(left: float, by: float) -> float:
+    """What is left; nothing where only rounding is."""
+    return left - by if left - by > 1e-9 * left else 0.0
+
+
+def _asked_by_turn(w: Workload, loops: Sequence[Repeated]) -> dict[int, _Asked]:
+    """What turns ask of NICs, by their id: loops of an update send the same turns."""
+    turns = {id(turn): turn for loop in loops for turn in loop.turns}
+    return {key: _asked(w, turn.flows) for key, turn in turns.items()}
+
+
+def _at_one_end(w: Workload, two: Sequence[Sequence[Repeated]]) -> list[Iterator[_Stage]]:
+    """Both sides' turns at the end that is busiest with both."""
+    every = [loop for side in two for loop in side]
+    asked = _asked_by_turn(w, every)
+    busy = np.zeros(2 * w.gpus)
+    for loop in every:
+        busy += loop.repeat * sum(asked[id(turn)].busy for turn in loop.turns)
+    turns = sum(loop.repeat * len(loop.turns) for loop in every)
+    end, together = int(busy.argmax()), max(1.0, turns / MOST_TURNS)
+    return [_stages(side, asked, end, together) for side in two]
+
+
+def _stages(
+    side: Sequence[Repeated], asked: dict[int, _Asked], end: int, together: float
+) -> Iterator[_Stage]:
+    """The turns of a side's loops, one after the other, so many repetitions put `together`."""
+    for loop in side:
+        count = max(1, round(loop.repeat / together))
+        times = loop.repeat / count
+        for turn in loop.turns * count:
+            its = asked[id(turn)]
+            wire, largest = float(its.busy[end]), float(its.largest[end])
+            seconds = (times * some for some in (loop.before(turn), wire, loop.beside(turn)))
+            yield _Stage(*seconds, flows=wire / largest if wire else 0.0)
+
+
+def _seconds_of_two(one: Iterator[_Stage], other: Iterator[_Stage]) -> float:
+    """Seconds until both sides have played all their turns."""
+    took, sides, now = 0.0, [one, other], [next(one, None), next(other, None)]
+    while any(now):
+        rivals = sum(stage.flows for stage in now if stage and stage.sends)
+        shares = [s.flows / rivals if s and s.sends and rivals else 1.0 for s in now]
+        under_way = [(s, share) for s, share in zip(now, shares, strict=True) if s]
+        seconds = min((s.next(share) for s, share in under_way if not s.over), default=0.0)
+        for stage, share in under_way:
+            stage.advance(seconds, share)
+        now = [next(side, None) if s and s.over else s for side, s in zip(sides, now, strict=True)]
+        took += seconds
+    return took
 
 
 def _turns(w: Workload, loop: Repeated, asked: dict[int, _Asked]) -> list[_Turn]:

@@ -15,9 +15,10 @@ from rfabric.rl import explain, flows, plan_of, read_recipe, trace_of
 from rfabric.rl.exchanges import of_log_probs, of_sharded, of_update, training_passes
 from rfabric.rl.phases import step_of
 from rfabric.rl.popularity import imbalance, popularity, routing
+from rfabric.rl.sharing import update_exposed_sharded
 from rfabric.rl.traffic import training_traffic
 from rfabric.simulate.world import simulate
-from rfabric.trace import PhaseKey
+from rfabric.trace import Flows, PhaseKey
 
 SMALL = ("generation.batch=32", "generation.group_size=4")
 WIDE = ("training.tp=8", "cluster.gpus_per_server=4")  # tensor-parallel groups over two servers
@@ -202,6 +203,41 @@ def test_what_computing_does_not_hide_of_sharded_layers_is_exposed(nic):
             back, (1 - batch.forward_share) * computing
         )
         assert computing + loop.exposed(w) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("grpo-64-moe", ()),
+        ("grpo-64-moe", ("cluster.nic=50Gbit/s",)),
+        ("grpo-64", ("training.cp=4", "cluster.nic=100Gbit/s")),
+        ("grpo-64", ("cluster.gpus_per_server=2", "training.buckets=1")),
+        ("grpo-64", ("cluster.gpus_per_server=1", "training.tp=2")),
+    ],
+)
+def test_sharded_layers_and_exchanges_share_their_nics(name, changes):
+    """The plan against the simulated trace; no NIC sends more than its rate."""
+    w = job(name, *SHARDED, *changes)
+    made = plan_of(w)
+    (window,) = [phase.window for phase in made.phases if phase.kind == "training"]
+    result = simulate(w.needs.fabric("ideal"), trace_of(w))
+    (took,) = [phase.seconds for phase in result.phases if phase.key.phase == "training"]
+    assert window == pytest.approx(took, rel=0.05)
+    step = step_of(w, 0, 0)
+    for batch, sent in zip(
+        step.trained.mini_batches, training_traffic(w, step).updates, strict=True
+    ):
+        loops = [*sent.loops, sent.sharded]
+        every = [
+            Flows(turn.flows.src, turn.flows.dst, np.multiply(turn.flows.size, loop.repeat))
+            for loop in loops
+            for turn in loop.turns
+        ]
+        computing = batch.seconds(w.training.buckets)
+        lasts = computing + update_exposed_sharded(w, sent.loops, sent.sharded)
+        assert lasts >= flows.wire_seconds(w, flows.join(every)) * (1 - 1e-9)
+        assert lasts >= computing + update_exposed_sharded(w, sent.loops, None) * (1 - 1e-9)
+        assert lasts >= computing + sent.sharded.exposed(w) * (1 - 1e-9)
 
 
 def test_sharding_leaves_room_in_memory_and_nothing_to_gather_after_the_update():

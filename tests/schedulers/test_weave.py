@@ -7,10 +7,12 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
+from rfabric.folders import data_dir
 from rfabric.rl import read_recipe, trace_of
 from rfabric.rl.timing import replica_time
 from rfabric.schedulers.traffic import read_traffic
@@ -35,7 +37,7 @@ from rfabric.schedulers.weave.policies import placements
 from rfabric.schedulers.weave.tail import _moved, tail
 from rfabric.schedulers.weave.traffic import placed, profile_of, read_shared, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
-from rfabric.trace import TraceBuilder
+from rfabric.trace import PhaseKey, TraceBuilder
 
 POOLS = Pools()
 DOWN = np.random.default_rng(0)
@@ -493,6 +495,59 @@ def test_jobs_in_groups_of_their_own_share_no_host_and_no_time():
     assert finish.max() == pytest.approx(single.max())
 
 
+def file_of(folder, *jobs, **settings):
+    """A file of jobs, each grpo-64 with its own sections changed."""
+    for i, changes in enumerate(jobs):
+        recipe = yaml.safe_load((data_dir("traffic") / "grpo-64.yaml").read_text())
+        for section, values in changes.items():
+            recipe[section] |= values
+        (folder / f"one{i}.yaml").write_text(yaml.safe_dump(recipe))
+    names = [f"one{i}.yaml" for i in range(len(jobs))]
+    (folder / "all.yaml").write_text(yaml.safe_dump({"jobs": names} | settings))
+    return str(folder / "all.yaml")
+
+
+FEW = {"generation": {"batch": 32, "max_response": 4096}}
+
+
+@pytest.mark.parametrize("policy", ["weave", "random", "most-idle", "gavel"])
+@pytest.mark.parametrize(("first", "second"), [(16, 32), (32, 16)])
+def test_jobs_that_train_on_more_nodes_or_fewer_share_none(tmp_path, policy, first, second):
+    """The seconds of a trace are those of its own GPUs, whatever nodes a group has."""
+    jobs = [FEW | {"cluster": {"training_gpus": n}} for n in (first, second)]
+    traffic = read_shared(file_of(tmp_path, *jobs, policy=policy, slo=100))
+    assert traffic.gpus == first + second + 2 * 32
+    alike = read_shared(file_of(tmp_path, jobs[0], jobs[0], policy=policy, slo=100))
+    if policy != "random":
+        assert alike.gpus == first + 32
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"generation": FEW["generation"] | {"gpu": "H20"}},
+        FEW | {"cluster": {"gpu": "H200"}},
+        FEW | {"cluster": {"nic": "200Gbit/s"}},
+    ],
+)
+def test_jobs_made_for_other_hardware_share_none(tmp_path, changes):
+    traffic = read_shared(file_of(tmp_path, FEW, changes, slo=100))
+    assert traffic.gpus == 128
+    assert read_shared(file_of(tmp_path, FEW, FEW, slo=100)).gpus == 64
+
+
+def test_what_jobs_forecast_goes_with_their_turns():
+    """Windows and ends of phases alike: by number of the turn."""
+    small = ("generation.batch=32", "generation.max_response=4096", "steps=2")
+    how = "one-step-off,forecast=smoothed"
+    shared = read_traffic("weave-2jobs", small, 0, how).trace
+    alone = read_traffic("grpo-64", small, 0, how).trace
+    assert alone.paces
+    for known, ours in ((alone.windows, shared.windows), (alone.paces, shared.paces)):
+        twice = {PhaseKey(2 * k.step + i, k.phase): v for k, v in known.items() for i in (0, 1)}
+        assert ours == twice
+
+
 def test_the_shipped_file_of_jobs_is_traffic_like_any_other():
     made, again = read_traffic("weave-2jobs", seed=1), read_traffic("weave-2jobs", seed=1)
     assert made.gpus == 64 and made.name == "weave-2jobs"
@@ -512,6 +567,8 @@ def test_the_shipped_file_of_jobs_is_traffic_like_any_other():
         ),
         ("jobs: [grpo-64]\nslo: 0.5", "job job1: slo 0.5 cannot be met even alone"),
         ("jobs: [grpo-64]\nslo: soon", "slo: 'soon' is no number"),
+        ("jobs: [grpo-64]\nslo: .nan", "slo: nan is no number"),
+        ("jobs: [grpo-64]\nslo: .inf", "slo: inf is no number"),
         ("jobs: [grpo-64]\npolicy: [weave]", "no policy for several jobs called"),
         ("jobs: [grpo-64]\nsol: 2", "unknown key sol; did you mean slo"),
     ],

@@ -1,5 +1,5 @@
 """Several jobs on one fabric: their traces merged, phases in the order of the round robin, hosts
-shared as nodes are.
+shared as nodes are; jobs share only nodes that all of them are made for (`hardware_of`).
 
     h1 ..        training nodes, group by group          a node is `gpus_per_server` hosts
     .. hN        rollout nodes, group by group
@@ -8,7 +8,9 @@ Who takes which turn on shared nodes: `turns`. A phase stays one (step, phase) o
 count turns, round by round and job by job, and labels begin with the job's name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +23,12 @@ from ...rl.lowering import trace_of
 from ...rl.plan import Plan, plan_of
 from ...rl.recipe import read_yaml, refuse_unknown
 from ...rl.workload import Workload, read_recipe
-from ...trace import PhaseKey, Trace, TraceBuilder, Traffic
+from ...trace import Trace, TraceBuilder, Traffic
 from ..base import Scheduled, as_it_stands
 from .groups import ExecutionGroup
 from .jobs import Job, Pools, Profile, footprint
 from .policies import policy_of
-from .turns import NODES_OF, SharedJob, merge
+from .turns import NODES_OF, Foreseen, SharedJob, merge
 
 
 def profile_of(workload: Workload, seed: int = 0, plan: Plan | None = None) -> Profile:
@@ -52,17 +54,40 @@ def profile_of(workload: Workload, seed: int = 0, plan: Plan | None = None) -> P
 
 
 def placed(
-    jobs: Sequence[Job], policy: str = "weave", pools: Pools = Pools(), seed: int = 0
+    jobs: Sequence[Job],
+    policy: str = "weave",
+    pools: Pools = Pools(),
+    seed: int = 0,
+    hardware: Mapping[str, Hashable] | None = None,
 ) -> list[ExecutionGroup]:
-    """The groups that `policy` makes of jobs that all are there, one after the other."""
+    """The groups that `policy` makes of jobs that all are there, one after the other.
+
+    hardware: the nodes that each job by its name is made for; only jobs with the same share nodes
+    (left out: all may).
+    """
     choose, random, groups = policy_of(policy), np.random.default_rng(seed), list[ExecutionGroup]()
+    made_for = hardware or {}
     for job in jobs:
-        place = choose(pools.admit(job), groups, pools, random)
+        alike = [
+            i
+            for i, group in enumerate(groups)
+            if made_for.get(group.jobs[0].name) == made_for.get(job.name)
+        ]
+        place = choose(pools.admit(job), [groups[i] for i in alike], pools, random)
         if place is None:
             groups.append(ExecutionGroup.alone(job))
         else:
-            groups[place.group] = groups[place.group].join(job, place.nodes)
+            joined = alike[place.group]
+            groups[joined] = groups[joined].join(job, place.nodes)
     return groups
+
+
+def hardware_of(w: Workload) -> Hashable:
+    """The nodes that the trace of a workload is made for: GPUs that train and generate, NICs, and
+    how many nodes train, as parallelism and seconds of a trace do not follow other nodes.
+    """
+    training_nodes = -(-w.cluster.training_gpus // w.gpus_per_server)
+    return w.gpu.name, w.generation_gpu.name, w.nic_bps, training_nodes
 
 
 def traffic_of(
@@ -82,7 +107,7 @@ def traffic_of(
     out = TraceBuilder([f"h{i + 1}" for i in range(hosts)])
     names = [job.name for group in groups for job in group.jobs]
     train, roll = 0, sum(group.train_nodes for group in groups)
-    windows: dict[PhaseKey, float] = {}
+    foreseen = Foreseen()
     for group in groups:
         seats = [
             SharedJob(
@@ -96,11 +121,12 @@ def traffic_of(
             )
             for i, job in enumerate(group.jobs)
         ]
-        merge(out, seats, windows)
+        merge(out, seats, foreseen)
         train, roll = train + group.train_nodes, roll + group.roll_nodes
     made = {name: workloads[name].name for name in names}
     said = {"made_by": "several jobs, round robin", "jobs": made, "seed": seed}
-    return out.build(windows, said | _prices(groups, workloads, size))
+    trace = out.build(foreseen.windows, said | _prices(groups, workloads, size))
+    return replace(trace, paces=foreseen.paces)
 
 
 def _prices(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload], size: int) -> dict:
@@ -160,7 +186,7 @@ def read_shared(
             f"{path.name}: jobs: {recipes!r} must list recipes, such as [grpo-64, grpo-64]"
         )
     slo = values.get("slo", 2.0)
-    if isinstance(slo, bool) or not isinstance(slo, (int, float)):
+    if isinstance(slo, bool) or not isinstance(slo, (int, float)) or not math.isfinite(slo):
         raise RFabricError(
             f"{path.name}: slo: {slo!r} is no number; write how many times its own seconds a "
             "job may take, as 1.5"
@@ -176,7 +202,8 @@ def read_shared(
         Job(job, profile_of(loads[job], seed, one.plan), float(slo)) for job, one in made.items()
     ]
     policy = str(policy or values.get("policy", "weave"))
-    groups = placed(jobs, policy, seed=seed)
+    hardware = {job: hardware_of(load) for job, load in loads.items()}
+    groups = placed(jobs, policy, seed=seed, hardware=hardware)
     server, cards = (
         next(iter(loads.values())).gpus_per_server,
         {load.nic_bps for load in loads.values()},

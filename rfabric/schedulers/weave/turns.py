@@ -52,6 +52,14 @@ class SharedJob:
 
 
 @dataclass(frozen=True, eq=False)
+class Foreseen:
+    """What jobs foresee of their phases, as a trace has it: `windows` (s) and `paces`."""
+
+    windows: dict[PhaseKey, float] = field(default_factory=dict)
+    paces: dict[PhaseKey, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class NodeTurn:
     """A phase of a job, and what moves meanwhile: its `rows` (int64[n]), and those `awaited` of the
     job's other turns.
@@ -81,9 +89,9 @@ def _turns(seat: SharedJob) -> Iterator[NodeTurn]:
         yield NodeTurn(seat, key, rows, awaited[~inside[awaited]])
 
 
-def merge(out: TraceBuilder, seats: Sequence[SharedJob], windows: dict[PhaseKey, float]) -> None:
+def merge(out: TraceBuilder, seats: Sequence[SharedJob], foreseen: Foreseen) -> None:
     """The turns of one group, in the order of its round robin; a turn waits for who had its nodes
-    before.
+    before. What their jobs foresee of them is added to `foreseen`.
     """
     held: dict[tuple[str, int], tuple[int, SharedJob]] = {}
     every = [turn for seat in seats for turn in _turns(seat)]
@@ -98,16 +106,20 @@ def merge(out: TraceBuilder, seats: Sequence[SharedJob], windows: dict[PhaseKey,
             )
         waiting.remove(turn)
         _take(out, turn, held)
-        _foresee(turn, windows)
+        _foresee(turn, foreseen)
 
 
-def _foresee(turn: NodeTurn, windows: dict[PhaseKey, float]) -> None:
-    """The windows of a turn's phases, by its number among all turns."""
+def _foresee(turn: NodeTurn, foreseen: Foreseen) -> None:
+    """Windows and paces of a turn's phases, by its number among all turns."""
     seat, generates = turn.seat, turn.phase.phase == "generation"
-    for key, seconds in seat.trace.windows.items():
-        moves = generates and key.step == turn.phase.step and key.phase not in NODES_OF
-        if key == turn.phase or moves:
-            windows[PhaseKey(_number(turn), key.phase)] = seconds
+    for known, those in (
+        (seat.trace.windows, foreseen.windows),
+        (seat.trace.paces, foreseen.paces),
+    ):
+        for key, value in known.items():
+            moves = generates and key.step == turn.phase.step and key.phase not in NODES_OF
+            if key == turn.phase or moves:
+                those[PhaseKey(_number(turn), key.phase)] = value
 
 
 def _number(turn: NodeTurn) -> int:
