@@ -23,7 +23,7 @@ from rfabric.schedulers.weave import (
 from rfabric.schedulers.weave.cluster import Stay, actual
 from rfabric.schedulers.weave.jobs import FOOTPRINTS, LONGEST_S, MOST_NODES, footprint
 from rfabric.schedulers.weave.optimum import _silent, optimum
-from rfabric.schedulers.weave.traffic import placed, profile_of, traffic_of
+from rfabric.schedulers.weave.traffic import is_shared, placed, profile_of, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
 
 POOLS = Pools()
@@ -109,6 +109,21 @@ def test_a_drift_goes_evenly_from_begin_to_end():
     assert [actual(one, left) for left in (10, 5, 0)] == pytest.approx([800, 600, 400])
 
 
+def test_the_optimum_alone_moves_jobs_between_arrivals():
+    """Two rollouts of 1000 s each are too long for one node: 2000 s are more than 1.2 x 1500 s.
+    Half way down to 500 s they are not: 2 x 750 s are 1.2 x (750 + 500) s.
+    """
+    falling = [job(n, 1000, 500, 1.2, iterations=40, drift=(1.0, 0.5)) for n in "ab"]
+    moved, left = (run(falling, "optimum", regroup=every) for every in (3600.0, 0.0))
+    second = moved.busy["roll"][1] - moved.busy["train"][1]  # seconds that a second node is held
+    half = 20 * (875 + 500)  # of 20 iterations whose rollouts take 1000 to 750 s
+    assert half <= second <= half + 3600
+    assert left.busy["roll"][1] == pytest.approx(2 * left.busy["train"][1])
+    assert moved.dollars < left.dollars
+    for policy in ("solo", "weave"):
+        assert run(falling, policy, regroup=3600.0) == run(falling, policy)
+
+
 def test_the_bound_bills_each_moment_for_the_jobs_there():
     """Two like jobs share a node each while both are there; a third is alone, hours later."""
     there = [
@@ -169,6 +184,24 @@ def test_figures_at_their_limits_are_taken():
 def test_a_model_is_as_heavy_as_the_measured_one_nearest_as_a_ratio(parameters, size):
     """Between 7.6 and 14.8 G lie 10.61 G, as many times the one as the other is times it."""
     assert footprint(parameters) is FOOTPRINTS[size]
+
+
+def test_every_column_of_a_file_has_its_unit(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "name,roll_s,train_s,sync_s,roll_nodes,train_nodes,roll_memory_gb,train_memory_gb,"
+        "roll_switch_s,train_switch_s,slo,arrival_s,iterations\na,2,3,4,5,6,7,8,9,10,11,12,13\n"
+    )
+    profile = Profile(2.0, 3.0, 4.0, 5, 6, 7e9, 8e9, 9.0, 10.0)
+    assert read_jobs(path) == [Job("a", profile, 11.0, 12.0, 13.0)]
+
+
+def test_a_file_that_lists_jobs_is_one_of_jobs_wherever_it_stands(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    for text, shared in (("jobs: [grpo-64]\n", True), ("steps: 2\n", False)):
+        mine.write_text(text)
+        assert is_shared(str(mine)) is shared
+    assert is_shared("weave-2jobs") and not is_shared("grpo-64")
 
 
 def test_a_file_of_jobs_names_the_row(tmp_path):
