@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuit, Circuits, light
-from rfabric.routing import Routes, light_paths, routes_of
+from rfabric.routing import Routes, light_paths, placing, routes_of
 from rfabric.routing.choices import Bundles
 from rfabric.routing.colouring import coloured
 from rfabric.routing.placing import Placer
@@ -286,6 +286,20 @@ def test_a_rack_takes_as_long_as_all_its_cables_together_would():
     both, thin = transfer_seconds(1e12, 5e11), transfer_seconds(1e12, 1e11)
     # t3 receives by its thin cable alone
     assert placer._rack_seconds == pytest.approx([both, thin])
+
+
+def test_many_pairs_look_at_few_ways_each(monkeypatch):
+    """Few pairs at all that a rack has; more at LEAST_WAYS at least, while memory holds those."""
+    choices = routes_of(FOUR, named(FOUR, [(1, 2)])).choices
+    monkeypatch.setattr(placing, "MOST_ROWS", 2000)
+    monkeypatch.setattr(placing, "ALL_ROWS", 6000)
+
+    def most(pairs):
+        ends = np.zeros(pairs, int), np.ones(pairs, int)
+        return Placer(choices, np.ones((1, pairs)), *ends).most
+
+    assert [most(n) for n in (0, 1, 100, 200)] == [128, 128, 20, placing.LEAST_WAYS]
+    assert [most(n) for n in (600, 6000, 7000)] == [10, 1, 1]
 
 
 def test_pairs_whose_cheapest_way_begins_at_another_rack_are_not_dealt_by_tiers():

@@ -150,6 +150,12 @@ def test_responses_without_a_seat_are_dealt_longest_first_to_who_is_done_first()
     assert keep(over).seat.tolist() == [0, 1, 1]  # none has room for the last: the seat with most
 
 
+def test_the_seat_that_is_done_first_is_taken_though_another_has_more_room():
+    about = {"cut": [0, 1], "fixed": [0, 5], "capacity": [10, 99]}
+    assert keep(problem([[1.0], [1.0]], [-1], **about)).seat.tolist() == [0]
+    assert keep(problem([[1.0], [1.0]], [-1], kv=[11.0], **about)).seat.tolist() == [1]
+
+
 def test_some_seats_or_all_of_them_are_tried_with_another_cut():
     p = problem([[1.0], [1.0]], [1], [0, 1, 0])
     mixes = [mix.tolist() for mix in _mixes(p)]

@@ -2,6 +2,7 @@
 that are just met.
 """
 
+import math
 import os
 
 import pytest
@@ -22,7 +23,7 @@ from rfabric.schedulers.weave import (
 )
 from rfabric.schedulers.weave.cluster import Stay, actual
 from rfabric.schedulers.weave.jobs import FOOTPRINTS, LONGEST_S, MOST_NODES, footprint
-from rfabric.schedulers.weave.optimum import _silent, optimum
+from rfabric.schedulers.weave.optimum import _may_train, _pins, _silent, optimum
 from rfabric.schedulers.weave.traffic import is_shared, placed, profile_of, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
 
@@ -46,7 +47,8 @@ def test_a_job_that_comes_later_slows_who_is_there_until_he_is_done():
     """Alone a takes 200 s a round: five by 1000 s. With b, which generates for 300 s on the same
     node, a round takes 400 s: a's other five until 3000 s. b goes on alone at its own 400 s.
     """
-    a, b = job("a", 100, 100, iterations=10), job("b", 300, 100, arrival=1000, iterations=7)
+    a = job("a", 100, 80, iterations=10, sync=20)
+    b = job("b", 300, 100, arrival=1000, iterations=7)
     bill = run([b, a], together)
     first, second = bill.stays
     assert (first.job, first.end, first.alone) == (a, pytest.approx(3000), pytest.approx(2000))
@@ -63,7 +65,8 @@ def test_a_job_that_comes_later_slows_who_is_there_until_he_is_done():
 
 
 def test_a_job_that_stays_as_long_as_alone_leaves_work_undone():
-    a, b = job("a", 100, 100, iterations=10), job("b", 300, 100, arrival=1000, iterations=7)
+    a = job("a", 100, 80, iterations=10, sync=20)
+    b = job("b", 300, 100, arrival=1000, iterations=7)
     ends = {stay.job.name: stay.end for stay in run([a, b], together, stay="trace").stays}
     assert ends == {"a": pytest.approx(2000), "b": pytest.approx(3800)}
 
@@ -79,7 +82,7 @@ def test_a_job_that_stays_as_long_as_alone_leaves_work_undone():
 )
 def test_an_hour_is_billed_as_often_as_the_slowest_job_is_slower(stay, slo, seconds):
     """A round of both takes 400 s: twice what a takes alone, and what b does."""
-    bill = run([job("a", 100, 100, slo), job("b", 300, 100)], together, stay=stay)
+    bill = run([job("a", 100, 90, slo, sync=10), job("b", 300, 100)], together, stay=stay)
     assert bill.dollars == pytest.approx(HOURLY * seconds / 3600)
 
 
@@ -122,6 +125,23 @@ def test_the_optimum_alone_moves_jobs_between_arrivals():
     assert moved.dollars < left.dollars
     for policy in ("solo", "weave"):
         assert run(falling, policy, regroup=3600.0) == run(falling, policy)
+
+
+def test_sets_and_pins_that_cannot_be_in_time_are_not_tried():
+    """What the optimum leaves out before it packs: on half of its training nodes a job is late,
+    beside a patient one the other must be in time too, and 200 s of rollouts fit no 150 s.
+    """
+    tight = job("a", 100, 50, 1.0, train_nodes=2)
+    assert _may_train((tight,), 2, POOLS) and not _may_train((tight,), 1, POOLS)
+    short, long = job("b", 10, 10, 9.0), job("c", 151, 10, 9.0)
+    assert _may_train((tight, short), 2, POOLS) and not _may_train((tight, long), 2, POOLS)
+    two = (job("d", 100, 9), job("e", 100, 9))
+
+    def pins(count, longest):
+        return list(_pins(two, count, (), [0.0] * count, [0.0] * count, longest, math.inf))
+
+    assert pins(1, 150) == [] and pins(1, 200) == [((0,), (0,))]
+    assert pins(2, 150) == [((0,), (1,))]
 
 
 def test_the_bound_bills_each_moment_for_the_jobs_there():
