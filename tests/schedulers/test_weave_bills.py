@@ -8,7 +8,7 @@ import os
 import pytest
 
 from rfabric.errors import RFabricError
-from rfabric.rl import read_recipe
+from rfabric.rl import read_recipe, trace_of
 from rfabric.schedulers.weave import (
     ExecutionGroup,
     Job,
@@ -26,6 +26,7 @@ from rfabric.schedulers.weave.jobs import FOOTPRINTS, LONGEST_S, MOST_NODES, foo
 from rfabric.schedulers.weave.optimum import _may_train, _pins, _silent, optimum
 from rfabric.schedulers.weave.traffic import is_shared, placed, profile_of, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
+from rfabric.trace import PhaseKey
 
 POOLS = Pools()
 HOURLY = POOLS.roll_price + POOLS.train_price  # of one node each
@@ -267,6 +268,30 @@ def test_jobs_on_nodes_of_their_own_hold_all_that_is_paid_for():
         assert said["gpus_watts"] == pytest.approx(times * sum(watts))
         held = {phase: usd[pool == "train"] for phase, pool in NODES_OF.items()}
         assert said["held"] == {"a": pytest.approx(held), "b": pytest.approx(held)}
+
+
+def test_shared_turns_have_the_windows_of_their_phases_and_one_switch_a_pool():
+    """Step n of the first of two jobs is turn 2 n, of the second 2 n + 1; weights leave from nodes
+    that training has just had.
+    """
+    w = read_recipe("grpo-64", ["steps=2", "generation.batch=32"])
+    two = [Job(name, profile_of(w)) for name in "ab"]
+    alone = trace_of(w, 3)
+    shared = traffic_of(placed(two), {"a": w, "b": w}, traces={"a": alone, "b": alone})
+    assert shared.windows == {
+        PhaseKey(2 * key.step + turn, key.phase): seconds
+        for key, seconds in alone.windows.items()
+        for turn in (0, 1)
+    }
+    assert len({seconds for key, seconds in alone.windows.items() if not key.step}) > 1
+    own = two[0].profile
+    waits = {"generation": own.roll_switch, "training": own.train_switch, "weight_sync": 0.0}
+    for name in "ab":
+        label = shared.labels.index(f"{name} switch")
+        rows = [row for row in range(len(shared)) if shared.label[row] == label]
+        assert len(rows) == 2 * len(waits)
+        for row in rows:
+            assert shared.gap[row] == waits[shared.phases[shared.phase[row]]]
 
 
 def _gpus(w):
