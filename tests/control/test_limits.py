@@ -3,10 +3,12 @@
 import http.client
 import logging
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from rfabric.control import border, flowmods, frames, logs, schema
+from rfabric.control.app import FabricApp
 from rfabric.control.client import Client
 from rfabric.errors import RFabricError, RunError
 
@@ -63,6 +65,15 @@ def test_an_order_is_audited_with_the_begin_of_its_path_and_louder_if_it_failed(
     fields = caplog.records[0].fields
     assert fields["path"] == "/" + 299 * "x" and fields["token"] is None
     assert fields["epoch"] == 3 and "more" not in fields
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("dpids", [[], [3, 4]])
+def test_only_switches_that_went_of_a_fabric_that_is_known_are_told(known, dpids):
+    told = []
+    core = SimpleNamespace(gone=told.append) if known else None
+    FabricApp._switches_went(SimpleNamespace(core=core), dpids)
+    assert told == ([dpids] if known and dpids else [])
 
 
 # --- OpenFlow and ARP -----------------------------------------------------------------------------

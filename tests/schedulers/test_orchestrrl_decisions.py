@@ -190,6 +190,14 @@ def test_the_balancer_moves_what_shortens_the_longest_seat_most():
     assert evened(p, p.cut, 0).seat.tolist() == [0, 0, 0]
 
 
+def test_an_empty_seat_takes_its_switch_with_the_first_that_comes():
+    """3, 2 and 1 s on one seat; the other takes 2 s to be cut: best with 2 s of work, 4 s each."""
+    p = problem([[3, 2, 1], [3, 2, 1]], [0, 0, 0], [0, 0], switch=2.0)
+    recut = evened(p, np.array([0, 1]))
+    assert recut.seat.tolist() == [0, 1, 0] and recut.seconds == 4
+    assert evened(p, p.cut).seat.tolist() == [1, 0, 0] and evened(p, p.cut).seconds == 3
+
+
 def test_the_balancer_moves_to_where_there_is_room():
     p = problem([[3, 2, 1]], [0, 0, 0], [0, 0], kv=[4, 3, 1], capacity=[8])
     assert evened(p, p.cut).seat.tolist() == [1, 0, 0]
