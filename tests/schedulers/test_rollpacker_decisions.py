@@ -30,6 +30,7 @@ from rfabric.schedulers.rollpacker import (
     runs,
     schedule,
     settled,
+    stream,
     streamable,
     streamed,
     timeout,
@@ -219,6 +220,16 @@ def test_the_peak_is_where_what_goes_on_holds_most():
     # of those with 51 tokens half are left to go: 1 - t / 50 of them, which hold most at once
     assert projected_peak(np.array([90]), np.array([51]), even, 101) == pytest.approx(90)
     assert projected_peak(np.zeros(0, int), np.zeros(0, int), even, 101) == 0
+
+
+def test_gpus_are_freed_where_the_half_that_stays_has_room_for_all(monkeypatch):
+    at = next(looks(played()))[1]
+    rest, g = _left(played(), at), job().generation
+    peak = projected_peak(rest.context, rest.made, g.lengths, g.max_response)
+    for room, first in ((peak / 2 + 1, True), (peak / 2 - 1, False)):  # of each of two replicas
+        monkeypatch.setattr(stream, "_room", lambda _, room=room: room)
+        found = streamed(played())
+        assert (found is not None and found.at == at) == first
 
 
 def test_one_of_two_replicas_is_freed_and_none_of_one():

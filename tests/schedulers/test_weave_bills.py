@@ -16,6 +16,7 @@ from rfabric.schedulers.weave import (
     Pools,
     Profile,
     Tail,
+    meta_iterations,
     migrated_period,
     read_jobs,
     run,
@@ -188,6 +189,7 @@ def test_figures_at_their_limits_are_taken():
     with pytest.raises(RFabricError, match="job a: drift of 1.5 of its profile must be above 0"):
         job("a", 1, 1, drift=(1.0, 1.5))
     small = Pools(gpus_per_node=1, roll_nodes=1, train_nodes=1, roll_memory=3e9, train_memory=3e9)
+    assert Pools(roll_dollars=0.01, train_memory=0.5).price(1, 0) == 8 * 0.01
     assert small.price(2, 3) == 2 * small.roll_dollars + 3 * small.train_dollars
     one = job("a", 1, 1, roll_bytes=2e9, train_bytes=2e9)
     assert small.admit(one) is one
@@ -244,6 +246,13 @@ def test_who_shares_no_node_has_the_period_of_its_own_tail():
     """One node each: no tail is moved, and training in turn takes less than either."""
     apart = ExecutionGroup.alone(job("a", 100, 10)).join(job("b", 60, 10), (1,))
     assert migrated_period(apart, {"a": Tail(0.5, 2.0)}) == apart.period == 110
+
+
+def test_a_tail_moved_aside_leaves_its_node_sooner_and_is_there_later():
+    pair = ExecutionGroup.alone(job("a", 100, 10)).join(job("b", 60, 10), (0,))
+    first, second = meta_iterations(pair, 1, {"a": Tail(0.5, 1.25)})
+    assert (first.roll, first.rolled, first.train, first.trained) == (0, 125, 125, 135)
+    assert (second.roll, second.rolled, second.train, second.trained) == (50, 110, 135, 145)
 
 
 def test_what_a_solver_writes_does_not_reach_stdout(capfd):
