@@ -254,7 +254,7 @@ class Client:
                 f"the controller at {self.url} did not answer {path} in {self.timeout:g} s"
             ) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            said = error or type(error).__name__
+            said = str(error) or type(error).__name__
             raise RunError(f"the controller at {self.url} is gone: {path}: {said}") from error
         finally:
             connection.close()

@@ -138,5 +138,5 @@ def _numbered(columns: Sequence[np.ndarray]) -> np.ndarray:
     """int64[n]: equal rows of the columns have equal numbers."""
     order = np.lexsort(columns[::-1])
     number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(begins(*(column[order] for column in columns))) - 1
+    number[order] = np.cumsum(begins(*(column[order] for column in columns)))
     return number

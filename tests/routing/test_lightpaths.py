@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuit, Circuits, light
-from rfabric.routing import Routes, light_paths, routes_of
+from rfabric.routing import Routes, light_paths, placing, routes_of
 from rfabric.routing.choices import Bundles
 from rfabric.routing.colouring import coloured
 from rfabric.routing.placing import Placer
 from rfabric.routing.rows import Entries, some_of
 from rfabric.routing.schemes import Sent, _over, _two_hops, _weighted, split
 from rfabric.routing.tiers import tiered
+from rfabric.routing.ways import KEPT_LOADS
 from rfabric.units import transfer_seconds
 
 FABRICS = {
@@ -286,6 +287,40 @@ def test_a_rack_takes_as_long_as_all_its_cables_together_would():
     both, thin = transfer_seconds(1e12, 5e11), transfer_seconds(1e12, 1e11)
     # t3 receives by its thin cable alone
     assert placer._rack_seconds == pytest.approx([both, thin])
+
+
+def test_the_last_few_loads_are_not_counted_again(monkeypatch):
+    ways, counted = Routes(FOUR, named(FOUR, [(1, 2)])).ways, []
+    evenly = ways._evenly
+    monkeypatch.setattr(ways, "_evenly", lambda sent: counted.append(sent) or evenly(sent))
+
+    def asked(number):
+        sent = np.zeros((4, 4))
+        sent[0, 1] = number
+        return ways.loads(Entries.of(sent)).sum()
+
+    loads = [asked(number) for number in range(1, KEPT_LOADS + 1)]
+    assert [asked(number) for number in range(1, KEPT_LOADS + 1)] == loads
+    assert len(counted) == KEPT_LOADS and loads[2] == pytest.approx(3 * loads[0])
+    asked(KEPT_LOADS + 1)
+    asked(2)
+    assert len(counted) == KEPT_LOADS + 1
+    asked(1)  # the one that was asked longest ago is no longer kept
+    assert len(counted) == KEPT_LOADS + 2
+
+
+def test_many_pairs_look_at_few_ways_each(monkeypatch):
+    """Few pairs at all that a rack has; more at LEAST_WAYS at least, while memory holds those."""
+    choices = routes_of(FOUR, named(FOUR, [(1, 2)])).choices
+    monkeypatch.setattr(placing, "MOST_ROWS", 2000)
+    monkeypatch.setattr(placing, "ALL_ROWS", 6000)
+
+    def most(pairs):
+        ends = np.zeros(pairs, int), np.ones(pairs, int)
+        return Placer(choices, np.ones((1, pairs)), *ends).most
+
+    assert [most(n) for n in (0, 1, 100, 200)] == [128, 128, 20, placing.LEAST_WAYS]
+    assert [most(n) for n in (600, 6000, 7000)] == [10, 1, 1]
 
 
 def test_pairs_whose_cheapest_way_begins_at_another_rack_are_not_dealt_by_tiers():

@@ -2,6 +2,8 @@
 and no worse than the hash.
 """
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,6 +92,24 @@ def test_one_way_asked_alone_is_the_way_of_many(name, scheme):
     routes = Routes(fabric, start(fabric), routes.routing)
     for i, pair in list(enumerate(pairs))[::7]:
         assert tuple(links[offsets[i] : offsets[i + 1]].tolist()) == routes.links(*pair)
+
+
+@pytest.mark.parametrize("name", sorted(FABRICS))
+def test_rules_along_the_links_of_a_way_are_the_rules_of_its_pair(name):
+    """And one more: the last switch sends on to the host."""
+    fabric = FABRICS[name]
+    routes = Routes(fabric, start(fabric))
+    for pair in permutations(fabric.hosts[:6], 2):
+        *along, last = routes.rules_along(*pair, routes.links(*pair))
+        rules = routes.rules([pair])
+        assert along == [rule for rule in rules if rule.match == ("pair", *pair)]
+        (home,) = (rule for rule in rules if rule.match == ("to", pair[1]))
+        assert (
+            (last.switch, last.out)
+            == (home.switch, home.out)
+            == (fabric.rack_of[pair[1]], last.out)
+        )
+        assert home.priority > last.priority > 0
 
 
 def permutation(fabric):

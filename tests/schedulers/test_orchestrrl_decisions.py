@@ -5,23 +5,32 @@ tried.
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from math import ceil
+from math import ceil, log, sqrt
 
 import numpy as np
 import pytest
 
-from rfabric.compute.roofline import step_of
-from rfabric.rl import read_recipe
+from rfabric.compute.roofline import DecodeStep, step_of
+from rfabric.rl import flows, read_recipe
+from rfabric.rl.phases import responses
 from rfabric.rl.timing import server_of
+from rfabric.schedulers import orchestrrl
+from rfabric.schedulers.base import Answer
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate
+from rfabric.schedulers.orchestrrl.least import least_generation, least_seconds
+from rfabric.schedulers.orchestrrl.negotiation import Settled, _decided
 from rfabric.schedulers.orchestrrl.outlook import (
+    Cut,
     CutOutlook,
+    Engines,
     LengthForecast,
     _best_path,
+    _costs,
     _survivors,
     forecast,
 )
 from rfabric.schedulers.orchestrrl.replanning import (
+    Assignment,
     Problem,
     _fluid,
     _mixes,
@@ -142,6 +151,12 @@ def test_responses_without_a_seat_are_dealt_longest_first_to_who_is_done_first()
     assert keep(over).seat.tolist() == [0, 1, 1]  # none has room for the last: the seat with most
 
 
+def test_the_seat_that_is_done_first_is_taken_though_another_has_more_room():
+    about = {"cut": [0, 1], "fixed": [0, 5], "capacity": [10, 99]}
+    assert keep(problem([[1.0], [1.0]], [-1], **about)).seat.tolist() == [0]
+    assert keep(problem([[1.0], [1.0]], [-1], kv=[11.0], **about)).seat.tolist() == [1]
+
+
 def test_some_seats_or_all_of_them_are_tried_with_another_cut():
     p = problem([[1.0], [1.0]], [1], [0, 1, 0])
     mixes = [mix.tolist() for mix in _mixes(p)]
@@ -176,6 +191,14 @@ def test_the_balancer_moves_what_shortens_the_longest_seat_most():
     assert evened(p, p.cut, 0).seat.tolist() == [0, 0, 0]
 
 
+def test_an_empty_seat_takes_its_switch_with_the_first_that_comes():
+    """3, 2 and 1 s on one seat; the other takes 2 s to be cut: best with 2 s of work, 4 s each."""
+    p = problem([[3, 2, 1], [3, 2, 1]], [0, 0, 0], [0, 0], switch=2.0)
+    recut = evened(p, np.array([0, 1]))
+    assert recut.seat.tolist() == [0, 1, 0] and recut.seconds == 4
+    assert evened(p, p.cut).seat.tolist() == [1, 0, 0] and evened(p, p.cut).seconds == 3
+
+
 def test_the_balancer_moves_to_where_there_is_room():
     p = problem([[3, 2, 1]], [0, 0, 0], [0, 0], kv=[4, 3, 1], capacity=[8])
     assert evened(p, p.cut).seat.tolist() == [1, 0, 0]
@@ -184,6 +207,30 @@ def test_the_balancer_moves_to_where_there_is_room():
     assert evened(tight, tight.cut, 1).seat.tolist() == [0, 1, 0, 1]
     full = replace(tight, kv=np.array([5, 4, 4, 6.0]), capacity=np.array([9.5]))
     assert evened(full, full.cut).seat.tolist() == [0, 0, 0, 1]
+
+
+# --- what is agreed with the network --------------------------------------------------------------
+
+
+def test_of_what_the_network_answered_the_soonest_is_done_if_it_is_worth_it():
+    p = problem([[3, 2, 1]], [0, 0, 0], [0, 0])
+    plans = [
+        Settled(Assignment(np.array(seat), np.array(cut), end), flows.NONE, 1.0, Answer(0.0))
+        for seat, cut, end in (
+            ([1, 0, 0], [0, 0], 5.0),
+            ([0, 1, 0], [0, 0], 4.0),
+            ([0, 0, 1], [0, 1], 4.5),
+        )
+    ]
+    moved, better, recut = plans
+    assert _decided(p, plans, {False: 4.1, True: 0.0}) is better
+    assert _decided(p, [recut, moved], {False: 0.0, True: 4.6}) is recut
+    for some, worth in (
+        (plans, {False: 4.0, True: 9.0}),
+        ([recut, moved], {False: 9.0, True: 4.5}),
+    ):
+        stays = _decided(p, some, worth)
+        assert stays.given_up and stays.assignment.seat.tolist() == [0, 0, 0]
 
 
 # --- what is expected -----------------------------------------------------------------------------
@@ -218,6 +265,25 @@ def test_survivors_are_those_with_more_tokens_to_come():
     middle = (grid[1:] + grid[:-1]) / 2
     assert grid[0] == 0 and grid[-1] == 30
     assert alive.tolist() == [6.0 if at < 10 else 2.0 for at in middle]
+
+
+def test_the_replica_that_is_done_last_has_more_than_the_mean():
+    """100 responses a seat, then 50, on two seats of two replicas: of four the fullest has
+    sqrt(2 ln 4) standard deviations more than 25, where half of them are left. Steps take 2 s and
+    1 ms a response.
+    """
+    step, load, grid = (
+        DecodeStep(0, 0, 1e-3, 0, 2.0, 0),
+        np.array([100.0, 50]),
+        np.array([0, 10, 30]),
+    )
+    fullest = 25 + sqrt(2 * log(4) * 25 * 0.5)
+    for kv, times in ((10**6, 1), (50 * 7 // 2, 2)):  # half of 50 contexts of 7 tokens: two turns
+        ((cost, base),) = _costs(Engines((Cut(1),), (step,), (kv,), (2,)), load, 7.0, grid, 2)
+        assert cost[0] == pytest.approx(10 * (2 * times + 50e-3))
+        assert base[0] == pytest.approx(10 * 2 * times)
+        again = max(1, fullest * 17 / kv)
+        assert cost[1] == pytest.approx(20 * (2 * again + fullest * 1e-3))
 
 
 # --- seats ----------------------------------------------------------------------------------------
@@ -292,3 +358,30 @@ def test_rounds_and_segments_stand_where_they_happen():
             assert phase.seconds == pytest.approx(max(part.start for part in mine) - first)
             rounds += 1
     assert rounds and s.facts["servers_cut"]
+
+
+def test_only_the_oracle_knows_the_lengths_of_the_first_step(monkeypatch):
+    known = []
+    start = orchestrrl.start_cut
+    monkeypatch.setattr(
+        orchestrrl, "start_cut", lambda *given: known.append(given[3]) or start(*given)
+    )
+    w = read_recipe("grpo-64", (*SMALL, "generation.batch=16", "steps=1"))
+    for how in ("oracle", "lengths"):
+        orchestrate(w, 0, Tuning(forecast=how))
+    assert (known[0] == responses(w, 0, 0)[1]).all() and known[1] is None
+
+
+def test_a_bound_is_of_all_servers_of_the_job():
+    """Work that servers share binds it: fewer take longer, more do not. The first token of each
+    response is its prefill's.
+    """
+    words = ("generation.batch=64", "generation.group_size=1", "generation.max_response=64")
+    w = read_recipe("grpo-64", words)
+    prompts, outputs = responses(w, 3, 1)
+    one, four, many = (
+        least_seconds(engines_of(w), seats, prompts, outputs - 1, w.generation.max_num_seqs)
+        for seats in (1, 4, 256)
+    )
+    assert least_generation(w, 3, 1) == pytest.approx(four, rel=1e-9)
+    assert many < 0.99 * four < 0.9 * one

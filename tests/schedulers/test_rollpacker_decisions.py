@@ -11,6 +11,7 @@ import pytest
 from rfabric.compute.serving import ReplicaTime, Served
 from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe
+from rfabric.rl.lengths import Lengths
 from rfabric.rl.phases import handover
 from rfabric.rl.timing import decode_step
 from rfabric.schedulers.rollpacker import (
@@ -23,11 +24,13 @@ from rfabric.schedulers.rollpacker import (
     judged,
     launch,
     play,
+    projected_peak,
     replanned,
     run,
     runs,
     schedule,
     settled,
+    stream,
     streamable,
     streamed,
     timeout,
@@ -202,6 +205,40 @@ def test_freed_replicas_are_those_with_least_left_and_train_when_their_states_ar
     assert stream.ready == stream.at + handover(job())["offload"] / 2
     assert stream.at == np.sort(played().kept_ends, axis=None)[int(np.ceil(0.3 * 64)) - 1]
     assert stream.recompute > 0
+
+
+def test_the_peak_is_where_what_goes_on_holds_most():
+    """Lengths even from 1 to 101 tokens: after t tokens more, 1 - t / 100 go on, and hold 50 + t.
+    That is most at t = 25.
+    """
+    even = Lengths("even", np.array([0.0, 1.0]), np.array([1.0, 101.0]))
+    one = projected_peak(np.array([50]), np.array([1]), even, 101)
+    assert one == pytest.approx(0.75 * 75)
+    assert projected_peak(np.array([50] * 3), np.array([1] * 3), even, 101) == pytest.approx(
+        3 * one
+    )
+    # of those with 51 tokens half are left to go: 1 - t / 50 of them, which hold most at once
+    assert projected_peak(np.array([90]), np.array([51]), even, 101) == pytest.approx(90)
+    assert projected_peak(np.zeros(0, int), np.zeros(0, int), even, 101) == 0
+
+
+def test_gpus_are_freed_where_the_half_that_stays_has_room_for_all(monkeypatch):
+    at = next(looks(played()))[1]
+    rest, g = _left(played(), at), job().generation
+    peak = projected_peak(rest.context, rest.made, g.lengths, g.max_response)
+    for room, first in ((peak / 2 + 1, True), (peak / 2 - 1, False)):  # of each of two replicas
+        monkeypatch.setattr(stream, "_room", lambda _, room=room: room)
+        found = streamed(played())
+        assert (found is not None and found.at == at) == first
+
+
+def test_one_of_two_replicas_is_freed_and_none_of_one():
+    four = ("training_gpus", "generation_gpus", "gpus_per_pod")
+    small = replace(job().cluster, **dict.fromkeys(four, 4))
+    for wide, count in ((with_tp(job(), 4), 1), (replace(with_tp(job(), 4), cluster=small), 0)):
+        made = launch(Books(), 16, 4)
+        found = streamed(play(wide, made, draw(wide, 0, made, Books())), fixed=0.5)
+        assert (len(found.freed) if found else 0) == count
 
 
 def test_work_is_done_group_by_group_as_they_come():

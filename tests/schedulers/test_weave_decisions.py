@@ -148,6 +148,13 @@ def test_warm_switches_count_where_training_is_shared():
     assert not trains(group, job("b", 10, 100, train_switch=15), POOLS)
 
 
+def test_a_jobs_own_switch_comes_on_top_of_its_own_phases():
+    """190 s alone, of which it allows 1.08 times: 205.2 s."""
+    group = ExecutionGroup.alone(job("a", 10, 10, slo=20.0))
+    for seconds, may in ((15, True), (16, False)):
+        assert trains(group, job("b", 100, 90, 1.08, train_switch=seconds), POOLS) is may
+
+
 def test_an_slo_that_is_just_met_is_met():
     """Two jobs of 100 + 100 s on one node: a round of 200 s, which is what either takes alone."""
     a, b = (job(n, 100, 100, slo=1.0) for n in "ab")

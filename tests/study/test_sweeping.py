@@ -705,6 +705,6 @@ def test_a_sweep_ends_when_its_question_is_answered(capsys):
         low = one["more_than_best"] - one["half_of_interval"]
         assert low > 0 or one["half_of_interval"] <= 0.01 * best["mean"] or one["seeds"] == 64
     again = told(capsys, *sweep, "--until", "1%")
-    assert again["run"] == 0 and again["cells"] == again["stored"] == found["run"]
+    assert again["run"] == 0 and again["cells"] == again["stored"] == swept["run"]
     assert "--seeds 2 or more" in refused(capsys, *words("--until", "1%", seeds=1))
     assert "percentage" in refused(capsys, *words("--until", "1"))

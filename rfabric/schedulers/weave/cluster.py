@@ -109,9 +109,9 @@ class _Running:
     group: ExecutionGroup
     left: dict[str, float]
     since: float
+    most: int
     period: float = 0.0
     version: int = 0
-    most: int = 1
 
 
 @dataclass
@@ -224,7 +224,7 @@ def _place(cluster: _Cluster, job: Job) -> None:
 
 def _begin(cluster: _Cluster, group: ExecutionGroup, left: dict[str, float], now: float) -> None:
     key, cluster.made = cluster.made, cluster.made + 1
-    cluster.running[key] = _Running(group, left, now, most=len(group.jobs))
+    cluster.running[key] = _Running(group, left, now, len(group.jobs))
     _set_off(cluster, key)
 
 
