@@ -207,8 +207,8 @@ def dispatch(
         token_of, expert_of = (b, a) if back else (a, b)
         size = own[token_of] * shares[stage, expert_of % t.ep]
         sent.append(((a + first).astype(np.int32), (b + first).astype(np.int32), size))
-    found = Flows(*(np.concatenate(column) for column in zip(*sent, strict=True)))
-    return found if len(found.src) else NONE
+    flows = Flows(*(np.concatenate(column) for column in zip(*sent, strict=True)))
+    return flows if len(flows.src) else NONE
 
 
 def prompts_read(w: Workload, replica: int, tokens: int) -> Flows:

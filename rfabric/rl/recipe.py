@@ -196,10 +196,10 @@ def _number(value: Any, name: str) -> float:
 
 
 def _between(value: Any, name: str, low: float, high: float) -> float:
-    found = _number(value, name)
-    if not low <= found <= high:
+    amount = _number(value, name)
+    if not low <= amount <= high:
         raise RFabricError(f"{name}: {value!r} must be {low:g} or more and {high:g} at most")
-    return found
+    return amount
 
 
 def _choice(value: Any, name: str, options: tuple[str, ...]) -> str:

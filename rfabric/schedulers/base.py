@@ -130,18 +130,18 @@ def spans_of(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]
     """Each replica while it generates, the training GPUs while they train, both while weights
     change hands.
     """
-    found = []
+    spans = []
     for phase in plan.phases:
         pool = TRAINING if w.colocated or phase.kind == TRAINING else GENERATION
         if phase.kind == GENERATION:
             times = zip(w.decoding, steps[phase.step].generated.times, strict=True)
-            found += [
+            spans += [
                 Span(pool, tuple(r), phase.start, t.seconds, GENERATION, phase.step)
                 for r, t in times
             ]
         else:
-            found.append(Span(pool, phase.gpus, phase.start, phase.seconds, phase.kind, phase.step))
-    return tuple(found)
+            spans.append(Span(pool, phase.gpus, phase.start, phase.seconds, phase.kind, phase.step))
+    return tuple(spans)
 
 
 def refuse_settings(name: str, settings: Settings, *known: str) -> None:

@@ -56,9 +56,9 @@ def ahead(seen: np.ndarray, how: str = "smoothed") -> np.ndarray:
     if not np.isfinite(seen).all():
         bad = seen[~np.isfinite(seen)][0]
         raise RFabricError(f"forecast: what was seen holds {bad}; it must be finite numbers")
-    found = smoothed(seen)
+    by_smoothing = smoothed(seen)
     if how != "arima" or len(seen) < LEAST_FITTED:
-        return found
+        return by_smoothing
     fitted = np.array([_fitted(series) for series in seen.T])
     if missing := int((~np.isfinite(fitted)).sum()):
         _LOG.warning(
@@ -67,7 +67,7 @@ def ahead(seen: np.ndarray, how: str = "smoothed") -> np.ndarray:
             len(fitted),
             len(seen),
         )
-    return np.where(np.isfinite(fitted), fitted, found)
+    return np.where(np.isfinite(fitted), fitted, by_smoothing)
 
 
 def smoothed(seen: np.ndarray) -> np.ndarray:

@@ -132,8 +132,8 @@ def agreed_sync(w: Workload, network: Network) -> tuple[Workload, dict]:
 
 def _levels(w: Workload) -> list[Flows]:
     """What a weight sync sends between servers, level by level."""
-    found = (flows.leaving(w, level.flows) for level in weight_levels(w))
-    return [level for level in found if len(level.src)]
+    levels = (flows.leaving(w, level.flows) for level in weight_levels(w))
+    return [level for level in levels if len(level.src)]
 
 
 def _seconds(w: Workload, answers: Sequence[Answer]) -> float:
@@ -208,11 +208,11 @@ def _soonest(
         return after
     ask = _proposing(w, network, generated, rounds)
     seconds = ask(max(generated - after.seconds, first)).seconds
-    found = [after, ask(first), ask(max(generated - seconds, first))]
-    best = min(start.done(generated) for start in found)
+    starts = [after, ask(first), ask(max(generated - seconds, first))]
+    best = min(start.done(generated) for start in starts)
     if not best < after.done(generated) - WORTH * after.seconds:
         return after
-    as_soon = (start for start in found if start.done(generated) <= best + SAME)
+    as_soon = (start for start in starts if start.done(generated) <= best + SAME)
     return max(as_soon, key=lambda start: start.at)
 
 

@@ -70,8 +70,8 @@ def scheduled(
 
 def usual_traffic(policies: Iterable[str], otherwise: str) -> str:
     """The traffic that all these schedulers (`NAME[,KEY=VALUE...]`, '' for none) are shown on."""
-    found = {USUAL_TRAFFIC.get(head_of(policy), otherwise) for policy in policies}
-    return found.pop() if len(found) == 1 else otherwise
+    usual = {USUAL_TRAFFIC.get(head_of(policy), otherwise) for policy in policies}
+    return usual.pop() if len(usual) == 1 else otherwise
 
 
 def asked_network(policy: str) -> str:

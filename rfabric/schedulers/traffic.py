@@ -66,10 +66,10 @@ def _shared(name: str, settings: Sequence[str], seed: int, scheduler: str) -> Tr
             f"policy {scheduler} agrees the plan of one job with its fabric, and {name} has "
             "several, whose plans would have to be agreed together; leave network out"
         )
-    found = read_shared(name, settings, seed, "", lambda w, seed: scheduled(w, seed, scheduler))
-    said = found.trace.provenance
+    traffic = read_shared(name, settings, seed, "", lambda w, seed: scheduled(w, seed, scheduler))
+    said = traffic.trace.provenance
     said.update(shared_by=said["scheduler"], scheduler=scheduler)
-    return found
+    return traffic
 
 
 def _notes(w: Workload) -> tuple[str, ...]:

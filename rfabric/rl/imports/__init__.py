@@ -169,8 +169,7 @@ def _ways_out(values: Mapping[str, Any]) -> tuple[str, ...]:
     """
     engines = ({}, *({"generation.tp": values["generation.tp"] * 2**i} for i in range(1, 5)))
     for engine in engines:
-        found = [_least(values, engine, ways) for ways in _changes(values)]
-        ways = [way for way in found if way]
+        ways = [way for kind in _changes(values) if (way := _least(values, engine, kind))]
         # more GPUs are no way where the same split does without
         least = [w for w in ways if not any(o.items() < w.items() for o in ways)]
         if least:

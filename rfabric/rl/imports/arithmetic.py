@@ -189,14 +189,14 @@ class _Reader:
 def _tokens(text: str) -> list[tuple[str, str]]:
     if len(text) > MOST_TEXT:
         raise ValueError("too long")
-    found, at, text = [], 0, text.rstrip()
+    tokens, at, text = [], 0, text.rstrip()
     while at < len(text):
         token = TOKEN.match(text, at)
         if token is None:
             raise ValueError(f"{text[at]!r} is no arithmetic")
-        found.append((token.lastgroup or "", token[token.lastgroup or 0]))
+        tokens.append((token.lastgroup or "", token[token.lastgroup or 0]))
         at = token.end()
-    return found
+    return tokens
 
 
 def _number(text: str) -> int:

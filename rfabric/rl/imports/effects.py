@@ -32,12 +32,12 @@ def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
 
 def _named(s: Settings, *names: str) -> list[tuple[str, Any]]:
     """The settings whose keys end so, of workers that train or generate."""
-    found = []
+    named = []
     for key, value in s.values.items():
         *path, last = key.replace("-", "_").split(".")
         if last in names and value is not None and not set(path) & set(_OTHER_ROLES):
-            found.append((key, value))
-    return found
+            named.append((key, value))
+    return named
 
 
 def _on(value: Any) -> bool:
@@ -51,9 +51,9 @@ def _above(least: float) -> Callable[[Any], bool]:
 
 def _take(s: Settings, *names: str) -> tuple[str, Any] | None:
     """The setting of these names that says yes, else the first; all of them count as read."""
-    found = _named(s, *names)
-    s.used |= {key for key, _ in found}
-    return next((said for said in found if _on(said[1])), found[0] if found else None)
+    named = _named(s, *names)
+    s.used |= {key for key, _ in named}
+    return next((said for said in named if _on(said[1])), named[0] if named else None)
 
 
 def _precision(recipe: SourcedValues, s: Settings) -> None:

@@ -34,12 +34,12 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
 def _refuse_others(s: Settings) -> None:
     sections = {key.partition(".")[0] for key in s.values}
     others = {"sft": "SFT", "dpo": "DPO", "rm": "a reward model's training"}
-    found = next((name for name in (*others, "distillation") if name in sections), None)
-    if found is None or sections & {"grpo", "ppo"}:
+    section = next((name for name in (*others, "distillation") if name in sections), None)
+    if section is None or sections & {"grpo", "ppo"}:
         return
-    why = others.get(found, "distillation from a teacher, whose log-probs no recipe key can say")
+    why = others.get(section, "distillation from a teacher, whose log-probs no recipe key can say")
     raise RFabricError(
-        f"{s.file}: {found}: is {why}; a recipe is a GRPO or PPO step, which generates responses "
+        f"{s.file}: {section}: is {why}; a recipe is a GRPO or PPO step, which generates responses "
         "and trains on them"
     )
 

@@ -54,15 +54,15 @@ def devices(value: Any, where: str) -> set[int]:
     """
     if isinstance(value, list) and all(isinstance(i, int) for i in value):
         return set(value)
-    found: set[int] = set()
+    gpus: set[int] = set()
     for part in str(value).split("+"):
         run = _RANGE.fullmatch(part)
-        found |= (
+        gpus |= (
             set(range(*(int(x) for x in run.groups() if x is not None)))
             if run
             else _listed(part, where)
         )
-    return found
+    return gpus
 
 
 def _listed(text: str, where: str) -> set[int]:

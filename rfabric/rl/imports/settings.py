@@ -50,17 +50,17 @@ class Settings:
 
     def value(self, *keys: str, default: Any = None) -> Any:
         """The value of the first of `keys` that is set."""
-        found = self.find(*keys)
-        return found[1] if found else default
+        setting = self.find(*keys)
+        return setting[1] if setting else default
 
     def number(self, *keys: str) -> tuple[str, int | float] | None:
         """The first of `keys` that is set, as a number above or at 0; RFabricError for anything
         else.
         """
-        found = self.find(*keys)
-        if found is None:
+        setting = self.find(*keys)
+        if setting is None:
             return None
-        key, value = found
+        key, value = setting
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             raise RFabricError(
                 f"{self.file}: {key} is {shown(value)}, not a number; {self._way_out(key)}"

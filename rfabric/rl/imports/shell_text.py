@@ -286,11 +286,11 @@ def _cuts(text: str, start: int) -> list[int]:
     return []
 
 
-def _run(found: re.Match) -> list[str]:
+def _run(match: re.Match) -> list[str]:
     """The words of {1..8}, {8..1..2}, {01..10} and {a..e}."""
-    first, last, step = found.groups()
+    first, last, step = match.groups()
     if first.isalpha() != last.isalpha():
-        return [f"{_LEFT}{found[0]}{_RIGHT}"]
+        return [f"{_LEFT}{match[0]}{_RIGHT}"]
     a, b = (ord(first), ord(last)) if first.isalpha() else (int(first), int(last))
     by = abs(int(step or 1)) or 1
     counted = range(a, b + 1, by) if b >= a else range(a, b - 1, -by)

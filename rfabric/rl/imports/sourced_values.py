@@ -32,9 +32,9 @@ class SourcedValues:
         self, key: str, *sources: str, default: Any = None, why: str = "the framework's default"
     ) -> Any:
         """The number that the first of `sources` sets, else `default`, assumed; returns it."""
-        found = self.settings.number(*sources)
-        if found:
-            self.put(key, found[1], found[0])
+        setting = self.settings.number(*sources)
+        if setting:
+            self.put(key, setting[1], setting[0])
         elif default is not None:
             self.assume(key, default, f"{why}; {sources[0]} is not set")
         else:

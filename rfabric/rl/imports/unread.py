@@ -24,10 +24,10 @@ def grouped(unmapped: Iterable[str]) -> dict[str, list[str]]:
     >>> grouped(["actor.param_offload = True", "note = x"])
     {'memory': ['actor.param_offload = True'], 'nothing known': ['note = x']}
     """
-    found: dict[str, list[str]] = {name: [] for name, _ in GROUPS} | {UNKNOWN: []}
+    groups: dict[str, list[str]] = {name: [] for name, _ in GROUPS} | {UNKNOWN: []}
     for said in unmapped:
-        found[_group(said.partition(" = ")[0])].append(said)
-    return {name: keys for name, keys in found.items() if keys}
+        groups[_group(said.partition(" = ")[0])].append(said)
+    return {name: keys for name, keys in groups.items() if keys}
 
 
 def told(name: str, keys: list[str]) -> str:

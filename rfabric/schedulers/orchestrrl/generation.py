@@ -73,16 +73,16 @@ def generate(
     history: lengths of steps before the first, oldest first; first: the cut that a step begins
     with.
     """
-    w, found = seats.workload, list[StepOutcome]()
+    w, outcomes = seats.workload, list[StepOutcome]()
     ready = np.zeros(seats.count)
     for number in numbers:
         prompts, outputs = responses(w, seed, number)
         expected = forecast(history, w.generation.max_response, seats.tuning.forecast)
         play = _Generating(seats, prompts, outputs, expected, first, ready)
-        found.append(play.run(number, routing(w, seed, number)))
+        outcomes.append(play.run(number, routing(w, seed, number)))
         history = [*history, outputs]
-        ready = _ready(seats, found[-1], first)
-    return found
+        ready = _ready(seats, outcomes[-1], first)
+    return outcomes
 
 
 def _ready(seats: Seats, last: StepOutcome, first: int) -> np.ndarray:
@@ -158,18 +158,18 @@ class _Generating:
         seats, size = self.seats, self.seats.workload.generation.group_size
         count = seats.count * seats.engines.replicas[cut]
         groups = np.argsort(-self.prompts[::size], kind="stable")
-        found = []
+        replicas = []
         for place in range(count):
             seat, replica = place % seats.count, place // seats.count
             ids = (groups[place::count, None] * size + np.arange(size)[None, :]).ravel()
             at, gpus = float(ready[seat]), seats.gpus(seat, cut, replica)
-            found.append(
+            replicas.append(
                 _Replica(seat, cut, gpus, np.sort(ids), at, base=at, segment={"switch": at})
             )
-        for r in found:
+        for r in replicas:
             if len(r.ids):
                 self._serve(r, independent(self.prompts[r.ids], self.outputs[r.ids], size))
-        return found
+        return replicas
 
     def _serve(self, r: _Replica, requests: Requests, resident: np.ndarray | None = None) -> None:
         engines = self.seats.engines
@@ -244,9 +244,9 @@ class _Generating:
             self.seats.tuning.switch_s,
             self._outlook(alive, inf),
         )
-        found = self._settled(p, kv, lambda some: replan(some, self.seats.tuning.hysteresis))
-        if (found.seat != seat).any() or (found.cut != self.cuts).any():
-            self._follow(alive, found, seat)
+        plan = self._settled(p, kv, lambda some: replan(some, self.seats.tuning.hysteresis))
+        if (plan.seat != seat).any() or (plan.cut != self.cuts).any():
+            self._follow(alive, plan, seat)
 
     def _balance(self, alive: Alive) -> None:
         """Responses from stragglers to light replicas, cuts as they are."""
@@ -273,14 +273,14 @@ class _Generating:
             even, stay = evened(some, cut, most), keep(some)
             return even if even.seconds < (1 - tuning.hysteresis) * stay.seconds else stay
 
-        found = self._settled(p, kv, find)
-        if (found.seat != alive.replica).any():
+        plan = self._settled(p, kv, find)
+        if (plan.seat != alive.replica).any():
             self.counts["balanced"] += 1
-            self._rebuild(alive, found.seat, BALANCING)
+            self._rebuild(alive, plan.seat, BALANCING)
 
     # --- doing
 
-    def _follow(self, alive: Alive, found: Assignment, seat: np.ndarray) -> None:
+    def _follow(self, alive: Alive, plan: Assignment, seat: np.ndarray) -> None:
         """Cut servers and move responses as planned: new replicas on cut servers, the emptiest of
         others take what comes.
         """
@@ -288,20 +288,20 @@ class _Generating:
         name, seats, changed = (
             f"migration-{self.counts['replans']}",
             self.seats,
-            np.flatnonzero(found.cut != self.cuts),
+            np.flatnonzero(plan.cut != self.cuts),
         )
         self.counts["servers_cut"] += len(changed)
-        self.cuts = found.cut.copy()
+        self.cuts = plan.cut.copy()
         new = [
             _Replica(k, c, seats.gpus(k, c, i), np.zeros(0, int), self.now + seats.tuning.switch_s)
-            for k, c in ((int(k), int(found.cut[k])) for k in changed)
+            for k, c in ((int(k), int(plan.cut[k])) for k in changed)
             for i in range(seats.engines.replicas[c])
         ]
         old = self.replicas
         stays = [r for r in old if r.seat not in set(changed.tolist())]
         place = {id(r): i for i, r in enumerate([*stays, *new])}
         target = np.array([place.get(id(r), -1) for r in old])[alive.replica]
-        target[seat != found.seat] = -1
+        target[seat != plan.seat] = -1
         load = np.bincount(target[target >= 0], minlength=len(place))
         of_seat = [
             [i for i, r in enumerate([*stays, *new]) if r.seat == k] for k in range(seats.count)
@@ -309,7 +309,7 @@ class _Generating:
         for i in np.flatnonzero(target < 0)[
             np.argsort(-alive.context[target < 0], kind="stable")
         ].tolist():
-            target[i] = min(of_seat[found.seat[i]], key=lambda j: (load[j], j))
+            target[i] = min(of_seat[plan.seat[i]], key=lambda j: (load[j], j))
             load[target[i]] += 1
         self._rebuild(alive, target, name, [*stays, *new])
 

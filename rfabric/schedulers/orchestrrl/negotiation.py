@@ -109,19 +109,19 @@ def settle(
     """Propose, ask, propose again, decide; `find` makes a plan at the prices of a problem,
     `beside` is in flight already.
     """
-    found, server = find(p), seats.workload.gpus_per_server
+    first, server = find(p), seats.workload.gpus_per_server
     if seats.network is None:
-        return Settled(found, flows.NONE, 1.0, Answer(0.0))
-    sends = _sends(kv, found.seat, np.ones(len(kv.size), bool), server)
+        return Settled(first, flows.NONE, 1.0, Answer(0.0))
+    sends = _sends(kv, first.seat, np.ones(len(kv.size), bool), server)
     if not len(sends.src):
-        return Settled(found, sends, 1.0, Answer(0.0))
+        return Settled(first, sends, 1.0, Answer(0.0))
     ask = _asking(seats.network, beside)
     answer, cards = ask(sends), flows.wire_seconds(seats.workload, sends)
     slow = min(answer.seconds / cards, REFUSED)
     if slow <= AS_CARDS:
-        return Settled(found, sends, 1.0, Answer(0.0))
+        return Settled(first, sends, 1.0, Answer(0.0))
     at_price = find(replace(p, move=kv.price(slow)))
-    plans = ((found, 1.0), (found, slow), (at_price, slow))
+    plans = ((first, 1.0), (first, slow), (at_price, slow))
     proposals = [_proposal(p, kv, plan, price, ask, server) for plan, price in plans]
     done = _decided(p, proposals, limits(p, 0.0))  # each has cleared the hysteresis at its price
     return replace(done, refused=answer.why) if answer.refused else done

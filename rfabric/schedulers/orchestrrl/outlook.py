@@ -73,10 +73,10 @@ def forecast(history: Sequence[np.ndarray], limit: int, how: str = "smoothed") -
     seen = np.array([np.quantile(lengths, at) for lengths in history])
     if how == "arima":
         few = np.linspace(0, QUANTILES - 1, FITTED).round().astype(int)
-        found = np.interp(at, at[few], ahead(seen[:, few], how))
+        quantiles = np.interp(at, at[few], ahead(seen[:, few], how))
     else:
-        found = ahead(seen)
-    return LengthForecast(np.sort(np.clip(found, 1, limit)), limit)
+        quantiles = ahead(seen)
+    return LengthForecast(np.sort(np.clip(quantiles, 1, limit)), limit)
 
 
 @dataclass(frozen=True, eq=False)

@@ -118,11 +118,11 @@ def replan(p: Problem, hysteresis: float = 0.0) -> Assignment:
     than if they never were: then now is the time, as `keep` counts with a cut that comes later.
     """
     stay, worth = keep(p), limits(p, hysteresis)
-    found = [
+    plans = [
         a for cut in _screened(p) for a in _tried(p, cut) if not len(overfull(p, a.seat, a.cut))
     ]
-    found = [a for a in found if a.seconds < worth[bool((a.cut != p.cut).any())]]
-    return min(found, key=lambda a: a.seconds, default=stay)
+    plans = [a for a in plans if a.seconds < worth[bool((a.cut != p.cut).any())]]
+    return min(plans, key=lambda a: a.seconds, default=stay)
 
 
 def limits(p: Problem, hysteresis: float) -> dict[bool, float]:
@@ -199,7 +199,7 @@ def _dealt(p: Problem, cut: np.ndarray) -> Assignment:
     }
     for heap in heaps.values():
         heapq.heapify(heap)
-    load, found = list(fixed), p.seat.copy()
+    load, seat = list(fixed), p.seat.copy()
     order = np.argsort(-p.work.max(0), kind="stable").tolist()
     work, kv, move, before = p.work.tolist(), p.kv.tolist(), p.move.tolist(), p.seat.tolist()
     for i in order:
@@ -207,8 +207,8 @@ def _dealt(p: Problem, cut: np.ndarray) -> Assignment:
         load[k] += work[cut[k]][i] + (move[i] if before[i] not in (-1, k) else 0.0)
         room[k] -= kv[i]
         heapq.heappush(heaps[cut[k]], (load[k], k))
-        found[i] = k
-    return assigned(p, found, cut)
+        seat[i] = k
+    return assigned(p, seat, cut)
 
 
 def _seat_for(i: int, cut, heaps, load, room, work, kv, move, before) -> int:
@@ -227,7 +227,7 @@ def _seat_for(i: int, cut, heaps, load, room, work, kv, move, before) -> int:
 
 def _lightest(heap: list, load: list, room: list, needs: float) -> int | None:
     """The seat of a heap with the least load that has room; outdated entries are dropped."""
-    aside, found = [], None
+    aside, seat = [], None
     while heap:
         at, k = heap[0]
         if at != load[k]:
@@ -235,11 +235,11 @@ def _lightest(heap: list, load: list, room: list, needs: float) -> int | None:
         elif room[k] < needs:
             aside.append(heapq.heappop(heap))
         else:
-            found = k
+            seat = k
             break
     for entry in aside:
         heapq.heappush(heap, entry)
-    return found
+    return seat
 
 
 def evened(p: Problem, cut: np.ndarray, most: int | None = None) -> Assignment:

@@ -7,7 +7,7 @@
 Each round of a plan is a phase of its own: its KV is a demand with a window.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...rl import flows
@@ -76,11 +76,10 @@ class Orchestrated(Generated):
 
 def plan_of(w: Workload, steps: Sequence[Step]) -> Plan:
     """The pipeline's phases, and those in which responses move."""
-    found = plan_of_steps(w, steps, lasts)
-    starts = {p.step: p.start for p in found.phases if p.kind == GENERATION}
-    return Plan(
-        (*found.phases, *(p for step in steps for p in _migrations(w, step, starts[step.number])))
-    )
+    pipeline = plan_of_steps(w, steps, lasts)
+    starts = {p.step: p.start for p in pipeline.phases if p.kind == GENERATION}
+    moves = (p for step in steps for p in _migrations(w, step, starts[step.number]))
+    return Plan((*pipeline.phases, *moves))
 
 
 def lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
@@ -95,27 +94,18 @@ def lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
     return made.seconds, moved + max(ends) - made.seconds
 
 
-def _migrations(w: Workload, step: Step, start: float) -> list[Phase]:
+def _migrations(w: Workload, step: Step, start: float) -> Iterator[Phase]:
     """A phase a round, from the first segment that ends for it; the balancer's lasts as long as it
     moves anything.
     """
-    found, made = [], step.generated
+    made = step.generated
     for name in made.rounds:
         mine = [s for s in made.segments if s.round == name]
         begins = [s.start - s.switch for s in mine]
         seconds = max(s.start for s in mine) - min(begins)
         gpus = tuple(sorted({gpu for s in mine for gpu in s.gpus}))
-        found.append(
-            Phase(
-                name,
-                step.number,
-                gpus,
-                start + min(begins),
-                seconds,
-                flows.wire_seconds(w, _kv(w, made, name)),
-            )
-        )
-    return found
+        cards = flows.wire_seconds(w, _kv(w, made, name))
+        yield Phase(name, step.number, gpus, start + min(begins), seconds, cards)
 
 
 def rounds(made: Scheduled, number: int) -> list[tuple[Phase, Flows]]:
@@ -192,16 +182,16 @@ def segment_spans(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span,
     pipeline.
     """
     others = [p for p in plan.phases if p.kind in ("training", "weight_sync")]
-    found = list(spans_of(w, steps, Plan(tuple(others))))
+    spans = list(spans_of(w, steps, Plan(tuple(others))))
     for p in plan.phases:
         if p.kind == GENERATION:
             pool = "training" if w.colocated else GENERATION
             for s in steps[p.step].generated.segments:
                 if s.switch:
-                    found.append(
+                    spans.append(
                         Span(pool, s.gpus, p.start + s.start - s.switch, s.switch, "switch", p.step)
                     )
-                found.append(
+                spans.append(
                     Span(
                         pool,
                         s.gpus,
@@ -211,4 +201,4 @@ def segment_spans(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span,
                         p.step,
                     )
                 )
-    return tuple(found)
+    return tuple(spans)

@@ -37,9 +37,9 @@ class RecipeTrajectories:
 
     def _latencies(self, number: int, turns: int) -> tuple[float, ...]:
         random, t = np.random.default_rng([self.seed, number, 1]), self.task
-        found = np.maximum(0.0, random.normal(t.latency, t.spread, turns))
-        found[0] = t.reset + (t.repair if random.random() < t.failure else 0.0)
-        return tuple(found.tolist())
+        latencies = np.maximum(0.0, random.normal(t.latency, t.spread, turns))
+        latencies[0] = t.reset + (t.repair if random.random() < t.failure else 0.0)
+        return tuple(latencies.tolist())
 
 
 def _parts(tokens: int, turns: int) -> tuple[int, ...]:

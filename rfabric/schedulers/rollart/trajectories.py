@@ -316,9 +316,9 @@ class _Rollouts:
     def _busy(self) -> tuple[tuple[float, float], ...]:
         """Seconds of prefill and decode of each engine since it was asked last."""
         spent = [(e.prefill, e.decode) for e in self.engines]
-        found = tuple((a - c, b - d) for (a, b), (c, d) in zip(spent, self.spent, strict=True))
+        busy = tuple((a - c, b - d) for (a, b), (c, d) in zip(spent, self.spent, strict=True))
         self.spent = spent
-        return found
+        return busy
 
     def _step(self, taken: tuple[Trajectory, ...], busy: tuple, ready: float, update: bool) -> None:
         """suspend, update and resume where there are weights to take; then train."""

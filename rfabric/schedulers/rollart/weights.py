@@ -42,6 +42,6 @@ class Transfer:
 
 def transfer(size: float) -> Transfer:
     """A copy of `size` bytes from one cluster to the other, in buckets."""
-    found = Transfer(size / PUSH, size / PULL, size / UNPACK)
+    copy = Transfer(size / PUSH, size / PULL, size / UNPACK)
     last = min(1.0, BUCKET / size)
-    return replace(found, push=found.push + last * found.pull)
+    return replace(copy, push=copy.push + last * copy.pull)

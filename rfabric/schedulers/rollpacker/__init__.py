@@ -49,8 +49,8 @@ def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
     """
     policy = settings_of("rollpacker", RollpackerSettings(), settings)
     done = run(w, seed, policy)
-    found = of_steps(w, [_as_step(w, packed) for packed in done], seed, _facts(done))
-    return replace(found, spans=(*found.spans, *_early(w, done, found)))
+    scheduled = of_steps(w, [_as_step(w, packed) for packed in done], seed, _facts(done))
+    return replace(scheduled, spans=(*scheduled.spans, *_early(w, done, scheduled)))
 
 
 def _as_step(w: Workload, packed: Packed) -> Step:
@@ -89,11 +89,13 @@ def _rest(trained: Trained, early: float) -> Trained:
     return replace(trained, log_prob=trained.log_prob * (1 - early), mini_batches=[left, *others])
 
 
-def _early(w: Workload, done: list[Packed], found: Scheduled) -> Iterator[Span]:
+def _early(w: Workload, done: list[Packed], scheduled: Scheduled) -> Iterator[Span]:
     """The freed GPUs at work on gradients while the others generate; what they wait for groups is
     drawn after their work.
     """
-    starts = {phase.step: phase.start for phase in found.plan.phases if phase.kind == "generation"}
+    starts = {
+        phase.step: phase.start for phase in scheduled.plan.phases if phase.kind == "generation"
+    }
     for packed in done:
         if packed.freed and packed.early:
             gpus = tuple(gpu for r in packed.freed.freed for gpu in packed.w.replicas[r])

@@ -232,7 +232,7 @@ def finished(running: RoundOutcome, served: Sequence[Served | None]) -> RoundOut
     """The round with its end: when P0 prompts are there all else is aborted."""
     order = np.argsort(running.group_ends, kind="stable")[: running.launch.keep_prompts]
     seconds = float(running.group_ends[order[-1]])
-    times = tuple(_until(found, seconds) for found in served)
+    times = tuple(_until(replica, seconds) for replica in served)
     return replace(running, kept=np.sort(order), seconds=seconds, times=times)
 
 

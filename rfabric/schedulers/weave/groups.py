@@ -83,11 +83,11 @@ class ExecutionGroup:
     @cached_property
     def residents(self) -> tuple[int, ...]:
         """Jobs pinned to each rollout node."""
-        found = [0] * self.roll_nodes
+        counts = [0] * self.roll_nodes
         for nodes in self.pins:
             for node in nodes:
-                found[node] += 1
-        return tuple(found)
+                counts[node] += 1
+        return tuple(counts)
 
     @cached_property
     def roll_loads(self) -> tuple[float, ...]:
@@ -159,11 +159,11 @@ class ExecutionGroup:
         return self.load >= self.cycle * (1 - SLACK)
 
     def _on_nodes(self, name: str) -> tuple[float, ...]:
-        found = [0.0] * self.roll_nodes
+        sums = [0.0] * self.roll_nodes
         for job, nodes in zip(self.jobs, self.pins, strict=True):
             for node in nodes:
-                found[node] += getattr(job.profile, name)
-        return tuple(found)
+                sums[node] += getattr(job.profile, name)
+        return tuple(sums)
 
     def _turn(self, i: int) -> tuple[float, float]:
         p = self.jobs[i].profile
@@ -248,23 +248,23 @@ def violations(group: ExecutionGroup, pools: Pools) -> list[str]:
     """What a group breaks: jobs beyond their SLO in a simulated meta-iteration, nodes that hold too
     much; empty if sound.
     """
-    found = [
+    broken = [
         f"job {job.name}: an iteration takes {seconds:.4g} s, its slo allows {job.longest:.4g} s"
         for job, seconds in zip(group.jobs, iteration_seconds(group), strict=True)
         if seconds > job.longest * (1 + SLACK)
     ]
     for node, used in enumerate(group.roll_bytes):
         if used >= pools.roll_memory:
-            found.append(
+            broken.append(
                 f"rollout node {node}: {used / 1e9:.4g} GB pinned, it holds "
                 f"{pools.roll_memory / 1e9:.4g} GB"
             )
     if group.train_bytes >= pools.train_memory:
-        found.append(
+        broken.append(
             f"training: {group.train_bytes / 1e9:.4g} GB pinned, a node holds "
             f"{pools.train_memory / 1e9:.4g} GB"
         )
-    return found
+    return broken
 
 
 def iteration_seconds(group: ExecutionGroup) -> list[float]:

@@ -61,16 +61,16 @@ def cheapest(
     prices = np.array([group.price(pools) for group in groups])
     once = LinearConstraint(_inside(jobs, groups), 1, 1)
     with _silent():
-        found = milp(
+        solution = milp(
             prices,
             integrality=np.ones(len(groups)),
             bounds=Bounds(0, 1),
             constraints=once,
             options={"mip_rel_gap": gap},
         )
-    if found.x is None:
-        raise RFabricError(f"no cheapest grouping of {len(jobs)} jobs found: {found.message}")
-    chosen = [group for group, share in zip(groups, found.x, strict=True) if share > 0.5]
+    if solution.x is None:
+        raise RFabricError(f"no cheapest grouping of {len(jobs)} jobs found: {solution.message}")
+    chosen = [group for group, share in zip(groups, solution.x, strict=True) if share > 0.5]
     return sum(group.price(pools) for group in chosen), chosen
 
 

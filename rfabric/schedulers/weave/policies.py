@@ -66,14 +66,14 @@ def anywhere(
     job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator
 ) -> Placement | None:
     """Any placement that memory allows, or a new group, with equal chance."""
-    found: list[Placement | None] = [None]
+    choices: list[Placement | None] = [None]
     for index, group in enumerate(groups):
-        found += [
+        choices += [
             Placement(index, nodes, grown)
             for nodes, grown in placements(group, job)
             if fits(group, job, nodes, pools)
         ]
-    return found[int(random.integers(len(found)))]
+    return choices[int(random.integers(len(choices)))]
 
 
 def most_idle(

@@ -39,17 +39,17 @@ def profile_of(workload: Workload, seed: int = 0, plan: Plan | None = None) -> P
     for phase in (plan or plan_of(workload, seed)).phases:
         if phase.step == 0:
             seconds[phase.kind] = seconds.get(phase.kind, 0.0) + phase.window
-    found, size = footprint(workload.model.parameters), workload.gpus_per_server
+    measured, size = footprint(workload.model.parameters), workload.gpus_per_server
     return Profile(
         seconds["generation"],
         seconds["training"],
         seconds["weight_sync"],
         -(-workload.cluster.generation_gpus // size),
         -(-workload.cluster.training_gpus // size),
-        found.roll_bytes,
-        found.train_bytes,
-        found.roll_warm,
-        found.train_warm,
+        measured.roll_bytes,
+        measured.train_bytes,
+        measured.roll_warm,
+        measured.train_warm,
     )
 
 
