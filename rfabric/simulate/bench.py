@@ -166,7 +166,7 @@ def tables(rows: list[Measurement]) -> list[compare.Table]:
     alone = [row for row in rows if row.case in ALONE or row.case in STEPS]
     growth = [row for row in rows if row.case in GROWTH]
     lazy = f"{peers[0]} lazy" if peers else "SimGrid lazy"
-    found = [
+    all_tables = [
         compare.Table(
             "Against SimGrid",
             ("work", *own, lazy, "full", "ratio", "difference"),
@@ -195,13 +195,13 @@ def tables(rows: list[Measurement]) -> list[compare.Table]:
             ),
         ),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in all_tables if table.rows]
 
 
-def markdown(found: list[compare.Table], command: str) -> str:
+def markdown(tables: list[compare.Table], command: str) -> str:
     """The tables, the command that repeats them, and where they were measured."""
     parts = [f"`{command}` on {machine()}"]
-    for table in found:
+    for table in tables:
         right = ["---" if i in table.words else "--:" for i in range(len(table.columns))]
         lines = [table.columns, right, *((row.name, *row.cells) for row in table.rows)]
         parts += [f"## {table.title}", "\n".join(f"| {' | '.join(cells)} |" for cells in lines)]
@@ -403,7 +403,7 @@ def _peer_run(
         limit = min(
             limit, math.ceil(taken[mode] or limit)
         )  # the better one is wanted: no mode runs longer than the other
-    found = {
+    measured = {
         "peer": peer.name,
         "patience_s": patience_s,
         "lazy_s": taken["Lazy"],
@@ -411,9 +411,9 @@ def _peer_run(
     }
     ended = {mode: seconds for mode, seconds in taken.items() if seconds is not None}
     if not ended:
-        return found | {"ratio": patience_s / own_s, "at_least": True}
+        return measured | {"ratio": patience_s / own_s, "at_least": True}
     better = min(ended, key=ended.__getitem__)
-    found["ratio"] = ended[better] / own_s
+    measured["ratio"] = ended[better] / own_s
     progress(f"{better.lower()}, precision raised")
     _, theirs = peer_time(peer, file, work.flows, better, 2 * patience_s, peer.exact)
     if theirs is not None:
@@ -421,8 +421,8 @@ def _peer_run(
         engine.add(**work.columns)
         engine.run()
         ours = engine.finish_times()
-        found["worst_difference"] = float(np.max(np.abs(theirs - ours) / ours))
-    return found
+        measured["worst_difference"] = float(np.max(np.abs(theirs - ours) / ours))
+    return measured
 
 
 def peer_time(

@@ -190,24 +190,24 @@ class _Meetings:
         delay = np.bincount(one, seconds, minlength=len(self.segment) + 1) * np.append(
             folded[self.segment], False
         )
-        found = np.where(self.batch >= len(self.spans), delay[self.batch], 0.0)
-        found[self.spans[:, 1]] = delay[: len(self.spans)]
-        return found
+        row_delay = np.where(self.batch >= len(self.spans), delay[self.batch], 0.0)
+        row_delay[self.spans[:, 1]] = delay[: len(self.spans)]
+        return row_delay
 
     def _first(self, ready: np.ndarray, finish: np.ndarray) -> np.ndarray:
         """When the first of each batch may begin, s after its segment."""
         begin, rows = _begin(self.trace, ready), np.flatnonzero(self.batch >= 0)
-        found = np.full(len(self.segment), np.inf)
-        np.minimum.at(found, self.batch[rows], begin[rows])
-        found[: len(self.spans)] = finish[self.spans[:, 0]]
-        return found - self.segments.begin(finish)[self.segment]
+        first = np.full(len(self.segment), np.inf)
+        np.minimum.at(first, self.batch[rows], begin[rows])
+        first[: len(self.spans)] = finish[self.spans[:, 0]]
+        return first - self.segments.begin(finish)[self.segment]
 
     def _last(self, finish: np.ndarray) -> np.ndarray:
         rows = np.flatnonzero(self.batch >= 0)
-        found = np.zeros(len(self.segment))
-        np.maximum.at(found, self.batch[rows], finish[rows])
-        found[: len(self.spans)] = finish[self.spans[:, 1]]
-        return found - self.segments.begin(finish)[self.segment]
+        last = np.zeros(len(self.segment))
+        np.maximum.at(last, self.batch[rows], finish[rows])
+        last[: len(self.spans)] = finish[self.spans[:, 1]]
+        return last - self.segments.begin(finish)[self.segment]
 
 
 def _meetings(result: Result, routing: Routing, segments: _Segments) -> _Meetings:
@@ -255,7 +255,7 @@ def _crossed(
     epoch = np.searchsorted(
         [time for time, _ in result.epochs[1:]], result.start[rows], side="right"
     )
-    found = [(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))]
+    crossings = [(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))]
     for number in np.unique(epoch).tolist():
         mine = rows[epoch == number]
         counts, sent = pairs.parts(mine)
@@ -265,8 +265,8 @@ def _crossed(
         lit = links < 2 * len(result.fabric.links)
         row = np.repeat(np.repeat(mine.astype(np.int32), counts), hops)[lit]
         share = np.repeat(pairs.share[sent], hops)[lit] if routing.scheme == SPLIT else np.zeros(0)
-        found.append((row, links[lit], share))
-    row, link, share = map(np.concatenate, zip(*found, strict=True))
+        crossings.append((row, links[lit], share))
+    row, link, share = map(np.concatenate, zip(*crossings, strict=True))
     return _together(row, link, share) if routing.scheme == SPLIT else (row, link, None)
 
 

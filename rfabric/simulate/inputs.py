@@ -150,7 +150,7 @@ def batch(
 
 def _weights(weight, part, n: int) -> np.ndarray | None:
     """What each row weighs on its links: flows it stands for, times its part of them."""
-    found = None
+    weights = None
     for name, values, low, high in (("weight", weight, 1.0, np.inf), ("part", part, 0.0, 1.0)):
         if values is None:
             continue
@@ -162,8 +162,8 @@ def _weights(weight, part, n: int) -> np.ndarray | None:
                 f"{name}[{bad[0]}] is {values[bad[0]]:g}: a row stands for {limit}; leave it out "
                 "instead"
             )
-        found = values if found is None else found * values
-    return found
+        weights = values if weights is None else weights * values
+    return weights
 
 
 def _numbers(name: str, values, n: int | None, minimum: float | None) -> np.ndarray:

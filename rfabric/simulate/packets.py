@@ -155,10 +155,10 @@ def require() -> None:
 
 def ns3() -> tuple[str, Path]:
     """The version of ns-3 that is installed, and where; RFabricError where none is."""
-    found = util.find_spec("ns3")
-    if found is None or not found.submodule_search_locations:
+    spec = util.find_spec("ns3")
+    if spec is None or not spec.submodule_search_locations:
         raise RFabricError("--engine ns3 needs ns-3's wheel; install rfabric[ns3]")
-    return metadata.version("ns3"), Path(next(iter(found.submodule_search_locations)))
+    return metadata.version("ns3"), Path(next(iter(spec.submodule_search_locations)))
 
 
 def _build(output: Path, home: Path) -> None:

@@ -197,13 +197,13 @@ def _lights_of(fabric: Fabric, pairs: Pairs, circuits: Circuits, sent: np.ndarra
     load: dict[tuple[int, int], dict[int, float]] = {}
     for a, b, number in zip(src.tolist(), dst.tolist(), numbers.tolist(), strict=True):
         load.setdefault((a, b), {})[number] = 0.0
-    found = np.full(len(sent), -1, dtype=np.int64)
+    lights = np.full(len(sent), -1, dtype=np.int64)
     rack, to = (cabling_of(fabric).host_rack[ends].tolist() for ends in (pairs.src, pairs.dst))
     for i in np.argsort(-sent, kind="stable")[: int((sent > 0).sum())].tolist():
         if paths := load.get((rack[i], to[i])):
-            found[i] = least = min(paths, key=paths.__getitem__)
+            lights[i] = least = min(paths, key=paths.__getitem__)
             paths[least] += float(sent[i])
-    return found
+    return lights
 
 
 def best_rounds(
@@ -240,13 +240,11 @@ def best_rounds(
         least were on.
         """
         wait = dark if running.rounds.circuits[0] != contract.circuits else 0.0
-        found = np.maximum(leads, wait) + running.lasts(turn, count)
+        done = np.maximum(leads, wait) + running.lasts(turn, count)
         if len(rest):
             loads = ([ways.load(*scene.open[s]) for s in beside] for ways in running.ways)
-            found[~playing] = np.max(
-                [Outlook.of_flows(fabric, some).ends for some in loads], axis=0
-            )
-        return found
+            done[~playing] = np.max([Outlook.of_flows(fabric, some).ends for some in loads], axis=0)
+        return done
 
     best = min(made, key=lambda one: float(then(one).sum()), default=None)
     if best is None or best.meets(rest, contract.circuits):
