@@ -1,11 +1,16 @@
 """The packet engine against what packets must take: lines, queues, order; and against the fluid."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 pytest.importorskip("ns3", reason="ns-3 is not installed (rfabric[ns3])")
 
-from rfabric.errors import RFabricError, RunError
+from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.optics import Timing
 from rfabric.report.result import fidelity
@@ -160,20 +165,28 @@ def test_tiny_flows_beyond_what_ns3_connects_are_refused_with_an_estimate():
         simulate(fabric, many, engine="ns3")
 
 
-def test_a_host_without_a_port_left_is_refused(tmp_path, monkeypatch):
+FEW_PORTS = """
+import sys
+from pathlib import Path
+from rfabric.simulate import packets
+packets.SOURCE = Path(sys.argv[1])
+from test_packets import SMALL, parse_fabric, took, trace_of
+fabric = parse_fabric(SMALL)
+assert took(fabric, trace_of(fabric, *[(4, 0, 1000)] * 3))[1].all()
+took(fabric, trace_of(fabric, *[(4, 0, 1000)] * 4))
+"""
+
+
+def test_a_host_without_a_port_left_is_refused(tmp_path):
+    """In a process of its own: ns-3 is loaded once in each."""
     source = packets.SOURCE.read_text()
     assert source.count("kLastPort = 65535") == 1
     few = tmp_path / "packets.cpp"
     few.write_text(source.replace("kLastPort = 65535", "kLastPort = 10002"))
-    monkeypatch.setattr(packets, "SOURCE", few)
-    packets._library.cache_clear()
-    try:
-        fabric = parse_fabric(SMALL)
-        assert took(fabric, trace_of(fabric, *[(4, 0, 1000)] * 3))[1].all()
-        with pytest.raises(RunError, match=r"ns-3: no port is left .*\(simulate fewer flows"):
-            took(fabric, trace_of(fabric, *[(4, 0, 1000)] * 4))
-    finally:
-        packets._library.cache_clear()
+    command = [sys.executable, "-c", FEW_PORTS, str(few)]
+    ran = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert ran.returncode == 1 and "AssertionError" not in ran.stderr
+    assert re.search(r"RunError: ns-3: no port is left .*\(simulate fewer flows", ran.stderr)
 
 
 def test_connections_count_once_where_flows_of_a_pair_wait_for_each_other():
