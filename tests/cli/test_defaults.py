@@ -52,7 +52,8 @@ def test_every_option_of_every_verb_may_stand_in_a_file(here):
             value = {"_StoreTrueAction": True, "_StoreConstAction": True, "_CountAction": 2}.get(
                 kind, next(iter(action.choices or ()), "7")
             )
-            value = {"shard": "1/7", "share": "7%"}.get(getattr(action.type, "__name__", ""), value)
+            read_by = getattr(action.type, "__name__", "")
+            value = {"shard": "1/7", "share": "7%", "engines": "ns3"}.get(read_by, value)
             toml(f"[{name}]\n{key} = {json.dumps(value)}\n")
             missing = [p.choices[0] if p.choices else "7" for p in verb._actions
                        if not p.option_strings and p.nargs not in ("?", "*")]  # fmt: skip

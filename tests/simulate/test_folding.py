@@ -19,7 +19,7 @@ from rfabric.report.result import phase_floors
 from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import REPETITIONS as KNOWN
 from rfabric.simulate.world import simulate
-from rfabric.study.cell_folders import run
+from rfabric.study.cell_folders import Hands, run
 from rfabric.study.grid import Grid, begin, entries_of
 from rfabric.study.planning import plan
 from rfabric.trace import Flows, TraceBuilder, all_to_all, read_trace, write_trace
@@ -366,7 +366,7 @@ def test_a_grid_and_a_plan_play_as_they_are_asked(tmp_path):
         ("leaf-spine", "ideal"), ("demand",), (str(tmp_path / "mine.csv"),), (0,), repetitions="all"
     )
     begin(grid, tmp_path)
-    assert [e["repetitions"]["played"] for e in entries_of(run(grid, tmp_path, 1))] == [
+    assert [e["repetitions"]["played"] for e in entries_of(run(grid, tmp_path, Hands(jobs=1)))] == [
         "unrolled",
         "unrolled",
     ]

@@ -143,7 +143,7 @@ def test_one_trace_becomes_a_run_folder_in_detail(tmp_path, traces, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--topo", "rfabric"], "compare needs two fabrics or two policies"),
+        (["--topo", "rfabric"], "compare needs two fabrics, policies or engines"),
         (["--resume", "nowhere"], "nowhere is no folder of a comparison to resume"),
         ([*SMALL, "--traffic", "none.csv"], "cannot be read"),
         (
