@@ -243,6 +243,11 @@ def test_a_stdout_that_takes_nothing_ends_in_one_line(tmp_path, words, code, sai
     assert error.count("\n") <= 1
 
 
+@pytest.mark.parametrize("words", ["rfabric list <&-", "rfabric list <&- 2>&-"])
+def test_closed_files_of_a_process_are_stood_in_for(tmp_path, words):
+    assert rfabric_sh(words, tmp_path) == (0, "")
+
+
 def jobs():
     return [p for p in sorted(SAMPLES.rglob("*")) if p.suffix in (".yaml", ".yml", ".sh")]
 

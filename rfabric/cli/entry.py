@@ -26,8 +26,7 @@ class Ended(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    if sys.stderr is None:  # closed by who called: its number is not to become a file's
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  it stays open
+    _open_closed()
     if sys.stdout is None:
         return _say("error: stdout is closed; send it somewhere, such as >/dev/null", BAD_INPUT)
     try:
@@ -51,6 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _say(f"error: cannot write to stdout: {error.strerror or error}", BAD_INPUT)
         where = str(error.filename)[:NAME]
         return _say(f"error: cannot read or write {where}: {error.strerror}", BAD_INPUT)
+
+
+def _open_closed() -> None:
+    """What of stdin, stdout and stderr who called has closed is /dev/null, here and in processes
+    that come: no file or socket is to get its number.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  it stays open
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _left(error: BaseException) -> str:

@@ -175,7 +175,7 @@ def test_large_fabrics_are_asked_less_often(monkeypatch):
 class Served:
     """`rfabric control --live` over OpenFlow peers."""
 
-    def __init__(self, sdn="os-ken", spec=SPEC):
+    def __init__(self, sdn="os-ken", spec=SPEC, **process):
         self.ofp, self.rest = free_port(), free_port()
         line = f"control --port {self.rest} --ofp-port {self.ofp} --no-journal --sdn {sdn} --live"
         words = [sys.executable, "-m", "rfabric", *line.split()]
@@ -183,7 +183,8 @@ class Served:
         env = os.environ | {"PYTHONPATH": str(ROOT)}
         if sdn == "ryu":
             env["RFABRIC_CONTROL_PYTHON"] = str(RYU_PYTHON)
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env)
+        process |= {"stderr": subprocess.PIPE, "text": True, "env": env}
+        self.process = subprocess.Popen(words, **process)
         said = self.process.stderr.readline()
         self.address = re.search(r"http://127.0.0.1:\d+/[\w-]+/", said)[0]
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
@@ -274,9 +275,10 @@ def test_a_page_hears_of_every_rewire_and_of_bytes_until_the_controller_is_kille
             peers.close()
 
 
-def test_a_controller_outlives_its_page_and_waits_for_its_switches():
+@pytest.mark.parametrize("closed", [False, True], ids=["", "stdin closed"])
+def test_a_controller_outlives_its_page_and_waits_for_its_switches(closed):
     """Its fabric is read from the switches: until then the page says that it waits."""
-    with Served(spec="") as one:
+    with Served(spec="", preexec_fn=(lambda: os.close(0)) if closed else None) as one:
         assert "does not know its fabric yet" in one.get().read().decode()
         peers = Peers(SMALL, one.ofp)
         try:

@@ -11,5 +11,5 @@ layers=(28 48 64 80)
 (( total = n * 8, dp = total / tp / pp ))
 if (( dp >= 4 && layers[idx+1] == 80 )); then MB=4; else MB=1; fi
 python train.py --actor-num-nodes $n --actor-num-gpus-per-node 8 --tensor-model-parallel-size $tp \
- --pipeline-model-parallel-size $pp --hf-checkpoint /root/Qwen2.5-${size^^} --rollout-batch-size $(( dp * 16 )) \
+ --pipeline-model-parallel-size $pp --hf-checkpoint /models/Qwen2.5-${size^^} --rollout-batch-size $(( dp * 16 )) \
  --micro-batch-size $MB --colocate --num-rollout $SIZES_N
