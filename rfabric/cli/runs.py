@@ -121,8 +121,10 @@ def _key(args: argparse.Namespace, asked: Sequence[Policies]) -> str:
     if _prints_plans(args, one_scheduler(asked)):
         return ""
     fabrics, policies = args.topo or ["ideal"], args.policy or [DEFAULT_CIRCUITS]
-    settings = tuple(args.set)
-    grid = Grid(tuple(fabrics), tuple(policies), (args.traffic,), (args.seed,), settings=settings)
+    grid = Grid(
+        tuple(fabrics), tuple(policies), (args.traffic,), (args.seed,), settings=tuple(args.set),
+        in_flight=args.in_flight, routing=args.routing, repetitions=args.repetitions,
+    )  # fmt: skip
     cells = [Cell(f, p, args.traffic, args.seed) for f in fabrics for p in policies]
     page = not args.no_report and can_draw_page()
     return folder_key(grid, cells, args.command, str(page))

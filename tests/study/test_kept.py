@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rfabric.study.kept import Folders, folder_key
 from rfabric.study.workers import connected
 from rfabric.study.workers.base import Workers
 
+ROOT = Path(__file__).parents[2]
 TREE = "fat-tree,pods=2,tors=2,gpus=2"
 TWO = ["--topo", TREE, "--topo", "rfabric,pods=2,tors=2,gpus=2"]
 TRACE = "src,dst,size_bytes,phase\nh1,h5,40000000,training\nh5,h1,20000000,weight_sync\n"
@@ -110,6 +112,15 @@ def test_code_of_ones_own_runs_every_time(capsys, played):
         told(capsys, *words, "--jobs", "1", "--no-report")
     assert [case.fabric.spec for case in played].count("mine.py:mine") == 2
     assert [case.fabric.spec for case in played].count(TREE) == 1
+
+
+@pytest.mark.parametrize("verb", [["simulate"], ["compare", "--jobs", "1"]])
+def test_a_routing_of_ones_own_runs_every_time(capsys, played, verb):
+    shutil.copy(ROOT / "controller" / "one_path.py", "mine.py")
+    words = [*verb, *TWO, "--traffic", "one.csv", "--routing", "mine.py", "--no-report"]
+    for _ in range(2):
+        told(capsys, *words)
+    assert len(played) == 4
 
 
 def test_keys_are_of_words_code_and_files(monkeypatch):
