@@ -109,3 +109,15 @@ def run_dir() -> Iterator[Path]:
     """An empty folder for one run. Its path is short: a socket's path may have 107 characters."""
     with tempfile.TemporaryDirectory(prefix="rfabric-") as folder:
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _standard_files_stay() -> Iterator[None]:
+    """No test closes a file that all share: the next one to open a file would get its number."""
+    before = _standard_files()
+    yield
+    assert _standard_files() == before, "this test has closed stdin, stdout or stderr"
+
+
+def _standard_files() -> list[bool]:
+    return [os.path.exists(f"/proc/self/fd/{number}") for number in range(3)]

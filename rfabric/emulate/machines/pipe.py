@@ -21,10 +21,12 @@ PIECE = 1 << 16
 
 
 class Pipe:
-    """Both directions of one pipe, by file descriptor; whoever says something says it whole."""
+    """Both directions of one pipe, by file descriptors that stay who made them's to close; whoever
+    says something says it whole.
+    """
 
     def __init__(self, read: int, write: int):
-        self._read, self._write = os.fdopen(read, "rb"), write
+        self._read, self._write = os.fdopen(read, "rb", closefd=False), write
         self._saying = threading.Lock()
 
     def say(self, message: dict) -> None:
