@@ -1392,14 +1392,14 @@ class Engine {
             shares.pop_back();
             Filling& f = filling[top.link];
             if (f.rising == 0) continue;
-            const double found =
+            const double level =
                 std::max(water, share(links[top.link], links[top.link].load, f.weight));
-            if (found > top.value && !same(found, top.value)) {
-                shares.push_back({found, top.link});
+            if (level > top.value && !same(level, top.value)) {
+                shares.push_back({level, top.link});
                 std::push_heap(shares.begin(), shares.end(), std::greater<>());
                 continue;
             }
-            water = found;
+            water = level;
             freeze(top.link, water);
         }
         for (int32_t l : used) arm(l);
@@ -1705,7 +1705,7 @@ class Engine {
 
     // Flows from `first` on in the list become members where `second` says how far they may grow.
     void enlist(int32_t l, uint32_t first) {
-        if (sides[l].crowd == NONE) found(l);
+        if (sides[l].crowd == NONE) open_crowd(l);
         Crowd& c = crowds[sides[l].crowd];
         tick(c);
         for (uint32_t k = first; k < links[l].held; ++k) {
@@ -1717,7 +1717,7 @@ class Engine {
         touch(c.leader);
     }
 
-    void found(int32_t l) {
+    void open_crowd(int32_t l) {
         const uint32_t leader = take_slot();
         if (free_crowds.empty()) {
             free_crowds.push_back(static_cast<uint32_t>(crowds.size()));

@@ -207,10 +207,10 @@ struct Engine {
     int src = NodeOf(word(12)), dst = NodeOf(word(16));
     uint16_t from = uint16_t(head[20] << 8 | head[21]), to = uint16_t(head[22] << 8 | head[23]);
     bool back = from == kListens;
-    auto found = by_key.find(back ? Pair(dst, src) | to : Pair(src, dst) | from);
-    if (found == by_key.end()) return Broken("a packet of no lane came", here);
+    auto lane = by_key.find(back ? Pair(dst, src) | to : Pair(src, dst) | from);
+    if (lane == by_key.end()) return Broken("a packet of no lane came", here);
     int64_t came = incoming[PeekPointer(device)], next = -1;
-    for (const auto &path : found->second->paths)
+    for (const auto &path : lane->second->paths)
       if ((next = Next(path, came, back)) >= 0) break;
     if (next < 0) return Broken("a packet came that is on no way of its flow", here);
     Link &link = links[next], &into = links[came];

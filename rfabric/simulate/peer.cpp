@@ -130,10 +130,10 @@ int main(int argc, char** argv) {
             const auto& action =
                 reinterpret_cast<const simgrid::kernel::resource::Action&>(network_action);
             if (action.get_state() != simgrid::kernel::resource::Action::State::FINISHED) return;
-            const auto found = flow_of.find(action.get_activity());
-            if (found == flow_of.end()) return;
-            const int64_t f = found->second;
-            flow_of.erase(found);
+            const auto sent_flow = flow_of.find(action.get_activity());
+            if (sent_flow == flow_of.end()) return;
+            const int64_t f = sent_flow->second;
+            flow_of.erase(sent_flow);
             finish[f] = sg::Engine::get_clock();
             for (int64_t k = first[f]; k >= 0; k = next[k]) {
                 if (--waits[owner[k]] > 0) continue;

@@ -156,10 +156,10 @@ std::vector<int64_t> picked(int64_t n, int64_t most) {
     std::vector<std::pair<uint64_t, int64_t>> order(n);
     for (int64_t i = 0; i < n; ++i) order[i] = {mixed(i), i};
     std::nth_element(order.begin(), order.begin() + most, order.end());
-    std::vector<int64_t> found(most);
-    for (int64_t i = 0; i < most; ++i) found[i] = order[i].second;
-    std::sort(found.begin(), found.end());
-    return found;
+    std::vector<int64_t> places(most);
+    for (int64_t i = 0; i < most; ++i) places[i] = order[i].second;
+    std::sort(places.begin(), places.end());
+    return places;
 }
 
 }  // namespace
@@ -170,14 +170,14 @@ extern "C" {
 // many.
 int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
                    int64_t* owner, int64_t* arcs) {
-    int64_t found = 0;
+    int64_t count = 0;
     for (int64_t i = 0; i < n; ++i) {
         net->fitting(row[i], rack[i], [&](int64_t arc) {
-            owner[found] = i;
-            arcs[found++] = arc;
+            owner[count] = i;
+            arcs[count++] = arc;
         });
     }
-    return found;
+    return count;
 }
 
 // The switches that lie next on the cheapest ways from row[i] to rack[i], each once, ascending,
@@ -185,27 +185,27 @@ int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t*
 // -1 without memory.
 int64_t rf_onward(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
                   const int64_t* key, int64_t most, int64_t* owner, int64_t* next) try {
-    int64_t found = 0, begin = 0;
+    int64_t count = 0, begin = 0;
     for (int64_t i = 0; i < n; ++i) {
-        const int64_t mine = found;
+        const int64_t mine = count;
         net->fitting(row[i], rack[i], [&](int64_t arc) {
-            owner[found] = i;
-            next[found++] = net->leads[arc];
+            owner[count] = i;
+            next[count++] = net->leads[arc];
         });
-        std::sort(next + mine, next + found);
-        found = std::unique(next + mine, next + found) - next;
+        std::sort(next + mine, next + count);
+        count = std::unique(next + mine, next + count) - next;
         if (i + 1 < n && key[i + 1] == key[i]) continue;
-        if (found - begin > most) {
+        if (count - begin > most) {
             int64_t into = begin;
-            for (const int64_t place : picked(found - begin, most)) {
+            for (const int64_t place : picked(count - begin, most)) {
                 owner[into] = owner[begin + place];
                 next[into++] = next[begin + place];
             }
-            found = into;
+            count = into;
         }
-        begin = found;
+        begin = count;
     }
-    return found;
+    return count;
 } catch (const std::bad_alloc&) { return -1; }
 
 // Leaves in `front`, so many words of sets, what is not in `seen` yet, and adds it there; whether
@@ -371,9 +371,9 @@ void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_
             const int64_t* over = rows + row * longest;
             const int64_t hops = without_end(over, longest, nowhere);
             for (int64_t hop = 0; hop < hops; ++hop) way[hop] = mine[over[hop]];
-            const double found = sent->cost(pair, way, hops, longest, own, held, need);
-            if (row == first[key[i]] || found < cost[i]) {
-                cost[i] = found;
+            const double way_cost = sent->cost(pair, way, hops, longest, own, held, need);
+            if (row == first[key[i]] || way_cost < cost[i]) {
+                cost[i] = way_cost;
                 least = row;
             }
         }
