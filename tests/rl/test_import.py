@@ -890,3 +890,10 @@ def test_stages_of_one_script_are_said(tmp_path):
     ]))  # fmt: skip
     notes = read_settings(tmp_path / "run.sh").notes
     assert notes == ("2 commands set much the same; the one on line 2, which sets most, was read",)
+
+
+def test_a_file_in_place_of_a_framework_is_told_what_comes_first(tmp_path, capsys):
+    path = tmp_path / "run.sh"
+    path.write_text("python3 -m verl.trainer.main_ppo\n")
+    assert main(["import", str(path)]) == 2
+    assert f"say whose job it is before it, such as import verl {path}" in capsys.readouterr().err

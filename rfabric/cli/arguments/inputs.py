@@ -1,5 +1,8 @@
 """The verbs around what goes into a run and what came out of one: what each takes."""
 
+import argparse
+from pathlib import Path
+
 from ...fabric.dollars import HOLDABLE, RENTED
 from .options import (
     DEFAULT_TRAFFIC,
@@ -146,6 +149,7 @@ def import_(verb: Parser) -> None:
     verb.takes(
         "framework FRAMEWORK",
         "whose job it is",
+        _framework,
         choices=("verl", "roll", "slime", "nemo-rl", "areal"),
     )
     verb.takes("file FILE", "its YAML file or its launch script; a script is read, never run")
@@ -161,6 +165,15 @@ def import_(verb: Parser) -> None:
     verb.takes("--gpu GPU", "the GPU, which no such file names (default H100)")
     verb.takes("--lengths LENGTHS", "lengths of responses: a CSV or a name in traffic/lengths")
     verb.takes("-o --output FILE", "write the recipe here instead of to stdout", file)
+
+
+def _framework(word: str) -> str:
+    """The word as it is, unless it is the file that comes after it."""
+    if Path(word).is_file():
+        raise argparse.ArgumentTypeError(
+            f"{word} is a file; say whose job it is before it, such as import verl {word}"
+        )
+    return word
 
 
 def check(verb: Parser) -> None:
