@@ -213,10 +213,15 @@ def _check_batch(w: Setup) -> None:
             f"lengths {g.lengths.name} has {least:g} tokens; use {least:g} at least, or other "
             "lengths"
         )
-    if g.responses > MOST_RESPONSES:
+    if g.rolled_out < g.batch:
         raise RFabricError(
-            f"generation.batch: {g.batch} prompts x group_size {g.group_size} are "
-            f"{g.responses:,} responses a step; {MOST_RESPONSES:,} at most are drawn, use a "
+            f"generation.prompts: {g.prompts} prompts are fewer than the batch of {g.batch} that "
+            "is trained on; use so many at least, or leave it out"
+        )
+    if (drawn := g.rolled_out * g.group_size) > MOST_RESPONSES:
+        raise RFabricError(
+            f"generation.batch: {g.rolled_out} prompts x group_size {g.group_size} are "
+            f"{drawn:,} responses a step; {MOST_RESPONSES:,} at most are drawn, use a "
             "smaller batch"
         )
     if longest > (context := max(w.model.context, g.context or 0)):
@@ -243,10 +248,10 @@ def _check_batch(w: Setup) -> None:
             f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
             f"{w.dp} data-parallel ranks; use a larger generation.batch or fewer mini_batches"
         )
-    if g.responses < len(w.decoding):
+    if g.rolled_out * g.group_size < len(w.decoding):
         raise RFabricError(
-            f"generation.batch: {g.batch} prompts x group_size {g.group_size} leave some of the "
-            f"{len(w.decoding)} replicas idle; use a larger batch or a larger generation.tp"
+            f"generation.batch: {g.rolled_out} prompts x group_size {g.group_size} leave some of "
+            f"the {len(w.decoding)} replicas idle; use a larger batch or a larger generation.tp"
         )
 
 

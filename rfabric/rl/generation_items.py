@@ -31,7 +31,7 @@ def generation_items(w: Workload, step: Step) -> list[Item]:
         Item(
             "generation",
             "prefill",
-            g.batch,
+            g.rolled_out,
             slowest.prefill,
             0,
             f"slowest of {len(seconds)} replicas; 2 N tokens + attention at "
@@ -52,7 +52,7 @@ def generation_items(w: Workload, step: Step) -> list[Item]:
         Item(
             "generation",
             "lengths",
-            g.responses,
+            len(outputs),
             0.0,
             0,
             f"{g.lengths.name}: mean {outputs.mean():.0f}, median {np.median(outputs):.0f}, "
@@ -107,7 +107,7 @@ def _prompts_read(w: Workload, made: Generated, kv: Sequence[Flows]) -> list[Ite
     why = f"{len(w.prefilling)} replicas read the prompts of {len(w.decoding)}, in turn"
     each = f"{model.kv_bytes_per_token:,} B a token of a prompt"
     return [
-        Item("generation", "prompts", w.generation.batch, last, 0, why),
+        Item("generation", "prompts", w.generation.rolled_out, last, 0, why),
         *sent_item(w, "generation", "KV", [flows.join(kv)], each),
     ]
 

@@ -17,6 +17,7 @@ from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
 from .popularity import imbalance, routing
+from .sections import Generation
 from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
@@ -122,28 +123,34 @@ def step_of(w: Workload, seed: int, number: int) -> Step:
     the same.
     """
     prompts, outputs = responses(w, seed, number)
-    # by environments, trained on too
-    said = w.generation.longest - w.generation.max_prompt - w.generation.max_response
-    trained = trained_on(w, (prompts + outputs + said).astype(float), routing(w, seed, number))
+    g = w.generation
+    said = g.longest - g.max_prompt - g.max_response  # by environments, trained on too
+    lengths = (prompts + outputs + said).astype(float)[: g.responses]
+    trained = trained_on(w, lengths, routing(w, seed, number))
     return Step(number, _generate(w, prompts, outputs), trained)
 
 
 def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of the prompt and of the response of each sequence of step `number` (int64[responses]
-    both).
+    """Tokens of the prompt and of the response of each sequence that step `number` rolls out
+    (int64 both); those that it is trained on come first.
     """
-    random = np.random.default_rng([seed, number])
-    g = w.generation
-    prompts = np.repeat(g.prompt_lengths.sample(random, g.batch, g.max_prompt), g.group_size)
-    return prompts, g.lengths.sample(random, g.responses, g.max_response)
+    random, g = np.random.default_rng([seed, number]), w.generation
+    drawn = [_drawn(g, random, n) for n in (g.batch, g.rolled_out - g.batch) if n]
+    return np.concatenate([p for p, _ in drawn]), np.concatenate([o for _, o in drawn])
+
+
+def _drawn(g: Generation, random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The responses to `n` prompts."""
+    prompts = np.repeat(g.prompt_lengths.sample(random, n, g.max_prompt), g.group_size)
+    return prompts, g.lengths.sample(random, len(prompts), g.max_response)
 
 
 def _generate(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Generated:
     """Whole groups go to replicas, in order, as evenly as they divide; where there are more
     replicas than groups, single responses do.
     """
-    whole = w.generation.group_size if w.generation.batch >= len(w.decoding) else 1
-    parts = np.array_split(np.arange(w.generation.responses // whole), len(w.decoding))
+    whole = w.generation.group_size if w.generation.rolled_out >= len(w.decoding) else 1
+    parts = np.array_split(np.arange(len(outputs) // whole), len(w.decoding))
     cuts = [int(part[0]) * whole for part in parts[1:]]
     per_prompt, per_output = np.split(prompts, cuts), np.split(outputs, cuts)
     time = steady_time if w.pipeline == "async" else replica_time

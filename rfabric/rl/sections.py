@@ -48,6 +48,9 @@ class Generation(Section):
     memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
     max_num_seqs: responses that tp GPUs decode at once (verl's rollout.max_num_seqs); precision: of
     weights and matmuls;
+    prompts: prompts that are rolled out a step, where they are more than the `batch` that is
+    trained on: groups whose rewards are all alike teach nothing and are dropped (dynamic sampling:
+    DAPO, arXiv 2503.14476; verl's gen_batch_size, NeMo-RL's batch_multiplier);
     turns: parts that a response comes in; between two, an environment takes `environment_latency`
     and says `observation` tokens, which the next turn reads;
     gpu: what generates, where that is not `cluster.gpu`;
@@ -62,6 +65,7 @@ class Generation(Section):
     attention_gpus: int | None = key(count(), None)
     prefill_gpus: int = key(count(0), 0)
     batch: int = key(count())
+    prompts: int | None = key(count(), None)
     group_size: int = key(count())
     max_prompt: int = key(count())
     max_response: int = key(count())
@@ -103,8 +107,13 @@ class Generation(Section):
 
     @property
     def responses(self) -> int:
-        """Responses of one step."""
+        """Responses that one step is trained on."""
         return self.batch * self.group_size
+
+    @property
+    def rolled_out(self) -> int:
+        """Prompts of one step, those included whose responses are dropped."""
+        return self.prompts or self.batch
 
     @property
     def longest(self) -> int:

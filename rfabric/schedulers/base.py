@@ -182,6 +182,16 @@ def refuse_cpu_servers(name: str, w: Workload) -> None:
         )
 
 
+def refuse_dropped(name: str, w: Workload) -> None:
+    """RFabricError where responses are dropped, for a scheduler that chooses itself which are."""
+    if (g := w.generation).rolled_out > g.batch:
+        raise RFabricError(
+            f"scheduler {name} chooses what is trained on, of responses to generation.batch "
+            f"{g.batch} prompts; leave out generation.prompts {g.prompts}, or use a plain "
+            "scheduler such as sync"
+        )
+
+
 def settings_of(name: str, made, settings: Settings):
     """The dataclass `made` with `settings` put over it, read by its fields (`specs.by_fields`).
 

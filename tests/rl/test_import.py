@@ -897,3 +897,25 @@ def test_a_file_in_place_of_a_framework_is_told_what_comes_first(tmp_path, capsy
     path.write_text("python3 -m verl.trainer.main_ppo\n")
     assert main(["import", str(path)]) == 2
     assert f"say whose job it is before it, such as import verl {path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "prompts"),
+    [
+        ("verl", f"{ONE_LINE} algorithm.filter_groups.enable=True data.gen_batch_size=3072", 3072),
+        ("verl", f"{ONE_LINE} algorithm.filter_groups.enable=True", None),
+        ("verl", f"{ONE_LINE} algorithm.filter_groups.enable=False data.gen_batch_size=99", None),
+        (
+            "nemo-rl",
+            PARENT.replace(
+                "grpo: {", "grpo: {use_dynamic_sampling: true, batch_multiplier: 1.55, "
+            ),
+            100,  # of 64 that are trained on
+        ),
+    ],
+)
+def test_a_filter_of_groups_has_more_prompts_rolled_out(job, framework, text, prompts):
+    imported = job(framework, text)
+    assert section(imported, "generation").get("prompts") == prompts
+    filtered = any("rewards are alike are dropped" in note for note in imported.notes)
+    assert filtered == ("=False" not in text)

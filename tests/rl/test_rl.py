@@ -14,6 +14,7 @@ from rfabric.errors import RFabricError
 from rfabric.rl import STRATEGIES, explain, flows, phases, plan_of, read_recipe, trace_of
 from rfabric.rl.phases import step_of
 from rfabric.rl.timing import decode_step
+from rfabric.schedulers.traffic import read_traffic
 from rfabric.trace import PHASES, PhaseKey
 
 
@@ -398,3 +399,33 @@ def test_colocated_gpus_are_of_one_kind():
         RFabricError, match="generation.gpu: H20 cannot be where placement is colocated"
     ):
         read_recipe("grpo-64-h20", ["placement=colocated"])
+
+
+# --- responses that are dropped -------------------------------------------------------------------
+
+
+@given(st.integers(0, 200), st.integers(0, 9))
+@settings(max_examples=10)
+def test_dropped_responses_take_generation_and_teach_nothing(more, seed):
+    plain = recipe()
+    g = plain.generation
+    w = recipe(f"generation.prompts={g.batch + more}")
+    alone, step = step_of(plain, seed, 0), step_of(w, seed, 0)
+    assert step.trained.seconds(1) == alone.trained.seconds(1)
+    assert np.array_equal(step.trained.log_prob_tokens, alone.trained.log_prob_tokens)
+    assert sum(map(len, step.generated.outputs)) == (g.batch + more) * g.group_size
+    outputs = np.concatenate(step.generated.outputs)
+    assert np.array_equal(outputs[: g.responses], np.concatenate(alone.generated.outputs))
+    if not more:
+        assert step.generated.seconds == alone.generated.seconds
+
+
+def test_prompts_are_no_fewer_than_those_trained_on():
+    with pytest.raises(RFabricError, match="generation.prompts: 1 prompts are fewer than"):
+        recipe("generation.prompts=1")
+
+
+@pytest.mark.parametrize("scheduler", ["rollart", "rollpacker"])
+def test_who_chooses_what_is_trained_on_refuses_prompts_to_drop(scheduler):
+    with pytest.raises(RFabricError, match=f"scheduler {scheduler} chooses what is trained on"):
+        read_traffic("grpo-64", ["generation.prompts=1024"], 0, scheduler)

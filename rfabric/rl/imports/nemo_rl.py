@@ -81,6 +81,9 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
 def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.tp", f"{VLLM}.tensor_parallel_size", default=1)
     recipe.take("generation.batch", "grpo.num_prompts_per_step", "ppo.num_prompts_per_step")
+    if s.flag("grpo.use_dynamic_sampling"):
+        origin, times = s.number("grpo.batch_multiplier") or ("grpo.use_dynamic_sampling", 1)
+        recipe.rolled_out(origin, recipe.values["generation.batch"] * times)
     recipe.take(
         "generation.group_size",
         "grpo.num_generations_per_prompt",

@@ -1,5 +1,6 @@
 """A recipe while it is being filled: each value with its origin, and what is assumed."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,15 @@ class SourcedValues:
                 f"{self.settings.file}: {sources[0]} is not set, and a recipe cannot do without it"
             )
         return self.values[key]
+
+    def rolled_out(self, origin: str, prompts: float) -> None:
+        """Prompts of a step whose groups a filter drops where their rewards are alike."""
+        self.settings.notes += (
+            f"{origin}: groups whose rewards are alike are dropped; where too few are left the job "
+            "rolls out again, which is not modelled",
+        )
+        if prompts > self.values["generation.batch"]:
+            self.put("generation.prompts", math.ceil(prompts), origin)
 
     def gpus(self, training: int, generation: int, colocated: bool, origin: str) -> None:
         """The split of the cluster."""

@@ -12,6 +12,7 @@ from .sourced_values import SourcedValues
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 MEGATRON = f"{ACTOR}.megatron"
+FILTER = "algorithm.filter_groups.enable"
 _NO_EFFECT = """
     .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test
     trainer.total trainer.val trainer.default trainer.resume trainer.max_ trainer.log
@@ -99,6 +100,8 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         )
     else:
         recipe.take("generation.batch", "data.train_batch_size", default=1024)
+        if s.flag(FILTER):
+            recipe.rolled_out(*(s.number("data.gen_batch_size") or (FILTER, 0)))
     recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
     recipe.take("generation.max_prompt", "data.max_prompt_length", default=512)
     recipe.take("generation.max_response", "data.max_response_length", default=512)

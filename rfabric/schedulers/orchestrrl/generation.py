@@ -147,7 +147,8 @@ class _Generating:
             self._close(r)
         w = self.seats.workload
         made = Orchestrated([self.prompts], [self.outputs], [], segments=tuple(self.segments))
-        trained = trained_on(w, (self.prompts + self.outputs).astype(float), shares)
+        lengths = (self.prompts + self.outputs).astype(float)[: w.generation.responses]
+        trained = trained_on(w, lengths, shares)
         step = Step(number, made, trained)
         return StepOutcome(step, self.cuts, self._seats_done(), self.counts, self.refusal)
 

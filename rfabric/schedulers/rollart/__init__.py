@@ -37,7 +37,14 @@ from ...rl.plan import plan_of_steps, weight_sync_comm
 from ...rl.popularity import routing
 from ...rl.weight_sync import software_seconds, sync_bytes
 from ...rl.workload import Workload
-from ..base import Scheduled, refuse_cpu_servers, refuse_unlike_replicas, settings_of, spans_of
+from ..base import (
+    Scheduled,
+    refuse_cpu_servers,
+    refuse_dropped,
+    refuse_unlike_replicas,
+    settings_of,
+    spans_of,
+)
 from .engines import Pool
 from .pools import affinity, pools_of, with_affinity
 from .recipe import RecipeTrajectories
@@ -89,6 +96,7 @@ def schedule(w: Workload, seed: int, settings: Mapping[str, str]) -> Scheduled:
         _whole(s, key) for key in ("alpha", "decode_gpus", "reward_gpus")
     )
     refuse_unlike_replicas("rollart", w)
+    refuse_dropped("rollart", w)
     if w.colocated:
         raise RFabricError(
             "scheduler rollart needs pools of its own for either side; use placement disaggregated"

@@ -11,7 +11,7 @@ from ...errors import RFabricError
 from ...rl.phases import Trained, handover, trained_on
 from ...rl.popularity import routing
 from ...rl.workload import Workload
-from ..base import refuse_cpu_servers, refuse_unlike_replicas
+from ..base import refuse_cpu_servers, refuse_dropped, refuse_unlike_replicas
 from .planner import replanned, with_tp
 from .reward import Judges, judged, runs
 from .rounds import ALIKE, Books, RoundOutcome, draw, launch, play, settled
@@ -113,6 +113,7 @@ def run(
 def _check(w: Workload, pace: float) -> None:
     refuse_unlike_replicas("rollpacker", w)
     refuse_cpu_servers("rollpacker", w)
+    refuse_dropped("rollpacker", w)
     if w.generation.turns > 1:
         raise RFabricError(
             f"rollpacker: generation.turns {w.generation.turns}: rounds of one turn only are "
