@@ -19,6 +19,7 @@ EXAMPLES = {
     "jsonl": b'\n{"src": "h1", "dst": "h2", "size_bytes": 5}\n',
     "htsim": b"# src dst bytes start_ns\n\n0 1 5 0 # the first\n",
     "htsim-matrix": b"Nodes 2\nConnections 1\n0->1 id 1 start 0 size 5\n",
+    "ns3-flows": b"1\n0 1 3 100 5 2.0\n",
     "coflow": b"2 1\n1 0 1 0 1 1:5.0\n",
     "flow-sizes": b"bytes,percent\n0,0\n10,100\n",
     "chakra": b"\x07\n\x050.0.4",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from handmade import HOSTS, looped, small, traces
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_formats import same
 from test_recorded import capture, export, frame, kernel, line, profile
 
@@ -493,6 +494,7 @@ OWNED = {
     "gpt13b.txt": lambda path: path.write_text(f"{HEAD}\n1\n{LAYER}\n"),
     "llama7b.csv": lambda path: path.write_text(COLUMNS + CALLS),
     "incast.cm": lambda path: path.write_text(MATRIX),
+    "flow.txt": lambda path: path.write_text("1\n0 1 3 100 30000000 0\n"),
     "FB2010.txt": lambda path: path.write_text("4 1\n1 0 2 0 1 1 2:1\n"),
     "websearch.csv": lambda path: path.write_text("bytes,percent\n0,0\n30000000,100\n"),
     "rank0.json": lambda path: profile(path, kernel()),
@@ -606,3 +608,57 @@ def test_a_wire_type_that_protobuf_lacks_is_no_traceback(tmp_path):
     path.write_bytes(path.read_bytes() + b"\x02\x0e\x00")
     with pytest.raises(RFabricError, match="node 1, at byte .*damaged"):
         read_trace(path)
+
+
+# --- ns-3's flow lists ----------------------------------------------------------------------------
+
+
+def test_flow_lists_of_ns3_say_seconds_and_count_nodes_from_zero(tmp_path, caplog):
+    path = tmp_path / "flow.txt"
+    path.write_text("3\n0 4 3 100 1000000 2.000005\n4 0 1 5 7 1e-6\n\n2 0 3 100 9 0\n")
+    trace = read_trace(path)
+    assert trace.hosts == ("h1", "h3", "h5") and trace.size.tolist() == [1_000_000, 7, 9]
+    assert trace.start.tolist() == pytest.approx([2.000005, 1e-6, 0])
+    assert "2 priority groups, played as one" in caplog.text
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(1, 10**15), st.integers(0, 10**12)), min_size=1
+    )
+)
+@settings(max_examples=20)
+def test_what_ns3_is_told_is_read_again(tmp_path_factory, flows):
+    b = TraceBuilder([f"h{n}" for n in range(1, 6)])
+    for src, size, start in flows:
+        b.flows([src], [(src + 1) % 5], size, start=start * 1e-9)
+    path = tmp_path_factory.mktemp("flows") / "t.flow"
+    write_trace(trace := b.build(), path)
+    again = read_trace(path)
+    order = np.argsort(trace.start, kind="stable")
+    assert again.size.tolist() == trace.size[order].tolist()
+    assert again.start == pytest.approx(trace.start[order], abs=1e-9)
+    assert [again.hosts[i] for i in again.src] == [trace.hosts[i] for i in trace.src[order]]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("2\n0 1 3 100 5 0\n", "1 flows, line 1 says 2; is the file whole"),
+        ("1\n0 1 3 100 5\n", "line 2: '0 1 3 100 5': `src dst group port bytes start`"),
+        ("1\n0 1 3 100 5.5 0\n", "is expected, as in `0 1 3 100 1000000 2.0`"),
+        ("1\n0 0 3 100 5 0\n", "h1"),
+        ("one\n0 1 3 100 5 0\n", "line 1, the number of flows: 'one' is no whole number"),
+    ],
+)
+def test_bad_flow_lists_of_ns3(tmp_path, text, why):
+    (tmp_path / "t.flow").write_text(text)
+    with pytest.raises(RFabricError, match=why):
+        read_trace(tmp_path / "t.flow")
+
+
+@pytest.mark.parametrize(("trace", "why"), [(small(), "row 1 waits"), (looped(), "row")])
+def test_what_ns3s_flow_list_cannot_say_is_refused(tmp_path, trace, why):
+    with pytest.raises(RFabricError, match=f"({why}).*cannot say; write .csv or .et"):
+        write_trace(trace, tmp_path / "t.flow")
+    assert not list(tmp_path.iterdir())

@@ -27,6 +27,7 @@ from .htsim_matrix import HTSIM_MATRIX
 from .json_lines import JSON_LINES
 from .kineto import KINETO
 from .nccl_inspector import NCCL_INSPECTOR
+from .ns3_flows import NS3_FLOWS
 from .nsys import NSYS
 from .pcap import PCAP
 
@@ -35,8 +36,8 @@ log = logging.getLogger(__name__)
 FORMATS = {
     form.name: form
     for form in (
-        CSV, JSON_LINES, HTSIM, HTSIM_MATRIX, COFLOW, FLOW_SIZES, CHAKRA, CHAKRA_JSON, AICB,
-        AICB_CSV, NCCL_INSPECTOR, KINETO, NSYS, PCAP,
+        CSV, JSON_LINES, HTSIM, HTSIM_MATRIX, NS3_FLOWS, COFLOW, FLOW_SIZES, CHAKRA, CHAKRA_JSON,
+        AICB, AICB_CSV, NCCL_INSPECTOR, KINETO, NSYS, PCAP,
     )
 }  # fmt: skip
 TRACE_SUFFIXES = tuple(dict.fromkeys(end for form in FORMATS.values() for end in form.suffixes))
