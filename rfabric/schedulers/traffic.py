@@ -37,22 +37,49 @@ def read_traffic(
 
     RFabricError for a scheduler over a trace file, or settings that its format has not.
     """
-    if is_trace(name) or any(one.startswith("format=") for one in settings):
+    if _is_trace(name, settings):
         if scheduler:
             raise RFabricError(
                 f"policy {scheduler} schedules recipes; {name} is a trace file, "
                 "whose schedule is made"
             )
-        path = Path(name)
-        inside = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
         trace = read_trace(name, **dict(map(_setting, settings)))
-        return Traffic(trace, path.stem, tuple(inside), needs_of(trace))
+        return Traffic(trace, Path(name).stem, _inside(Path(name)), needs_of(trace))
     if is_shared(name):
         return _shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
     answers = network(w.needs) if network and asked_network(scheduler) else None
     made = scheduled(w, seed, scheduler, answers)
     return Traffic(made.trace, w.name, w.files, w.needs, _notes(w))
+
+
+def needs_of_job(name: str, settings: Sequence[str] = ()) -> Needs:
+    """What a job asks of a fabric, whoever schedules it; of a recipe nothing is scheduled."""
+    if _is_trace(name, settings) or is_shared(name):
+        return read_traffic(name, settings).needs
+    return read_recipe(name, settings).needs
+
+
+def inputs_of_job(name: str, settings: Sequence[str] = ()) -> tuple[Path, ...]:
+    """The files that a job is read from; a trace's are not read, of a recipe nothing is
+    scheduled.
+    """
+    if _is_trace(name, settings):
+        return _inside(Path(name))
+    return (
+        read_traffic(name, settings).inputs
+        if is_shared(name)
+        else read_recipe(name, settings).files
+    )
+
+
+def _is_trace(name: str, settings: Sequence[str]) -> bool:
+    return is_trace(name) or any(one.startswith("format=") for one in settings)
+
+
+def _inside(path: Path) -> tuple[Path, ...]:
+    """The files of a trace."""
+    return tuple(sorted(filter(Path.is_file, path.iterdir()))) if path.is_dir() else (path,)
 
 
 def _shared(name: str, settings: Sequence[str], seed: int, scheduler: str) -> Traffic:

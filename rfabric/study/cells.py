@@ -26,7 +26,7 @@ from ..errors import RFabricError
 from ..folders import data_dir
 from ..report.summary import row_of, summary_of
 from .fingerprint import DATA, Code, code_here, digest_of, files_of, sha256
-from .grid import Cell, Grid, asked_of, case_of, forget, run_settings
+from .grid import Cell, Grid, case_of, forget, inputs_of, run_settings
 from .run import play
 
 MOST_SENT = 16 * 2**20  # bytes of files that travel with each task
@@ -208,7 +208,7 @@ def job_files(grid: Grid, cell: Cell) -> dict[str, str]:
     """The files that the job of a cell is read from, with their digests; those that are shipped
     are in that of the code.
     """
-    return _digests(asked_of(cell.traffic, grid.settings)[1])
+    return _digests(inputs_of(cell.traffic, grid.settings))
 
 
 def network_files(grid: Grid, cell: Cell) -> dict[str, str]:

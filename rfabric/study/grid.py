@@ -28,7 +28,7 @@ from ..report.folder import read_folder, write_text
 from ..report.result import Scale
 from ..report.summary import Run
 from ..schedulers.table import asked_network, parse_policies
-from ..schedulers.traffic import read_traffic
+from ..schedulers.traffic import inputs_of_job, needs_of_job, read_traffic
 from ..trace import Traffic
 from .negotiation import networks
 from .run import Case, RunSettings, check
@@ -85,7 +85,7 @@ class Grid:
 
     def _optical(self, fabric: str, traffic: str) -> bool:
         first = self.fabrics[0] if self.match else ""
-        return _optical(fabric, _needs(traffic, self.settings), first, self.match)
+        return _optical(fabric, needs_of(traffic, self.settings), first, self.match)
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -218,16 +218,7 @@ def _agreed(
     return read_traffic(name, settings, seed, scheduler, asked)
 
 
-def _needs(name: str, settings: tuple[str, ...]) -> Needs:
-    """What the job of a recipe asks of a fabric, whoever schedules it."""
-    return asked_of(name, settings)[0]
-
-
-@lru_cache(64)
-def asked_of(name: str, settings: tuple[str, ...]) -> tuple[Needs, tuple[Path, ...]]:
-    """What the job of a recipe asks of a fabric, and the files that it is read from."""
-    read = read_traffic(name, settings)
-    return read.needs, read.inputs
+needs_of, inputs_of = lru_cache(64)(needs_of_job), lru_cache(64)(inputs_of_job)
 
 
 @lru_cache(4096)
@@ -237,7 +228,7 @@ def _optical(spec: str, needs: Needs, reference: str, match: str) -> bool:
 
 def forget() -> None:
     """Forget what was read from files that words name: they may have changed since."""
-    for kept in (_traffic, _agreed, asked_of, _optical, _fabric):
+    for kept in (_traffic, _agreed, needs_of, inputs_of, _optical, _fabric):
         kept.cache_clear()
 
 
