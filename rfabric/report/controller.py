@@ -20,7 +20,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import bill
 from ..optics import Circuits, Rewire
-from ..units import show_size
+from ..units import bytes_in, show_size
 from . import html
 from .live import address, listening, serving
 from .page.server import POLL, LiveServer, Records
@@ -140,7 +140,7 @@ class Followed:
             f"all {health['expected']} switches hold their rules" if not missing
             else f"waiting for {_listed(missing)}",
             f"epoch {health['epoch']}",
-            f"{show_size(look['load']['to_hosts_bps'] / 8)} a second reach the hosts",
+            f"{show_size(bytes_in(look['load']['to_hosts_bps'], 1.0))} a second reach the hosts",
         ]  # fmt: skip
         said += [f"out of order: {_listed(out)}"] if out else []
         said += [health["trouble"]] if health["trouble"] else []
@@ -192,7 +192,7 @@ def main() -> None:
         return
     told, kept = json.loads(first), Kept()
     listener = socket.socket(fileno=told["socket"])
-    waiting = html.render("control.html", waiting=True, title="a controller").encode()
+    waiting = html.render("waiting.html", title="a controller").encode()
     server = LiveServer(listener, told["token"], waiting, Records(kept.file.fileno()))
     threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True).start()
     follow(sys.stdin.buffer, server, kept, told["command"])

@@ -136,7 +136,7 @@ def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
     far.
     """
     moving = *SCRIPTS, "live.js"
-    words = {"clock": clock, "summary": summary, "runs": summary["runs"], "live": True}
+    words = {"clock": clock, "summary": summary, "runs": summary["runs"]}
     return render_moving(template, moving, clock, title=clock["title"], **words)
 
 

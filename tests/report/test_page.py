@@ -241,6 +241,12 @@ def test_lines_of_the_page_are_no_longer_than_others():
     assert not [x for x in lines if x[0] != "d3.min.js" and len(x[1]) > 100]
 
 
+def test_the_head_of_every_page_is_written_once():
+    """A page extends base.html; what is included or imported has no head."""
+    templates = [*html.TEMPLATES.glob("*.html"), *html.MOVING.glob("*.html")]
+    assert [f.name for f in templates if "<head>" in f.read_text()] == ["base.html"]
+
+
 def test_a_hostile_name_is_text():
     run = Run(simulate(fat_tree(pods=2, tors=2), job(label=HOSTILE), traffic=HOSTILE))
     text = html.page([run], summary_of([run], HOSTILE, CREATED))
