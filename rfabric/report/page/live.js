@@ -164,6 +164,7 @@ function follow_(on) {
 }
 function end({error, report}) {
   if (report) {
+    clearTimeout(resting); // the report has an address of its own
     history.replaceState(null, "", location.pathname);
     location.reload(); // the finished report stands here now
     return;
