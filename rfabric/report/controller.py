@@ -96,6 +96,8 @@ class Followed:
 
     def record(self, look: dict) -> dict:
         """The line of one look."""
+        from .page.records import light_paths
+
         line = self._record(look["at_s"]) | {"said": self._state(look)}
         for plan in look["ended"]:
             line["rewires"].append(self._rewire(plan, look["at_s"]))
@@ -104,7 +106,8 @@ class Followed:
                 self.epoch = plan["epoch"]
                 line["circuits"].append(self._lit(plan["usable_s"] or look["at_s"]))
         if busy := look["under_way"]:
-            line["under_way"] = self._rewire(busy, look["at_s"])
+            stay = light_paths(self.fabric, self.circuits.without(Rewire.from_json(busy).down))
+            line["under_way"] = self._rewire(busy, look["at_s"]) | {"stay": stay}
         spans = [[self._clock(t) for t in look["load"]["span_s"]]]
         return line | {"load": {"spans": spans, "levels": look["load"]["levels"]}}
 

@@ -488,6 +488,15 @@ def figure(page, row, name):
     return line.locator(f"td[data-figure='{name}']").inner_text()
 
 
+# how far beyond the cursor the lanes of the chosen row reach
+BEYOND = """() => {
+  const row = document.querySelector("#lanes .row-chosen").parentNode;
+  const boxes = [...row.querySelectorAll(".area")].map(area => area.getBBox());
+  const cursor = document.querySelector("#lanes .cursor").getAttribute("x1");
+  return Math.max(...boxes.map(box => box.x + box.width)) - cursor;
+}"""
+
+
 def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, tmp_path):
     """Circuits, rewires, phases, loads and the guard as they come; then the report, by itself."""
     runs = [Run(replace(result, engine="emulate")) for result in results]
@@ -499,6 +508,10 @@ def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, 
     wait_for(page, lambda: page.inner_text("#doing") == "calibrate: calibrate")
     for result in results:
         look, label = view.turn(result), f"{result.fabric.name}, real packets"
+        wait_for(page, lambda label=label: page.inner_text("#instant").startswith(label))
+        assert figure(page, label, "clock") == "0 s"
+        waits = [figure(page, f"{r.fabric.name}, real packets", "clock") for r in results]
+        assert waits.count("not begun") == len(results) - 1 - results.index(result)
         for one in looks_of(result, 6):
             look(one)
             seen = one["clock_s"]
@@ -508,6 +521,8 @@ def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, 
             in_flight = (result.start <= seen) & (seen * (1 - 1e-9) < result.finish)
             flows = int((in_flight & (result.trace.size > 0)).sum())
             assert figure(page, label, "flows in flight") == str(flows)
+            if flows:  # whose lanes reach to now
+                assert page.evaluate(BEYOND) == pytest.approx(0, abs=1.5)
             usable = sum(r.usable <= seen for r in result.rewires)
             assert figure(page, label, "rewires so far") == str(usable)
         assert "keeps pace" in page.inner_text("#guard")

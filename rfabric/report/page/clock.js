@@ -3,7 +3,7 @@ const REST = 60; // ms without a drawing, after which the tables and the address
 let resting;
 function headline(one, t) {
   const doing = phasesAt(one, t).map(p => phaseName(one, p, " of ")).join(", "),
-    still = t >= one.step_s && !one.running ? "done" : "idle";
+    still = waiting(one) ? "not begun" : t >= one.step_s && !one.running ? "done" : "idle";
   const policy = one.optical && one.policy ? `, policy ${one.policy}` : "",
     now = controlled(one) ? "" : `: ${doing || still}`;
   const parts = [`${one.label}${policy}, routing ${one.routing || "not said"}${now}`];
