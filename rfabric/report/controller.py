@@ -35,7 +35,7 @@ def begin(port: int, command: str) -> tuple[str, int]:
     """Serve the page of a controller on loopback: its address, and the pipe that the controller
     writes to, which outlives an exec. port: 0 for a free one; RFabricError where it is taken.
     """
-    html.drawing()  # what it is drawn with is there, or said not to be
+    html.must_draw_page()
     listener, token = listening(port), secrets.token_urlsafe(18)
     place = address(listener, token)
     server = serving(__name__, listener, {"token": token, "command": command})
