@@ -301,7 +301,17 @@ def test_nobody_else_may_frame_cache_or_be_told_the_address(tmp_path):
     assert server.HEADERS["Referrer-Policy"] == "no-referrer"  # the token stands in the address
 
 
-def test_1000_events_a_second_with_a_page_that_reads_none_and_one_that_goes(tmp_path):
+def slowly(address):
+    """All that a stream tells a reader that is slower than it."""
+    answer, pieces = asked(address + "events"), []
+    while piece := answer.read(40_000):
+        pieces.append(piece)
+        time.sleep(0.05)
+    texts = re.findall(rb"^data: (.*)$", b"".join(pieces), re.M)
+    return [json.loads(text) for text in texts]
+
+
+def test_1000_events_a_second_with_pages_that_are_slow_read_none_or_go(tmp_path):
     path, count = tmp_path / "r", 3000
     with open(path, "ab", buffering=0) as file, serving(path) as (address, running):
         host, port = address.split("/")[2].split(":")
@@ -310,16 +320,19 @@ def test_1000_events_a_second_with_a_page_that_reads_none_and_one_that_goes(tmp_
             one.sendall(f"GET /secret/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
         until(lambda: running.streams == 2)
         reads, answers = watching(address)
+        lags, late = aside(slowly, address)
         began = time.monotonic()
         for i in range(count):
             file.write(json.dumps({"n": i, "more": "x" * 1000}).encode() + b"\n")
             if i == count // 3:
                 going.close()
             time.sleep(max(0.0, began + i * 1e-3 - time.monotonic()))
-        until(lambda: running.streams == 2)  # who went is noticed
+        until(lambda: running.streams <= 3)  # who went is noticed
         ended, _ = aside(running.end, {"error": "over"})
         reads.join(PATIENCE)
         assert [one["n"] for one in answers[0][0]] == list(range(count))
+        lags.join(PATIENCE)
+        assert [one.get("n") for one in late[0]] == [*range(count), None]
         deaf.close()
         ended.join(PATIENCE)
         assert not ended.is_alive() and running.streams == 0

@@ -367,6 +367,28 @@ def test_a_folder_cut_short_is_an_error_and_leaves_its_page(place, tmp_path):
     assert (short / "report.html").read_text() == (place / "report.html").read_text()
 
 
+CUTS = np.random.default_rng(11).random((20, 2)).tolist()
+
+
+@pytest.mark.parametrize(("which", "where"), CUTS)
+def test_a_file_cut_short_anywhere_is_named_or_was_not_needed(
+    place, tmp_path, capsys, which, where
+):
+    """The page says what it said before, or the command what is wrong; the old page stays."""
+    short = tmp_path / "short"
+    shutil.copytree(place, short)
+    files = sorted(f for f in short.rglob("*") if f.is_file() and f.name != "report.html")
+    cut = files[int(which * len(files))]
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[: int(where * len(whole))])
+    code, before = main(["report", str(short), "-q"]), told((place / "report.html").read_text())
+    said = capsys.readouterr().err
+    assert (code, said) == (0, "") or (code == 2 and said.startswith("rfabric: error: ")), said
+    assert code == 0 or cut.stem in said, said
+    now = told((short / "report.html").read_text())
+    assert now["runs"] == before["runs"] and now["flows"] == before["flows"]
+
+
 def without_last_line(text):
     return "".join(text.splitlines(keepends=True)[:-1])
 
@@ -379,6 +401,8 @@ DAMAGED = {
     ),
     "quote": ("flows.csv", lambda text: text + '"', "incomplete: unexpected end of data"),
     "empty": ("links.csv", lambda _: "", "incomplete: "),
+    "column": ("rewires.csv", lambda text: text[:90], "incomplete: no column "),
+    "last digit": ("links.csv", lambda text: text[:-2], "incomplete: its last line has no end"),
     "cable": ("links.csv", without_last_line, "has [0-9]+ rows, its fabric [0-9]+"),
     "rewire": ("rewires.csv", without_last_line, "has [0-9]+ rows, summary.json [0-9]+"),
     "circuits": ("circuits.json", lambda text: text[:-9], "incomplete: "),
