@@ -578,6 +578,7 @@ def test_who_looks_back_is_left_there_until_following_again(view, results, watch
     wait_for(page, lambda: abs(clock(page) - all_of_it[3]["clock_s"]) < 1e-2)
     view.end(error="over <b>and out</b>")
     wait_for(page, lambda: "over <b>and out</b>" in page.inner_text("#doing"))
+    wait_for(page, lambda: "done" in figure(page, "rfabric, real packets", "clock"))
 
 
 def test_a_browser_keeps_up_with_1000_looks_a_second(view, results, watched):

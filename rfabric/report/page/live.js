@@ -177,7 +177,9 @@ function end({error, report}) {
     location.reload(); // the finished report stands here now
     return;
   }
+  const last = runs.findLast(one => one.running);
   for (const one of runs) one.running = false;
+  if (following && last && !controlled(last)) state.t = last.step_s;
   doing = runs.some(controlled)
     ? error
     : `The run has ended: ${error || "it has no report; see its folder"}`;
