@@ -690,9 +690,9 @@ def followed(watched, out, trace):
         address = run.stderr.readline().split()[-1]
         drained, _ = aside(run.stderr.read)
         page = watched(address)
-        while page.locator("#doing").count():
-            seen[text := page.inner_text("#doing")] = True
-            if text.startswith("The run has ended"):
+        while texts := page.locator("#doing").all_inner_texts():  # none: it is the report now
+            seen[texts[0]] = True
+            if texts[0].startswith("The run has ended"):
                 break
             page.wait_for_timeout(50)
         else:
