@@ -25,6 +25,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Link, Port
+from ..units import BITS_PER_BYTE
 from .core import Core
 from .epochs import RewirePlan
 
@@ -163,7 +164,8 @@ class Rates:
         if now <= then or port not in old or port not in new:
             return 0.0
         # a switch that began anew counts from 0 again
-        return 8 * max(new[port][which] - old[port][which], 0) / (now - then)
+        counted = max(new[port][which] - old[port][which], 0)
+        return counted * BITS_PER_BYTE / (now - then)
 
 
 def _ways(link: Link) -> tuple[tuple[Port, Port], tuple[Port, Port]]:

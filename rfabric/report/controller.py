@@ -20,7 +20,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import bill
 from ..optics import Circuits, Rewire
-from ..units import show_size
+from ..units import bytes_in, show_size
 from . import html
 from .live import address, listening, serving
 from .page.server import POLL, LiveServer, Records
@@ -35,7 +35,7 @@ def begin(port: int, command: str) -> tuple[str, int]:
     """Serve the page of a controller on loopback: its address, and the pipe that the controller
     writes to, which outlives an exec. port: 0 for a free one; RFabricError where it is taken.
     """
-    html.drawing()  # what it is drawn with is there, or said not to be
+    html.must_draw_page()
     listener, token = listening(port), secrets.token_urlsafe(18)
     place = address(listener, token)
     server = serving(__name__, listener, {"token": token, "command": command})
@@ -96,6 +96,8 @@ class Followed:
 
     def record(self, look: dict) -> dict:
         """The line of one look."""
+        from .page.records import light_paths
+
         line = self._record(look["at_s"]) | {"said": self._state(look)}
         for plan in look["ended"]:
             line["rewires"].append(self._rewire(plan, look["at_s"]))
@@ -104,7 +106,8 @@ class Followed:
                 self.epoch = plan["epoch"]
                 line["circuits"].append(self._lit(plan["usable_s"] or look["at_s"]))
         if busy := look["under_way"]:
-            line["under_way"] = self._rewire(busy, look["at_s"])
+            stay = light_paths(self.fabric, self.circuits.without(Rewire.from_json(busy).down))
+            line["under_way"] = self._rewire(busy, look["at_s"]) | {"stay": stay}
         spans = [[self._clock(t) for t in look["load"]["span_s"]]]
         return line | {"load": {"spans": spans, "levels": look["load"]["levels"]}}
 
@@ -140,7 +143,7 @@ class Followed:
             f"all {health['expected']} switches hold their rules" if not missing
             else f"waiting for {_listed(missing)}",
             f"epoch {health['epoch']}",
-            f"{show_size(look['load']['to_hosts_bps'] / 8)} a second reach the hosts",
+            f"{show_size(bytes_in(look['load']['to_hosts_bps'], 1.0))} a second reach the hosts",
         ]  # fmt: skip
         said += [f"out of order: {_listed(out)}"] if out else []
         said += [health["trouble"]] if health["trouble"] else []
@@ -192,7 +195,7 @@ def main() -> None:
         return
     told, kept = json.loads(first), Kept()
     listener = socket.socket(fileno=told["socket"])
-    waiting = html.render("control.html", waiting=True, title="a controller").encode()
+    waiting = html.render("waiting.html", title="a controller").encode()
     server = LiveServer(listener, told["token"], waiting, Records(kept.file.fileno()))
     threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True).start()
     follow(sys.stdin.buffer, server, kept, told["command"])

@@ -249,9 +249,9 @@ def _json(data: dict) -> str:
 
 
 def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
-    flows, links, rewires = (
-        _columns(folder / f"{name}.csv") for name in ("flows", "links", "rewires")
-    )
+    flows = _columns(folder / "flows.csv", ("start_s", "finish_s", "sent_bytes", "received_bytes"))
+    links = _columns(folder / "links.csv", ("bytes",))
+    rewires = _columns(folder / "rewires.csv", REWIRE_COLUMNS)
     scale = entry["scale"]
     result = Result(
         engine=entry["engine"],
@@ -308,7 +308,7 @@ def _folding(played: dict | None) -> Folding | None:
     return Folding.from_json(played["folding"]) if played and played["folding"] else None
 
 
-def _columns(path: Path) -> dict[str, list[str]]:
+def _columns(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
     try:
         with open_text(path) as file:
             head, *rows = csv.reader(lines_of(file), strict=True)
@@ -317,6 +317,12 @@ def _columns(path: Path) -> dict[str, list[str]]:
     for i, row in enumerate(rows, 1):
         if len(row) != len(head):
             raise RFabricError(f"{path}: incomplete: row {i} has {len(row)} of {len(head)} cells")
+    if missing := [name for name in needed if name not in head]:
+        raise RFabricError(f"{path}: incomplete: no column {', '.join(missing)}")
+    with path.open("rb") as end:
+        end.seek(-1, os.SEEK_END)
+        if end.read() != b"\n":
+            raise RFabricError(f"{path}: incomplete: its last line has no end")
     return {name: [row[i] for row in rows] for i, name in enumerate(head)}
 
 

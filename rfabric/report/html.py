@@ -39,10 +39,19 @@ def drawing() -> ModuleType:
 
 def can_draw_page() -> bool:
     """Whether the libraries that draw a page are installed; a warning names those that are not."""
-    missing = [name for name in ("matplotlib", "jinja2") if not find_spec(name)]
-    if missing:
-        log.warning("no report.html without %s: install rfabric[report]", " and ".join(missing))
+    if missing := _missing():
+        log.warning("no report.html without %s: install rfabric[report]", missing)
     return not missing
+
+
+def must_draw_page() -> None:
+    """RFabricError where a library that draws a page is not installed; none is loaded for it."""
+    if missing := _missing():
+        raise RFabricError(f"drawing needs {missing}; install rfabric[report]")
+
+
+def _missing() -> str:
+    return " and ".join(name for name in ("matplotlib", "jinja2") if not find_spec(name))
 
 
 def write_page(
@@ -136,7 +145,7 @@ def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
     far.
     """
     moving = *SCRIPTS, "live.js"
-    words = {"clock": clock, "summary": summary, "runs": summary["runs"], "live": True}
+    words = {"clock": clock, "summary": summary, "runs": summary["runs"]}
     return render_moving(template, moving, clock, title=clock["title"], **words)
 
 

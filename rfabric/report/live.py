@@ -50,7 +50,7 @@ class LiveView:
     """
 
     def __init__(self, port: int = 0, command: str = ""):
-        html.drawing()  # what it is drawn with is there, or said not to be
+        html.must_draw_page()
         self.command, self.token = command, secrets.token_urlsafe(18)
         self.listening = listening(port)
         self.address = address(self.listening, self.token)

@@ -1415,9 +1415,9 @@ DELAY = 0.1  # s: long enough that a loaded machine cannot hide it
 
 
 @contextlib.contextmanager
-def network_under_control(folder, spec, sdn=""):
+def network_under_control(folder, spec, sdn="", words=()):
     """A started Mininet network of `spec` in switches of its own, its client, its controller, and
-    the circuits that are lit: each pair of ToRs over every plane.
+    the circuits that are lit: each pair of ToRs over every plane. words: what starts it instead.
     """
     prepare_namespace()
     from mininet.net import Mininet
@@ -1428,7 +1428,7 @@ def network_under_control(folder, spec, sdn=""):
     fabric = parse_fabric(spec)
     with (
         private_ovs(Path(folder)) as env,
-        child(command(spec, sdn=sdn), f"{folder}/control.out") as controller,
+        child(words or command(spec, sdn=sdn), f"{folder}/control.out") as controller,
     ):
         os.environ.update(env)
         until(lambda: listens(6653) or controller.poll() is not None, "the controller to listen")

@@ -10,11 +10,23 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from peers import Peers
-from test_control import SMALL, all_pairs, explicit, other_circuits
+from test_control import (
+    SMALL,
+    all_pairs,
+    child,
+    crossed,
+    explicit,
+    in_namespace,
+    network_under_control,
+    other_circuits,
+    ping,
+)
 from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, until
 
 from rfabric.control import telling
@@ -22,7 +34,7 @@ from rfabric.control.client import Client
 from rfabric.control.core import Core, RolledBackError
 from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.errors import RFabricError
-from rfabric.fabric import Port
+from rfabric.fabric import Port, parse_fabric
 from rfabric.optics import Circuits, Demand, Rewire, parse_policy
 
 SPEC = "rfabric,pods=2,tors=2,gpus=2"
@@ -172,6 +184,10 @@ def test_large_fabrics_are_asked_less_often(monkeypatch):
 # --- processes ------------------------------------------------------------------------------------
 
 
+def address_in(said):
+    return re.search(r"http://127.0.0.1:\d+/[\w-]+/", said)[0]
+
+
 class Served:
     """`rfabric control --live` over OpenFlow peers."""
 
@@ -186,7 +202,7 @@ class Served:
         process |= {"stderr": subprocess.PIPE, "text": True, "env": env}
         self.process = subprocess.Popen(words, **process)
         said = self.process.stderr.readline()
-        self.address = re.search(r"http://127.0.0.1:\d+/[\w-]+/", said)[0]
+        self.address = address_in(said)
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
         self.client = Client(f"http://127.0.0.1:{self.rest}", timeout=20)
 
@@ -199,23 +215,35 @@ class Served:
         self.process.stderr.close()
 
     def get(self, name=""):
-        _, _, host, *rest = self.address.split("/")
-        connection = http.client.HTTPConnection(host, timeout=PATIENCE)
-        connection.request("GET", "/" + "/".join(rest) + name)
-        return connection.getresponse()
+        return get(self.address, name)
 
     def viewer(self):
-        """The process that serves the page."""
-        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        with open(children) as listed:
-            return int(listed.read().split()[0])
+        return viewer(self.process)
 
     def gone(self):
-        try:
-            self.get()
-        except OSError:
-            return True
-        return False
+        return gone(self.address)
+
+
+def get(address, name=""):
+    """What the page's server answers."""
+    _, _, host, *rest = address.split("/")
+    connection = http.client.HTTPConnection(host, timeout=PATIENCE)
+    connection.request("GET", "/" + "/".join(rest) + name)
+    return connection.getresponse()
+
+
+def viewer(controller):
+    """The process that serves the page."""
+    with open(f"/proc/{controller.pid}/task/{controller.pid}/children") as listed:
+        return int(listed.read().split()[0])
+
+
+def gone(address):
+    try:
+        get(address)
+    except OSError:
+        return True
+    return False
 
 
 def events(stream):
@@ -302,3 +330,75 @@ def test_two_controllers_have_two_pages_and_a_taken_port_is_refused_at_once():
         late = subprocess.run(words, capture_output=True, text=True, env=env, timeout=PATIENCE)
         assert late.returncode == 2
         assert f"--live {port}: Address already in use; give another port" in late.stderr
+
+
+# --- real switches --------------------------------------------------------------------------------
+
+REAL = "rfabric,pods=2,tors=2,gpus=1,rate=100Mbit/s,electrical=10Mbit/s"
+
+
+def page_of_real_switches(folder):
+    """In namespaces of its own: pings and rewires on a page; the controller is killed, then the
+    next one's page.
+    """
+    words = [sys.executable, "-m", "rfabric", "control", "--topo", REAL, "--live"]
+    out, told = Path(folder, "next.out"), {}
+    with network_under_control(folder, REAL, words=words) as (net, client, controller, straight):
+        fabric, address = parse_fabric(REAL), address_in(Path(folder, "control.out").read_text())
+        told["page"] = "under control" in get(address).read().decode()
+        turned = crossed(fabric, straight)
+        records = events(get(address, "events"))
+        done = client.commit(client.plan_circuits(turned).epoch)
+        heard = first_that(records, lambda r: done.epoch in epochs(r))
+        lit = [c for r in heard for c in r.get("circuits", ())][-1]
+        told["lit"] = Circuits.from_json(lit["names"]) == turned
+        flood = ["mnexec", "-a", str(net["h1"].pid), "ping", "-f", "-q", "-s1400", net["h4"].IP()]
+        with child(flood, f"{folder}/flood.out"):
+            busy = first_that(records, lambda r: loads(r).max(initial=0) > 0)[-1]
+            told["loads"] = loaded(fabric, loads(busy))
+        told["before"] = ping(net, fabric)  # it answers who asks for an address
+        controller.kill()
+        controller.wait()
+        told["last"] = first_that(records, lambda r: "end" in r)[-1]["end"]
+        until(lambda: gone(address), "the page to be gone")
+        told["without"] = ping(net, fabric)
+        with child(words, out) as after:
+            client.wait_ready(30)
+            address = address_in(out.read_text())
+            until(lambda: "under control" in get(address).read().decode(), "the next page")
+            os.kill(viewer(after), signal.SIGKILL)
+            until(lambda: gone(address), "the next page to be gone")
+            client.put_pairs(all_pairs(fabric))
+            for wanted in (straight, turned):  # whichever it has lit, one is another
+                if (plan := client.plan_circuits(wanted)).rewire:
+                    client.commit(plan.epoch)
+            time.sleep(2 * telling.LOOK_S)
+            told["after"] = [after.poll(), ping(net, fabric)]
+    print(json.dumps(told))
+
+
+def epochs(record):
+    return [rewire["epoch"] for rewire in record.get("rewires", ())]
+
+
+def loads(record):
+    """Of each directed cable its load, 0..1."""
+    column = base64.b64decode(record["load"]["levels"]) if "load" in record else b""
+    return np.frombuffer(column, np.uint8) / telling.LEVELS
+
+
+def loaded(fabric, shares):
+    """The hosts whose cables carry something."""
+    ends = [name for link in fabric.links for name in [(link.a.node, link.b.node)] * 2]
+    busy = {name for pair, share in zip(ends, shares, strict=True) if share > 0 for name in pair}
+    return sorted(busy & set(fabric.hosts))
+
+
+@pytest.mark.root
+@pytest.mark.beside
+def test_a_page_follows_real_switches_past_kill_9_of_the_controller_and_of_itself(run_dir):
+    """Rewires and bytes as Open vSwitch counts them; packets pass whoever is killed."""
+    told = in_namespace(page_of_real_switches, run_dir)
+    assert told["page"] and told["lit"] and told["loads"] == ["h1", "h4"]
+    assert told["last"] == {"error": "the controller has ended", "report": False}
+    assert told["before"] == told["without"] == [12, 12] and told["after"] == [None, [12, 12]]

@@ -18,6 +18,7 @@ from rfabric.fabric import Fabric, parse_fabric, rfabric
 from rfabric.optics import Circuits, Demand, Rewire, optical_paths, parse_policy
 from rfabric.report import controller, live
 from rfabric.report.page import server
+from rfabric.report.page.records import light_paths
 
 FABRIC = rfabric(pods=2, tors=2, gpus=2)
 USUAL = parse_policy("static", FABRIC).decide(Demand.none(FABRIC.racks), Circuits(), 0.0)
@@ -225,6 +226,29 @@ def test_a_browser_follows_a_controller_to_its_end(watched):
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 420
         looks.put(None)
         wait_for(page, lambda: page.inner_text("#doing") == controller.ENDED)
+
+
+LONG = parse_fabric("rfabric,pods=2,tors=2,gpus=2,rate=100Mbit/s,electrical=10Mbit/s,delay=25ms")
+
+
+def test_what_a_rewire_under_way_takes_down_is_dark_on_the_page(watched):
+    """And the legend, which knew of no rewire before, says how one is drawn."""
+    usual, other = ({p[:2] for p in light_paths(LONG, lit)} for lit in (USUAL, OTHER))
+    going = plan(6, 2.2, USUAL, OTHER, done=False) | {"programmed_s": BEGAN + 2.3}
+    with followed(fabric=LONG) as (address, looks, _):
+        wait_for_page(address)
+        page = watched(address, 420)
+        looks.put(look(2.0, fabric=LONG))
+        wait_for(page, lambda: clock(page) == pytest.approx(2.0, abs=1e-3))
+        assert not page.locator("#fabric .path.dark").count()
+        assert "rewire" not in page.inner_text("#keys")
+        looks.put(look(3.0, under_way=going, fabric=LONG))
+        wait_for(page, lambda: "dark: rewire 6" in page.inner_text("#instant"))
+        drawn = page.locator("#fabric .path").count()
+        assert page.locator("#fabric .path.dark").count() == drawn - len(usual & other) > 0
+        wait_for(page, lambda: "rewire (hatched)" in page.inner_text("#keys"))
+        assert "rewire 6" in page.text_content("#zoom")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420
 
 
 def test_axe_finds_nothing_serious(browser):

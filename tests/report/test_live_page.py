@@ -301,7 +301,17 @@ def test_nobody_else_may_frame_cache_or_be_told_the_address(tmp_path):
     assert server.HEADERS["Referrer-Policy"] == "no-referrer"  # the token stands in the address
 
 
-def test_1000_events_a_second_with_a_page_that_reads_none_and_one_that_goes(tmp_path):
+def slowly(address):
+    """All that a stream tells a reader that is slower than it."""
+    answer, pieces = asked(address + "events"), []
+    while piece := answer.read(40_000):
+        pieces.append(piece)
+        time.sleep(0.05)
+    texts = re.findall(rb"^data: (.*)$", b"".join(pieces), re.M)
+    return [json.loads(text) for text in texts]
+
+
+def test_1000_events_a_second_with_pages_that_are_slow_read_none_or_go(tmp_path):
     path, count = tmp_path / "r", 3000
     with open(path, "ab", buffering=0) as file, serving(path) as (address, running):
         host, port = address.split("/")[2].split(":")
@@ -310,16 +320,19 @@ def test_1000_events_a_second_with_a_page_that_reads_none_and_one_that_goes(tmp_
             one.sendall(f"GET /secret/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
         until(lambda: running.streams == 2)
         reads, answers = watching(address)
+        lags, late = aside(slowly, address)
         began = time.monotonic()
         for i in range(count):
             file.write(json.dumps({"n": i, "more": "x" * 1000}).encode() + b"\n")
             if i == count // 3:
                 going.close()
             time.sleep(max(0.0, began + i * 1e-3 - time.monotonic()))
-        until(lambda: running.streams == 2)  # who went is noticed
+        until(lambda: running.streams <= 3)  # who went is noticed
         ended, _ = aside(running.end, {"error": "over"})
         reads.join(PATIENCE)
         assert [one["n"] for one in answers[0][0]] == list(range(count))
+        lags.join(PATIENCE)
+        assert [one.get("n") for one in late[0]] == [*range(count), None]
         deaf.close()
         ended.join(PATIENCE)
         assert not ended.is_alive() and running.streams == 0
@@ -398,7 +411,7 @@ with LiveView() as view:
     view.keep_in(Path(folder))
     view.begin([result])
     view.turn(result)
-    print(view.address, view.server.pid, flush=True)
+    print(view.address, view.server.pid, "matplotlib" in sys.modules, flush=True)
     time.sleep(600)
 """
 
@@ -408,7 +421,8 @@ def test_kill_9_of_the_run_ends_its_server_which_says_so(tmp_path):
     words = [sys.executable, "-c", KILLED, str(tmp_path / "t.csv"), str(tmp_path)]
     env = os.environ | {"PYTHONPATH": str(Path(live.__file__).parents[2])}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as run:
-        address, pid = run.stdout.readline().split()
+        address, pid, draws = run.stdout.readline().split()
+        assert draws == "False"  # that is for the report, and takes longer than all of the page
         reads, answers = watching(address)
         run.kill()
     reads.join(PATIENCE)
@@ -488,6 +502,15 @@ def figure(page, row, name):
     return line.locator(f"td[data-figure='{name}']").inner_text()
 
 
+# how far beyond the cursor the lanes of the chosen row reach
+BEYOND = """() => {
+  const row = document.querySelector("#lanes .row-chosen").parentNode;
+  const boxes = [...row.querySelectorAll(".area")].map(area => area.getBBox());
+  const cursor = document.querySelector("#lanes .cursor").getAttribute("x1");
+  return Math.max(...boxes.map(box => box.x + box.width)) - cursor;
+}"""
+
+
 def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, tmp_path):
     """Circuits, rewires, phases, loads and the guard as they come; then the report, by itself."""
     runs = [Run(replace(result, engine="emulate")) for result in results]
@@ -499,6 +522,10 @@ def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, 
     wait_for(page, lambda: page.inner_text("#doing") == "calibrate: calibrate")
     for result in results:
         look, label = view.turn(result), f"{result.fabric.name}, real packets"
+        wait_for(page, lambda label=label: page.inner_text("#instant").startswith(label))
+        assert figure(page, label, "clock") == "0 s"
+        waits = [figure(page, f"{r.fabric.name}, real packets", "clock") for r in results]
+        assert waits.count("not begun") == len(results) - 1 - results.index(result)
         for one in looks_of(result, 6):
             look(one)
             seen = one["clock_s"]
@@ -508,6 +535,8 @@ def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, 
             in_flight = (result.start <= seen) & (seen * (1 - 1e-9) < result.finish)
             flows = int((in_flight & (result.trace.size > 0)).sum())
             assert figure(page, label, "flows in flight") == str(flows)
+            if flows:  # whose lanes reach to now
+                assert page.evaluate(BEYOND) == pytest.approx(0, abs=1.5)
             usable = sum(r.usable <= seen for r in result.rewires)
             assert figure(page, label, "rewires so far") == str(usable)
         assert "keeps pace" in page.inner_text("#guard")
@@ -549,6 +578,7 @@ def test_who_looks_back_is_left_there_until_following_again(view, results, watch
     wait_for(page, lambda: abs(clock(page) - all_of_it[3]["clock_s"]) < 1e-2)
     view.end(error="over <b>and out</b>")
     wait_for(page, lambda: "over <b>and out</b>" in page.inner_text("#doing"))
+    wait_for(page, lambda: "done" in figure(page, "rfabric, real packets", "clock"))
 
 
 def test_a_browser_keeps_up_with_1000_looks_a_second(view, results, watched):
@@ -660,9 +690,9 @@ def followed(watched, out, trace):
         address = run.stderr.readline().split()[-1]
         drained, _ = aside(run.stderr.read)
         page = watched(address)
-        while page.locator("#doing").count():
-            seen[text := page.inner_text("#doing")] = True
-            if text.startswith("The run has ended"):
+        while texts := page.locator("#doing").all_inner_texts():  # none: it is the report now
+            seen[texts[0]] = True
+            if texts[0].startswith("The run has ended"):
                 break
             page.wait_for_timeout(50)
         else:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_page import CREATED, HOSTILE, job, told
+from test_page import CREATED, HOSTILE, at_rest, job, told
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -145,5 +145,5 @@ def pixels(page):
 def at(page, t):
     """Where the cursor stands at `t`."""
     page.evaluate(f"location.hash = 't={t}'")
-    page.wait_for_timeout(80)
+    at_rest(page)
     return page.locator("#lanes .cursor").bounding_box()["x"]

@@ -241,6 +241,12 @@ def test_lines_of_the_page_are_no_longer_than_others():
     assert not [x for x in lines if x[0] != "d3.min.js" and len(x[1]) > 100]
 
 
+def test_the_head_of_every_page_is_written_once():
+    """A page extends base.html; what is included or imported has no head."""
+    templates = [*html.TEMPLATES.glob("*.html"), *html.MOVING.glob("*.html")]
+    assert [f.name for f in templates if "<head>" in f.read_text()] == ["base.html"]
+
+
 def test_a_hostile_name_is_text():
     run = Run(simulate(fat_tree(pods=2, tors=2), job(label=HOSTILE), traffic=HOSTILE))
     text = html.page([run], summary_of([run], HOSTILE, CREATED))
@@ -361,6 +367,28 @@ def test_a_folder_cut_short_is_an_error_and_leaves_its_page(place, tmp_path):
     assert (short / "report.html").read_text() == (place / "report.html").read_text()
 
 
+CUTS = np.random.default_rng(11).random((20, 2)).tolist()
+
+
+@pytest.mark.parametrize(("which", "where"), CUTS)
+def test_a_file_cut_short_anywhere_is_named_or_was_not_needed(
+    place, tmp_path, capsys, which, where
+):
+    """The page says what it said before, or the command what is wrong; the old page stays."""
+    short = tmp_path / "short"
+    shutil.copytree(place, short)
+    files = sorted(f for f in short.rglob("*") if f.is_file() and f.name != "report.html")
+    cut = files[int(which * len(files))]
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[: int(where * len(whole))])
+    code, before = main(["report", str(short), "-q"]), told((place / "report.html").read_text())
+    said = capsys.readouterr().err
+    assert (code, said) == (0, "") or (code == 2 and said.startswith("rfabric: error: ")), said
+    assert code == 0 or cut.stem in said, said
+    now = told((short / "report.html").read_text())
+    assert now["runs"] == before["runs"] and now["flows"] == before["flows"]
+
+
 def without_last_line(text):
     return "".join(text.splitlines(keepends=True)[:-1])
 
@@ -373,6 +401,8 @@ DAMAGED = {
     ),
     "quote": ("flows.csv", lambda text: text + '"', "incomplete: unexpected end of data"),
     "empty": ("links.csv", lambda _: "", "incomplete: "),
+    "column": ("rewires.csv", lambda text: text[:90], "incomplete: no column "),
+    "last digit": ("links.csv", lambda text: text[:-2], "incomplete: its last line has no end"),
     "cable": ("links.csv", without_last_line, "has [0-9]+ rows, its fabric [0-9]+"),
     "rewire": ("rewires.csv", without_last_line, "has [0-9]+ rows, summary.json [0-9]+"),
     "circuits": ("circuits.json", lambda text: text[:-9], "incomplete: "),
@@ -401,6 +431,11 @@ def test_flows_and_summary_that_tell_of_two_runs_are_refused(place, tmp_path):
 
 
 # --- in a browser ---------------------------------------------------------------------------------
+
+
+def at_rest(page):
+    """Wait until tables and address have followed the clock, which they do once it stands."""
+    page.wait_for_timeout(250)
 
 
 def now(page):
@@ -434,7 +469,7 @@ def test_scrubbing_shows_the_circuits_of_the_instant(place, opened):
     seen = set()
     for part in (0.3, 0.6, 0.75, 0.97):
         page.mouse.click(box["x"] + part * box["width"], box["y"] + 30)
-        page.wait_for_timeout(100)
+        at_rest(page)
         t = now(page)
         held = [e["circuits"] for e in epochs if e["time_s"] <= t][-1]
         rows = page.locator("#tables table").first.locator("tbody td").all_inner_texts()
@@ -443,6 +478,38 @@ def test_scrubbing_shows_the_circuits_of_the_instant(place, opened):
         assert drawn == light_paths(folder, held)
         seen.add(tuple(rows))
     assert len(seen) > 1
+
+
+DRAG = """([x, y, frames]) => new Promise(done => {
+  let told = 0, n = 0;
+  const seen = new Set(), tell = history.replaceState;
+  history.replaceState = (...words) => (told++, tell.apply(history, words));
+  const mouse = (type, to, more) => to.dispatchEvent(new MouseEvent(type,
+    {bubbles: true, cancelable: true, view: window, clientX: x + more, clientY: y}));
+  mouse("mousedown", document.querySelector("#lanes svg"), 0);
+  const frame = () => {
+    seen.add(document.getElementById("now").textContent);
+    if (n++ === frames) {
+      mouse("mouseup", window, n);
+      done({told, seen: seen.size});
+    } else {
+      mouse("mousemove", window, n);
+      requestAnimationFrame(frame);
+    }
+  };
+  frame();
+})"""
+
+
+def test_a_drag_moves_the_clock_at_every_frame_and_its_address_follows_at_rest(place, opened):
+    """A browser takes several ms for a new address, more than for what moves."""
+    page = opened(place / "report.html")
+    box = page.locator("#lanes svg").bounding_box()
+    dragged = page.evaluate(DRAG, [box["x"] + 200, box["y"] + 30, 60])
+    assert dragged["seen"] > 50 and dragged["told"] < 60
+    at_rest(page)
+    there = re.search(r"&t=([\d.e-]+)&", page.inner_text("#again"))[1]
+    assert float(there) == pytest.approx(now(page), abs=1e-8)
 
 
 def light_paths(folder, held):
@@ -459,16 +526,16 @@ def test_keys_events_and_tables_read_the_run(place, opened):
     summary = json.loads((place / "summary.json").read_text())
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Shift+ArrowRight")
-    page.wait_for_timeout(100)
+    at_rest(page)
     assert now(page) > 0 and page.input_value("#chosen") == "1"
     page.keyboard.press("End")
-    page.wait_for_timeout(100)
+    at_rest(page)
     dollars = page.locator("#live td[data-figure='$ so far']").all_inner_texts()
     expected = [f"{run['cost']['usd_per_step']:,.4f}" for run in summary["runs"]]
     assert dollars[1] == expected[1]
     page.keyboard.press("Home")
     page.locator("#lanes .over-dark").first.dispatch_event("click")
-    page.wait_for_timeout(100)
+    at_rest(page)
     first = summary["runs"][1]["rewires"][0]
     assert f"usable {first['usable_s']:.6f} s" in page.inner_text("#reading")
 
@@ -499,11 +566,13 @@ def test_nothing_stands_beside_a_narrow_page(place, opened, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     page.emulate_media(media="print")
     assert not page.is_visible(".controls") and page.is_visible("#lanes svg")
+    style = "getComputedStyle(document.querySelector('.drawn')).contentVisibility"
+    assert page.evaluate(style) == "visible"  # every figure is printed
 
 
 def test_an_address_opens_the_view_it_names(place, opened):
     page = opened(f"file://{place / 'report.html'}#run=1&t=2.5&from=2&to=3")
-    page.wait_for_timeout(100)
+    at_rest(page)
     assert now(page) == 2.5 and page.input_value("#chosen") == "1"
     assert "report.html#run=1&t=2.5&from=2&to=3" in page.inner_text("#again")
 
@@ -565,7 +634,7 @@ def test_the_page_of_one_emulation_toggles_to_its_simulation(measured, tmp_path,
     page.check("#worlds input[value=simulate]")
     assert page.locator("#lanes .row").count() == 1
     page.locator("#lanes svg").press("End")
-    page.wait_for_timeout(100)
+    at_rest(page)
     done = page.inner_text("#live td[data-figure='clock']")
     assert done == f"{measured.simulated.step_seconds:.3f} s, done"
     assert page.locator("#chosen option").all_inner_texts() == ["rfabric, simulated"]
@@ -583,7 +652,7 @@ def test_the_page_chooses_among_prices_of_an_ocs_port(place, opened, tmp_path, c
     (ports,) = (line.count for line in bill(run.result.fabric).lines if line.item == "ocs-port")
     for price in (100, 2000):
         page.select_option("#price", label=f"{price:,} $")
-        page.wait_for_timeout(100)
+        at_rest(page)
         usd = bill(run.result.fabric).usd + ports * (price - 520)
         assert figures.all_inner_texts() == [fat_tree, f"{round(usd / 1e3):,}"]
         assert listed != f"{round(usd / 1e3):,}"
@@ -594,7 +663,7 @@ def test_the_page_chooses_among_prices_of_an_ocs_port(place, opened, tmp_path, c
     assert "--ocs-port-price 100,2000" in page.inner_text("#again")
     assert page.inner_text("#again").endswith("&price=1")
     page.select_option("#price", label="as listed")
-    page.wait_for_timeout(100)
+    at_rest(page)
     assert figures.all_inner_texts() == [fat_tree, listed]
     assert shown_bills(page)[-1] == f"{bill(run.result.fabric).usd:,.0f}"
 
@@ -627,7 +696,7 @@ def test_a_comparison_and_several_folders_choose_among_prices_too(tmp_path, open
         page = opened(file)
         for usd in (9000, 1):
             page.select_option("#price", label=f"{usd:,} $")
-            page.wait_for_timeout(100)
+            at_rest(page)
             assert f"{bill_of(fabric, usd).usd:,.0f}" in shown_bills(page)
             assert page.locator("[data-price][hidden]").count() > 0
     kept = page.inner_text("#again").partition("#")[2]
@@ -657,7 +726,7 @@ def test_the_address_names_the_world(measured, tmp_path, opened):
     html.write_report(tmp_path / "a.html", [measured], summary_of([measured], "", CREATED))
     page = opened(tmp_path / "a.html")
     page.check("#worlds input[value=simulate]")
-    page.wait_for_timeout(100)
+    at_rest(page)
     again = page.inner_text("#again").split("report.html")[-1]
     assert "world=simulate" in again
     page = opened(f"file://{tmp_path / 'a.html'}#world=simulate")
@@ -669,7 +738,7 @@ def test_circuits_of_each_epoch_are_a_table(place, opened):
     page = opened(place / "report.html")
     page.select_option("#chosen", label="rfabric")
     page.click("details.tables summary")
-    page.wait_for_timeout(100)
+    at_rest(page)
     (folder,) = place.glob("simulate-rfabric*")
     epochs = json.loads((folder / "circuits.json").read_text())["epochs"]
     rows = page.locator("[aria-label='Circuits of each epoch'] tbody tr")
@@ -680,7 +749,7 @@ def test_circuits_of_each_epoch_are_a_table(place, opened):
                          str(len(before & after))]  # fmt: skip
     assert set(cells[4].split(", ")) == after - before
     rows.nth(1).press("Enter")
-    page.wait_for_timeout(100)
+    at_rest(page)
     assert now(page) == pytest.approx(epochs[1]["time_s"], abs=1e-6)
 
 
@@ -693,7 +762,7 @@ def test_a_table_of_more_epochs_than_it_lists_says_so(tmp_path, opened):
     html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
     page = opened(tmp_path / "a.html")
     page.click("details.tables summary")
-    page.wait_for_timeout(100)
+    at_rest(page)
     name = f"Circuits of each epoch, the first 200 of {len(run.result.epochs):,}"
     assert page.locator(f"[aria-label='{name}'] tbody tr").count() == 200
 

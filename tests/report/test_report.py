@@ -16,6 +16,7 @@ import pytest
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.report import compare, figures, folder, html
+from rfabric.report.intervals import merged, squeezed
 from rfabric.report.result import Pace, Scale, fidelity
 from rfabric.report.summary import (
     RUN_KEYS,
@@ -496,9 +497,9 @@ def test_a_large_fabric_is_drawn_in_part():
 
 
 def test_squeezed_time_stands_still_between_bursts():
-    bursts = figures.merged(np.array([0.0, 1.0, 5.0]), np.array([2.0, 1.5, 6.0]))
+    bursts = merged(np.array([0.0, 1.0, 5.0]), np.array([2.0, 1.5, 6.0]))
     assert bursts.tolist() == [[0.0, 2.0], [5.0, 6.0]]
-    assert figures.squeezed(np.array([-1.0, 0.0, 1.0, 3.0, 5.5, 9.0]), bursts).tolist() == [
+    assert squeezed(np.array([-1.0, 0.0, 1.0, 3.0, 5.5, 9.0]), bursts).tolist() == [
         0,
         0,
         1,

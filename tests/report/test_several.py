@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from test_page import CREATED, HOSTILE, job, told
+from test_page import CREATED, HOSTILE, at_rest, job, told
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -123,7 +123,7 @@ def test_controls_choose_among_the_runs_that_were_made(page_of_all, opened):
     assert tree.is_disabled()  # no such run was made
     page.select_option("[data-choice=fabric]", label="rfabric")
     assert rows(page) == [every[2]] and page.input_value("#chosen") == "2"
-    page.wait_for_timeout(100)
+    at_rest(page)
     again = page.inner_text("#again")
     assert again.startswith("rfabric report a b") and "all.html#run=2" in again
     other = opened(f"file://{page_of_all}#{again.partition('#')[2]}")
@@ -141,7 +141,7 @@ def test_flows_that_are_read_are_those_of_the_chosen_run(page_of_all, opened):
         start, finish = (flows[key][one["column"]] for key in ("start_s", "finish_s"))
         t = max(start)
         page.evaluate(f"location.hash = 'run={number}&t={t}'")
-        page.wait_for_timeout(120)
+        at_rest(page)
         due = [i for i in range(len(start)) if start[i] <= t < finish[i]]
         listed = page.locator("#tables h3", has_text="Flows in flight").locator("xpath=../div")
         ids = [text for text in listed.locator("td").all_inner_texts() if text.startswith("flow ")]

@@ -34,7 +34,7 @@ from .drawing import (
     svg,
 )
 from .pareto import pareto
-from .times import busy, close_ups, merged, squeezed, timeline
+from .times import close_ups, timeline
 
 __all__ = [
     "DARK_COLOUR",
@@ -49,7 +49,6 @@ __all__ = [
     "PRINT",
     "Theme",
     "bare",
-    "busy",
     "by_tier",
     "circuits",
     "close_ups",
@@ -57,12 +56,10 @@ __all__ = [
     "demand",
     "demands",
     "load",
-    "merged",
     "pareto",
     "png",
     "pod_circle",
     "rack_circle",
-    "squeezed",
     "framed",
     "svg",
     "timeline",

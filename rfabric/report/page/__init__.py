@@ -4,7 +4,7 @@
     places.py    where nodes stand
     logged.py    your run beside these: what a log tells
     cells.js     with choices.js alone: the page of a store, whose cells have no clock
-    clock.html   the markup, filled by jinja2
+    clock.html   the markup of the figure, in pages that extend moving.html
     clock.css    its colours: dark, light, printed, narrow
     *.js         draw and move it, with D3: one script in the page, see records.js
     live.js      beside them where the page follows a run that is under way

@@ -1,7 +1,9 @@
 // The clock: play, scrub, zoom, keys, the address.
+const REST = 60; // ms without a drawing, after which the tables and the address follow
+let resting;
 function headline(one, t) {
   const doing = phasesAt(one, t).map(p => phaseName(one, p, " of ")).join(", "),
-    still = t >= one.step_s && !one.running ? "done" : "idle";
+    still = waiting(one) ? "not begun" : t >= one.step_s && !one.running ? "done" : "idle";
   const policy = one.optical && one.policy ? `, policy ${one.policy}` : "",
     now = controlled(one) ? "" : `: ${doing || still}`;
   const parts = [`${one.label}${policy}, routing ${one.routing || "not said"}${now}`];
@@ -35,10 +37,11 @@ function draw() {
   const words = state.chosen && reading();
   at("reading").textContent =
     words || "Choose a cable, a light path, a GPU, a switch or a rewire to read it.";
-  if (!state.playing) settle();
+  clearTimeout(resting);
+  if (!state.playing) resting = setTimeout(settle, REST);
 }
 function settle() {
-  // what need not be drawn at every frame
+  // what need not be drawn at every frame: a browser takes longer for a new address than for that
   tables();
   const at9 = t => +t.toFixed(9);
   const window = `from=${at9(state.from)}&to=${at9(state.to)}`;

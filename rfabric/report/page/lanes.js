@@ -62,20 +62,6 @@ function drawLanes() {
       .attr("width", width)
       .attr("height", height(one) - 4)
       .attr("fill", "transparent");
-    group
-      .append("text")
-      .attr("class", "strong lane-name")
-      .attr("x", 2)
-      .attr("y", 14)
-      .text(one.label.replace(`, ${own(WORLDS, one.engine)}`, "")) // the caption says it
-      .on("click", () => choose(runs.indexOf(one)));
-    group
-      .append("text")
-      .attr("class", "caption")
-      .attr("x", width - 8)
-      .attr("y", 14)
-      .attr("text-anchor", "end")
-      .text(caption(one));
     one.lanes.forEach((lane, i) => {
       if (left > 100)
         group
@@ -131,6 +117,7 @@ function drawLanes() {
   drawYours(width, left, y);
   lanes.append("g").attr("class", "axis").attr("transform", `translate(0,${total})`);
   lanes.append("line").attr("class", "cursor").attr("y1", 0).attr("y2", total);
+  drawHeads(width);
   lanes.call(
     d3
       .drag()
@@ -148,6 +135,29 @@ function drawLanes() {
   );
   scaleLanes();
 }
+function drawHeads(width) {
+  // of each row its name and its caption, above the cursor: it stands at the end of a live run
+  const head = lanes
+    .append("g")
+    .selectAll("g")
+    .data(shown)
+    .join("g")
+    .attr("transform", (_, i) => `translate(0,${d3.sum(shown.slice(0, i), height)})`);
+  head
+    .append("text")
+    .attr("class", "strong lane-name")
+    .attr("x", 2)
+    .attr("y", 14)
+    .text(one => one.label.replace(`, ${own(WORLDS, one.engine)}`, "")) // the caption says it
+    .on("click", (_, one) => choose(runs.indexOf(one)));
+  head
+    .append("text")
+    .attr("class", "caption")
+    .attr("x", width - 8)
+    .attr("y", 14)
+    .attr("text-anchor", "end")
+    .text(caption);
+}
 const laneName = (one, lane) =>
   [told(one).jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
 const colour = (one, lane) =>
@@ -163,7 +173,8 @@ function caption(one) {
       ? `, ${percent(one.fidelity.median_error)} from simulated in the median`
       : "";
   const soFar = one.running ? " so far" : "";
-  return `${own(WORLDS, one.engine) || one.engine}${error}, ${seconds(one.step_s)}${soFar}`;
+  const took = waiting(one) ? "not begun" : `${seconds(one.step_s)}${soFar}`;
+  return `${own(WORLDS, one.engine) || one.engine}${error}, ${took}`;
 }
 const PARTS = ["hidden", "exposed", "unknown"];
 function rewireSpans({requested_s: begin, usable_s: end, exposed_s: exposed}) {

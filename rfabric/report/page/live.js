@@ -23,15 +23,19 @@ function laneOf(one, phase, job, key) {
   lane[key] ??= {time: [], count: [], seconds: 0, rows: 0, thinned: false, steps: []};
   return lane[key];
 }
-function addUp(area) {
+function addUp(area, now) {
   // how many are open from each time on, out of how many more or fewer there are
   area.steps.sort((a, b) => a[0] - b[0]);
   area.time = area.steps.map(s => s[0]);
   let open = 0;
   area.count = area.steps.map(s => (open += s[1]));
-  area.seconds = d3.sum(d3.pairs(area.steps), ([a, b], i) => (area.count[i] ? b[0] - a[0] : 0));
+  if (open) {
+    area.time.push(Math.max(now, area.time.at(-1))); // and still are
+    area.count.push(open);
+  }
+  area.seconds = d3.sum(d3.pairs(area.time), ([a, b], i) => (area.count[i] ? b - a : 0));
   area.rows = d3.sum(area.steps, s => Math.max(s[1], 0));
-  area.fresh = false;
+  area.fresh = open > 0;
 }
 function addLoad(one, {spans, levels}) {
   const bytes = Uint8Array.from(atob(levels), c => c.charCodeAt(0));
@@ -63,8 +67,9 @@ function addRewires(one, {clock_s: now, rewires, under_way: open}) {
   one.rewires = [...one.rewires.filter(r => !r.open), ...rewires];
   if (!open) return;
   const so_far = {programmed_s: now, dark_until_s: now, usable_s: now, exposed_s: 0};
-  const epoch = "under way";
-  one.rewires.push({...so_far, epoch, hidden_s: now - open.requested_s, ...open, open: true});
+  const epoch = "under way",
+    stay = open.stay && open.stay.map(path => numbered(one.circuits.paths, path, path));
+  one.rewires.push({...so_far, epoch, hidden_s: now - open.requested_s, ...open, stay, open: true});
 }
 function addPhase(one, [name, phase, step, begin_s, end_s]) {
   let entry = one.phases.find(p => p.name === name);
@@ -129,7 +134,7 @@ function redraw() {
   const focused = document.activeElement === lanes.node();
   for (const one of runs)
     for (const lane of one.lanes)
-      for (const key of ["computes", "sends"]) if (lane[key]?.fresh) addUp(lane[key]);
+      for (const key of ["computes", "sends"]) if (lane[key]?.fresh) addUp(lane[key], one.step_s);
   if (at("doing").textContent !== doing) at("doing").textContent = doing;
   const all = state.from <= 0 && state.to >= whole[1];
   whole = [0, d3.max(runs, one => one.step_s) || 1];
@@ -149,10 +154,13 @@ function shape() {
   const menus = JSON.stringify([state.run, runs.map(one => [one.phases.length, one.running])]),
     rows = JSON.stringify(runs.map(one => [one.lanes.map(Object.keys), one.rewires.at(-1)]));
   if (menus !== shapes.menus) show();
-  else if (rows !== shapes.rows) drawLanes();
-  else {
+  else if (rows !== shapes.rows) {
+    drawLanes();
+    keys(run());
+    phaseMenu();
+  } else {
     scaleLanes();
-    lanes.attr("aria-valuemax", whole[1]).selectAll(".row .caption").text(caption);
+    lanes.attr("aria-valuemax", whole[1]).selectAll(".caption").text(caption);
   }
   Object.assign(shapes, {menus, rows});
   soon();
@@ -164,11 +172,14 @@ function follow_(on) {
 }
 function end({error, report}) {
   if (report) {
+    clearTimeout(resting); // the report has an address of its own
     history.replaceState(null, "", location.pathname);
     location.reload(); // the finished report stands here now
     return;
   }
+  const last = runs.findLast(one => one.running);
   for (const one of runs) one.running = false;
+  if (following && last && !controlled(last)) state.t = last.step_s;
   doing = runs.some(controlled)
     ? error
     : `The run has ended: ${error || "it has no report; see its folder"}`;

@@ -107,7 +107,9 @@ const LIVE = [
   [
     "clock",
     (one, t) =>
-      seconds(Math.min(t, one.step_s)) + (t >= one.step_s && !one.running ? ", done" : ""),
+      waiting(one)
+        ? "not begun"
+        : seconds(Math.min(t, one.step_s)) + (t >= one.step_s && !one.running ? ", done" : ""),
   ],
   ["now", (one, t) => [...new Set(phasesAt(one, t).map(p => name(p.phase)))].join(", ") || "–"],
   [

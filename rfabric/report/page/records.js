@@ -79,6 +79,7 @@ const or = (value, show) => (value === null || value === undefined ? "–" : sho
 
 // --- what is recorded at an instant -----------------------------------------------------------
 const run = () => runs[state.run];
+const waiting = one => one.running === false && !one.step_s; // of a live page: not begun yet
 const controlled = one => one.engine === "control"; // and then no flows are known
 const told = one => (data.traces ? data.traces[one.trace] : data); // flows and jobs
 const under = (times, t) => Math.max(d3.bisectRight(times, t) - 1, 0);
@@ -99,7 +100,7 @@ function darkPaths(one, t) {
   // of the light paths held, those that a rewire under way takes down
   const rewire = one.circuits && rewireAt(one, t);
   if (!rewire) return new Set();
-  const stay = new Set(after(one, rewire).paths);
+  const stay = new Set(rewire.stay || after(one, rewire).paths);
   return new Set(held(one, t).paths.filter(path => !stay.has(path)));
 }
 const flowing = (lane, t) => (lane.sends ? level(lane.sends, t) : 0);

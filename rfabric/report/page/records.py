@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import RFabricError
 from ...fabric import Fabric
 from ...optics import Circuits, optical_paths
-from ..figures.times import busy, merged
+from ..intervals import busy, merged
 from ..perfetto import ROUNDING, carried_share
 from ..result import Result
 from ..summary import Run, cost, run_summary
