@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..trace import Trace
-from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW, WAY
+from ..trace.packets import FIRST_SEGMENTS, MTU, PAYLOAD, RECEIVE_WINDOW, WAY
 from ..trace.pairs import PairWays
 from .build import compile_to
 from .compiled import CompiledEngine, declared
@@ -52,16 +52,20 @@ def share_of(trace: Trace, ways: PairWays) -> float:
     return min(1.0, BUDGET / hops) if hops else 1.0
 
 
-def opening_seconds(trace: Trace) -> float:
+def opening_seconds(trace: Trace, each: bool = False) -> float:
     """About what the connections of `trace` cost one core, s, beyond 4,000 up to three times as
     much: a host looks through all of its own for each packet. Flows of one pair of hosts share one
-    where one waits for the other, or starts later: at the least so many are open at once.
+    where one waits for the other, or starts later: at the least so many are open at once. Each
+    flow may need its own.
     """
     hosts = len(trace.hosts)
     most = np.zeros(hosts**2, dtype=np.int64)
     for rows in trace.levels:
         sends = rows[trace.size[rows] > 0]
         pair = trace.src[sends].astype(np.int64) * hosts + trace.dst[sends]
+        if each:
+            np.add.at(most, pair, 1)
+            continue
         together = np.rec.fromarrays([pair, trace.start[sends] // TOGETHER_S])
         _, first, count = np.unique(together, return_index=True, return_counts=True)
         np.maximum.at(most, pair[first], count)
@@ -71,16 +75,16 @@ def opening_seconds(trace: Trace) -> float:
     return each * table.sum() + square * table.sum() ** 2 + host_square * (at_host**2).sum()
 
 
-def refuse_many(fabric: Fabric, trace: Trace) -> None:
+def refuse_many(fabric: Fabric, trace: Trace, each: bool = False) -> None:
     """RFabricError for more than HOSTS hosts, and for connections that alone would take more than
-    PATIENCE_S.
+    PATIENCE_S; `each`: every flow has its own.
     """
     if len(fabric.hosts) > HOSTS:
         raise RFabricError(
             f"{fabric.name} has {len(fabric.hosts):,} hosts; packets are simulated on {HOSTS} "
             "at most: use a smaller fabric, or leave out --engine ns3"
         )
-    if (seconds := opening_seconds(trace)) > PATIENCE_S:
+    if (seconds := opening_seconds(trace, each)) > PATIENCE_S:
         sends = np.count_nonzero(trace.size)
         raise RFabricError(
             f"{sends:,} flows need so many connections at once that ns-3 would take about "
@@ -89,13 +93,27 @@ def refuse_many(fabric: Fabric, trace: Trace) -> None:
         )
 
 
+def refuse_part(share: float) -> None:
+    """RFabricError where flows that start slowly do not send all of their bytes: a first window of
+    ten packets stands for no more than these.
+    """
+    if share < 1:
+        raise RFabricError(
+            f"--transport tcp: of {share:.2g} of all bytes, slow start would not be seen; send all "
+            "of them with --bandwidth-scale 1, which may take long, or a smaller trace"
+        )
+
+
 class PacketEngine(CompiledEngine):
     """ns-3 for the cables of `fabric`, everything `share` times as large; one at a time a process.
+
+    slow: each flow has a connection of its own, which starts slowly, as TCP's do; else those that
+    are open go on, their windows open.
 
     RFabricError without ns-3; what is too large for it, `refuse_many` refuses before.
     """
 
-    def __init__(self, fabric: Fabric, share: float):
+    def __init__(self, fabric: Fabric, share: float, slow: bool = False):
         self._core, self._turn = _library(), threading.RLock()
         self._links, self._share = 2 * len(fabric.links) + 1, share
         number = {node.name: i for i, node in enumerate(fabric.nodes)}
@@ -110,7 +128,7 @@ class PacketEngine(CompiledEngine):
         window = RECEIVE_WINDOW + int(2 * WAY * delay.max() * rate.max() / 8)
         columns = (column.ctypes.data for column in (there, back, rate, delay))
         self._handle = self._core.rf_packets(
-            len(host), host.ctypes.data, len(there), *columns, MTU, window
+            len(host), host.ctypes.data, len(there), *columns, MTU, window, slow * FIRST_SEGMENTS
         )
         if not self._handle:
             raise RFabricError("another simulation of packets is under way in this process")
@@ -143,7 +161,7 @@ def _library() -> ctypes.CDLL:
     library = declared(ctypes.CDLL(str(output)))
     array, count = ctypes.c_void_p, ctypes.c_int64
     library.rf_packets.restype = ctypes.c_void_p
-    library.rf_packets.argtypes = [count, array, count, *[array] * 4, count, count]
+    library.rf_packets.argtypes = [count, array, count, *[array] * 4, count, count, count]
     library.rf_error.restype, library.rf_error.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
     return library
 
