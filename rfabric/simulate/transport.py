@@ -19,8 +19,8 @@ pair of RDMA sends at line rate as soon as it is asked; its connection stands si
 (InfiniBand Architecture Specification 1, chapter 9; DCQCN, SIGCOMM 2015, section 3: no slow start).
 TCP on a connection that stands, its window open, is `rdma` here.
 
-Valid where nothing is lost and a message has the way to itself: beside others the pauses of slow
-start are theirs, so that what is added is then too much, by no more than the pauses. Not in it:
+Valid where nothing is lost and a message has the way to itself: beside others on its cables the
+pauses of slow start are filled by them, and what is added is too much by these. Not in it:
 seconds of NICs, drivers and kernels; queues that overflow, and so every incast into shallow
 buffers; the steps of a ring collective, which are one row; switches that cut through, which relay
 faster. Ways are those of the start, as for the cables' delay; a row without one has no addition.

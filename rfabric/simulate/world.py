@@ -49,7 +49,7 @@ from ..trace.packets import PAYLOAD
 from ..trace.pairs import Pairs, PairWays
 from .folding import folding_of
 from .loading import idle_engine, load, packet_engine
-from .packets import refuse_many, refuse_part, share_of
+from .packets import refuse_hosts, refuse_long, refuse_part, share_of
 from .playing import RunningRounds, best_rounds
 from .transport import FLUID, TCP, TRANSPORTS, Outlook, known_transport
 
@@ -185,10 +185,13 @@ class _World:
         self.share, self.transport = 1.0, transport
         self.outlook: Outlook | None = None  # of a fluid: what a transport could add
         if engine == PACKETS:
-            refuse_many(fabric, trace, each=transport == TCP)
+            refuse_hosts(fabric)
             self.share = share or share_of(trace, self.ways)
             if transport == TCP:
                 refuse_part(self.share)
+            # who says how much is sent may wait for that, but not for connections
+            chosen = 0.0 if share else self.share
+            refuse_long(trace, self.ways, chosen, each=transport == TCP)
             self.engine = packet_engine(fabric, self.share, transport, lambda *_: tell()())
         else:
             parted = self.routing.scheme == SPLIT

@@ -1,6 +1,7 @@
 """What small messages take beyond a fluid's seconds: closed forms, ns-3's packets, and the note."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rfabric
 from rfabric.cli.arguments.options import TRANSPORTS as OFFERED
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
+from rfabric.files import read_json
+from rfabric.report.folder import new_folder
 from rfabric.simulate import flows, transport
 from rfabric.simulate.transport import FLUID, RDMA, TCP, Sent
 from rfabric.simulate.world import simulate
+from rfabric.study.grid import Grid, run_settings
+from rfabric.study.kept import folder_key
+from rfabric.study.run import RunSettings, require
 from rfabric.trace import TraceBuilder
 from rfabric.trace.collectives import Flows
 from rfabric.trace.packets import PAYLOAD, UNSCALED_WINDOW
@@ -103,6 +110,24 @@ def test_off_is_as_without_and_on_says_so():
     assert list(OFFERED) == list(transport.TRANSPORTS)
     with pytest.raises(RFabricError, match="no transport 'udp'; there are fluid, rdma, tcp"):
         simulate(FABRIC, trace, transport="udp")
+
+
+def test_a_run_says_its_transport_wherever_it_is_kept(tmp_path):
+    compared = rfabric.compare([SMALL, "leaf-spine,tors=4,gpus=4"], one(1e6), transport=RDMA)
+    with new_folder(tmp_path) as made:
+        compared.write(made, page=False)
+    folder = made.final
+    assert [run["transport"] for run in read_json(folder / "summary.json")["runs"]] == [RDMA] * 2
+    assert [run.result.transport for run in rfabric.read_run(folder)] == [RDMA] * 2
+    grid = Grid((SMALL,), ("own",), ("grpo-64",), (0,))
+    cells, asked = grid.cells(), [replace(grid, transport=name) for name in OFFERED]
+    assert len({folder_key(one, cells) for one in asked}) == len(OFFERED)
+    assert [run_settings(one, cells[0]).transport for one in asked] == list(OFFERED)
+
+
+def test_real_packets_have_their_own():
+    with pytest.raises(RFabricError, match="--transport tcp is simulated; real packets go as"):
+        require(RunSettings("emulate", transport=TCP))
 
 
 @pytest.mark.parametrize("spec", ["fat-tree", "rfabric", "mixnet", "rotor"])
