@@ -239,6 +239,7 @@ def grid_of(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
         routing=args.routing,
         match=args.match,
         repetitions=args.repetitions,
+        transport=args.transport,
     )
 
 

@@ -23,6 +23,7 @@ from ..report.live import LiveView
 from ..report.outcome import Comparison
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, asked_network, usual_traffic
 from ..schedulers.traffic import read_traffic
+from ..simulate.transport import FLUID
 from ..specs import head_of
 from ..study.cell_folders import run as run_grid
 from ..study.grid import Cell, Grid, entries_of
@@ -182,7 +183,7 @@ def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings
     timing = Timing(in_flight=args.in_flight)
     return RunSettings(
         engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out,
-        machines=_machines(args),
+        machines=_machines(args), transport=getattr(args, "transport", FLUID),
     )  # fmt: skip
 
 

@@ -72,6 +72,7 @@ def _words_of_cell(row: Mapping) -> Chosen:
         "policy": row["policy"] if optical else None,
         "scheduler": row["scheduler"] or None,
         "routing": row["routing"] or None,
+        "transport": row.get("transport") or None,
         "seed": row["seed"],
     }
 
@@ -103,6 +104,7 @@ def _settings(run: Run) -> Chosen:
         "policy": result.policy if result.fabric.ocses else None,
         "scheduler": result.trace.provenance.get("scheduler") or None,
         "routing": result.routing or None,
+        "transport": result.transport,
         "seed": result.seed,
     }
 

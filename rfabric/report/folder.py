@@ -274,6 +274,7 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         notes=tuple(entry["notes"]),
         routing=entry.get("routing", "ecmp"),
         folding=_folding(entry.get("repetitions")),
+        transport=entry.get("transport", "fluid"),
     )
     _check_agreement(folder, result, entry)
     return Run(result, entry["fidelity"], simulated=_read_simulated(folder / SIMULATED, trace))

@@ -19,7 +19,8 @@ from .grid import interval
 
 JOB = ("asked_traffic", "settings", "matched", "job_files")
 CONTENDER = (
-    "asked_fabric", "asked_policy", "routing", "in_flight", "repetitions", "network_files",
+    "asked_fabric", "asked_policy", "routing", "in_flight", "repetitions", "transport",
+    "network_files",
 )  # fmt: skip
 
 

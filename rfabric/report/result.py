@@ -219,6 +219,7 @@ class Result:
     notes: tuple[str, ...] = ()
     routing: str = "ecmp"
     folding: Folding | None = None
+    transport: str = "fluid"
 
     def __repr__(self) -> str:
         where = f"{self.fabric.spec or self.fabric.name}, policy {self.policy}, seed {self.seed}"

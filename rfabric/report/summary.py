@@ -116,6 +116,7 @@ def run_summary(run: Run) -> dict:
         "scheduler": result.trace.provenance.get("scheduler", ""),
         "routing": result.routing,
         "engine": result.engine,
+        "transport": result.transport,
         "traffic": result.traffic,
         "seed": result.seed,
         "gpus": len(result.fabric.hosts),

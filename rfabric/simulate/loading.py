@@ -11,6 +11,7 @@ from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
 from .packets import PacketEngine
 from .parted import PartedEngine
+from .transport import FLUID, TCP, messages
 
 
 def idle_engine(
@@ -32,17 +33,24 @@ def idle_engine(
     return PartedEngine(engine, counts, share)
 
 
-def packet_engine(fabric: Fabric, share: float, progress: Callable[..., None]) -> Engine:
+def packet_engine(
+    fabric: Fabric, share: float, transport: str, progress: Callable[..., None]
+) -> Engine:
     """The same of packets, all bytes and rates `share` times as large."""
     rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
-    return Engine(rates, progress=progress, engine=PacketEngine(fabric, share))
+    return Engine(rates, progress=progress, engine=PacketEngine(fabric, share, transport == TCP))
 
 
 def load(
-    engine: Engine | PartedEngine, fabric: Fabric, trace: Trace, pairs: Pairs, ways: PairWays
+    engine: Engine | PartedEngine,
+    fabric: Fabric,
+    trace: Trace,
+    pairs: Pairs,
+    ways: PairWays,
+    transport: str = FLUID,
 ) -> None:
-    """Hand all rows to the engine; those that send go by `ways` and wait for their cables'
-    delay.
+    """Hand all rows to the engine; those that send go by `ways` and wait for their cables' delay,
+    and for what `transport` adds.
     """
     sends = np.flatnonzero(trace.size > 0)
     ends, links = ways.of(sends)
@@ -52,6 +60,8 @@ def load(
     counts, latency = np.zeros(len(row), np.int64), np.zeros(len(row))
     counts[sent] = np.diff(ends)
     latency[sent] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
+    if transport != FLUID:
+        latency[sent] += messages(fabric, trace, ways).beyond(transport)
     if trace.origin:  # every repetition has it, also of those that one row sends
         latency *= trace.origin.times[row]
     offsets, start = offsets_of(counts), trace.start.copy()

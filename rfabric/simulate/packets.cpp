@@ -109,7 +109,8 @@ struct Event {
 
 struct Engine {
   uint32_t mtu;
-  int64_t dark;  // the link without capacity
+  int64_t dark;     // the link without capacity
+  bool once = false;  // a lane carries one flow
   std::vector<Ptr<Node>> nodes;
   std::vector<Link> links;
   std::vector<bool> is_host;
@@ -350,7 +351,7 @@ struct Engine {
       flow.active = false;
       moving -= !flow.stands;
       flow.lane->flow = -1;
-      idle[Pair(flow.lane->src, flow.lane->dst)].push_back(flow.lane);
+      if (!once) idle[Pair(flow.lane->src, flow.lane->dst)].push_back(flow.lane);
       flow.lane = nullptr;
     }
     Tell(id, kFinished);
@@ -476,19 +477,23 @@ void Lane::Read(Ptr<Socket> socket) {
 extern "C" {
 
 // Links come in pairs, there and back; the last has no capacity. bit/s, s, bytes of a packet and of
-// a window. Null while another engine is alive.
+// a window; segments of a first window, 0: all, lanes stay open; else each flow has its own, which
+// starts slowly. Null while another engine is alive.
 static Engine *alive = nullptr;
 
 void *rf_packets(int64_t nodes, const int8_t *host, int64_t links, const int64_t *from,
                  const int64_t *to, const double *rate, const double *delay, int64_t mtu,
-                 int64_t window) {
+                 int64_t window, int64_t first) {
   if (alive) return nullptr;
-  static bool once = (Time::SetResolution(Time::PS), true);
-  (void)once;
+  static bool resolved = (Time::SetResolution(Time::PS), true);
+  (void)resolved;
   uint32_t segment = uint32_t(mtu) - kHeaders;
   uint32_t segments = std::max<uint32_t>(uint32_t(window) / segment, 2);
   Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(segment));
-  Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(segments));
+  Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(first ? first : segments));
+  // slowly: a segment more for each that is acknowledged. Open windows stay as they are
+  TypeId control = first ? TcpLinuxReno::GetTypeId() : TcpCubic::GetTypeId();
+  Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(control));
   Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(segments * segment));
   Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(segments * segment));
   Config::SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(true));
@@ -500,6 +505,7 @@ void *rf_packets(int64_t nodes, const int8_t *host, int64_t links, const int64_t
   alive = new Engine();
   alive->mtu = uint32_t(mtu);
   alive->dark = links;
+  alive->once = first > 0;
   alive->Build(nodes, host, links, from, to, rate, delay);
   return alive;
 }

@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..trace import Trace
-from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW, WAY
+from ..trace.packets import FIRST_SEGMENTS, MTU, PAYLOAD, RECEIVE_WINDOW, WAY
 from ..trace.pairs import PairWays
 from .build import compile_to
 from .compiled import CompiledEngine, declared
@@ -36,11 +36,13 @@ MODULES = ("core", "network", "internet", "point-to-point")
 FRAME = 2  # bytes of PPP's header
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
 BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
-# measured up to 4,000 flows; on a busy host 12,000 into one card took three times as long, 16,000
-# spread over 16 cards 1.7 times: memory no longer answers at once
-OPENING_S = (4e-4, 1e-7, 9e-8)  # s a connection, a pair of them, a pair of them at one host
+# CPU s of 20 runs, measured on two busy cores, 300 to 8,000 flows of 1 kB to 1 MB: a packet or an
+# acknowledgement at a cable; a connection; one look at one connection of a host, which ns-3 has at
+# all of them for each packet that comes in, and which takes twice as long where so many ends are
+# open that memory no longer answers at once. 0.6 to 1.9 times what the runs took
+CABLE_S, CONNECTION_S, LOOK_S, SLOW_MEMORY = 7e-6, 3e-4, 4e-8, 6000
 TOGETHER_S = 1e-3  # flows that start in one such time are open at once
-PATIENCE_S = 120  # of one core for connections; a run beyond may take hours
+PATIENCE_S = 120  # of one core; a run beyond may take hours
 HOSTS = 128  # more would take minutes a second of traffic
 
 
@@ -52,50 +54,84 @@ def share_of(trace: Trace, ways: PairWays) -> float:
     return min(1.0, BUDGET / hops) if hops else 1.0
 
 
-def opening_seconds(trace: Trace) -> float:
-    """About what the connections of `trace` cost one core, s, beyond 4,000 up to three times as
-    much: a host looks through all of its own for each packet. Flows of one pair of hosts share one
-    where one waits for the other, or starts later: at the least so many are open at once.
+def connections(trace: Trace, each: bool = False) -> np.ndarray:
+    """How many are open from host to host, int64[hosts, hosts]: flows of one pair share one where
+    one waits for the other, or starts later, so at the least so many as are open at once. `each`:
+    every flow has its own.
     """
     hosts = len(trace.hosts)
     most = np.zeros(hosts**2, dtype=np.int64)
     for rows in trace.levels:
         sends = rows[trace.size[rows] > 0]
         pair = trace.src[sends].astype(np.int64) * hosts + trace.dst[sends]
+        if each:
+            np.add.at(most, pair, 1)
+            continue
         together = np.rec.fromarrays([pair, trace.start[sends] // TOGETHER_S])
         _, first, count = np.unique(together, return_index=True, return_counts=True)
         np.maximum.at(most, pair[first], count)
-    table = most.reshape(hosts, hosts).astype(float)
-    at_host = table.sum(axis=0) + table.sum(axis=1)
-    each, square, host_square = OPENING_S
-    return each * table.sum() + square * table.sum() ** 2 + host_square * (at_host**2).sum()
+    return most.reshape(hosts, hosts)
 
 
-def refuse_many(fabric: Fabric, trace: Trace) -> None:
-    """RFabricError for more than HOSTS hosts, and for connections that alone would take more than
-    PATIENCE_S.
+def run_seconds(trace: Trace, ways: PairWays, share: float, each: bool = False) -> float:
+    """About what so large a share of `trace` costs one core, s: packets and acknowledgements, one
+    of two packets, cable by cable; connections; and hosts that look for the one of each packet.
     """
+    sends, hosts = np.flatnonzero(trace.size > 0), len(trace.hosts)
+    open_, offsets = connections(trace, each), ways.of(sends)[0]
+    data = np.ceil(trace.size[sends] * share / PAYLOAD)
+    cables = float((1.5 * data * np.diff(offsets)).sum())
+    # a handshake is a packet that goes and one that comes
+    come = open_.sum(axis=0) + np.bincount(trace.dst[sends], data, minlength=hosts)
+    come += open_.sum(axis=1) + np.bincount(trace.src[sends], data / 2, minlength=hosts)
+    there = (open_.sum(axis=0) + open_.sum(axis=1)).astype(float)
+    looks = float(come @ there) * (1 + there.sum() / SLOW_MEMORY)
+    return CABLE_S * cables + CONNECTION_S * float(open_.sum()) + LOOK_S * looks
+
+
+def refuse_hosts(fabric: Fabric) -> None:
+    """RFabricError for more than HOSTS hosts."""
     if len(fabric.hosts) > HOSTS:
         raise RFabricError(
             f"{fabric.name} has {len(fabric.hosts):,} hosts; packets are simulated on {HOSTS} "
             "at most: use a smaller fabric, or leave out --engine ns3"
         )
-    if (seconds := opening_seconds(trace)) > PATIENCE_S:
+
+
+def refuse_long(trace: Trace, ways: PairWays, share: float, each: bool = False) -> None:
+    """RFabricError for what would take more than PATIENCE_S; `each`: flows have connections of
+    their own.
+    """
+    if (seconds := run_seconds(trace, ways, share, each)) > PATIENCE_S:
         sends = np.count_nonzero(trace.size)
         raise RFabricError(
-            f"{sends:,} flows need so many connections at once that ns-3 would take about "
-            f"{seconds:,.0f} s for them, more than {PATIENCE_S}: simulate fewer flows, or leave "
+            f"{sends:,} flows need {connections(trace, each).sum():,} connections, and ns-3 would "
+            f"take about {seconds:,.0f} s, more than {PATIENCE_S}: simulate fewer flows, or leave "
             "out --engine ns3"
+        )
+
+
+def refuse_part(share: float) -> None:
+    """RFabricError where flows that start slowly do not send all of their bytes: a first window of
+    ten packets stands for no more than these.
+    """
+    if share < 1:
+        raise RFabricError(
+            f"--transport tcp: of {share:.2g} of all bytes, slow start would not be seen; send all "
+            "of them with --bandwidth-scale 1, which may take long, or a smaller trace"
         )
 
 
 class PacketEngine(CompiledEngine):
     """ns-3 for the cables of `fabric`, everything `share` times as large; one at a time a process.
 
-    RFabricError without ns-3; what is too large for it, `refuse_many` refuses before.
+    slow: each flow has a connection of its own, which starts slowly, as TCP's do; else those that
+    are open go on, their windows open.
+
+    RFabricError without ns-3; `refuse_hosts` and `refuse_long` refuse before what is too large.
     """
 
-    def __init__(self, fabric: Fabric, share: float):
+    def __init__(self, fabric: Fabric, share: float, slow: bool = False):
         self._core, self._turn = _library(), threading.RLock()
         self._links, self._share = 2 * len(fabric.links) + 1, share
         number = {node.name: i for i, node in enumerate(fabric.nodes)}
@@ -110,7 +146,7 @@ class PacketEngine(CompiledEngine):
         window = RECEIVE_WINDOW + int(2 * WAY * delay.max() * rate.max() / 8)
         columns = (column.ctypes.data for column in (there, back, rate, delay))
         self._handle = self._core.rf_packets(
-            len(host), host.ctypes.data, len(there), *columns, MTU, window
+            len(host), host.ctypes.data, len(there), *columns, MTU, window, slow * FIRST_SEGMENTS
         )
         if not self._handle:
             raise RFabricError("another simulation of packets is under way in this process")
@@ -143,7 +179,7 @@ def _library() -> ctypes.CDLL:
     library = declared(ctypes.CDLL(str(output)))
     array, count = ctypes.c_void_p, ctypes.c_int64
     library.rf_packets.restype = ctypes.c_void_p
-    library.rf_packets.argtypes = [count, array, count, *[array] * 4, count, count]
+    library.rf_packets.argtypes = [count, array, count, *[array] * 4, count, count, count]
     library.rf_error.restype, library.rf_error.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
     return library
 

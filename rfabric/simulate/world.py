@@ -49,8 +49,9 @@ from ..trace.packets import PAYLOAD
 from ..trace.pairs import Pairs, PairWays
 from .folding import folding_of
 from .loading import idle_engine, load, packet_engine
-from .packets import refuse_many, share_of
+from .packets import refuse_hosts, refuse_long, refuse_part, share_of
 from .playing import RunningRounds, best_rounds
+from .transport import FLUID, TCP, TRANSPORTS, Outlook, known_transport
 
 Progress = Callable[[dict], None]
 REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
@@ -59,6 +60,7 @@ PACKETS = "ns3"
 PACKETS_NOTE = (
     "packets are ns-3's TCP over queues that lose nothing; its wheel has no RDMA, so it is not RoCE"
 )
+SLOW_NOTE = "each flow has a connection of its own, which starts slowly"
 NO_LOSS = (
     "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are "
     "not modelled"
@@ -77,6 +79,7 @@ def simulate(
     repetitions: str = "folded",
     engine: str = "simulate",
     share: float = 0.0,
+    transport: str = FLUID,
     progress: Progress | None = None,
 ) -> Result:
     """Run `trace` on `fabric` with max-min fair sharing, or, `engine` being `ns3`, with packets
@@ -84,7 +87,8 @@ def simulate(
     `optics.parse_policy` reads, `routing` a scheme.
 
     Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as
-    packets do; the result is of the played trace.
+    packets do; the result is of the played trace. `transport`: what a message takes beyond a
+    fluid's seconds, by one of `transport.TRANSPORTS`; packets set out as it says.
 
     RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand;
     RunError when flows can never finish, or something was done sooner than computing and network
@@ -94,29 +98,30 @@ def simulate(
     if engine == PACKETS:
         one_way(routing)
     tell = progress or (lambda _: None)
-    world = _World(fabric, trace.fit(fabric), policy, routing, timing, tell, engine, share)
+    transport, trace = known_transport(transport), trace.fit(fabric)
+    world = _World(fabric, trace, policy, routing, timing, tell, engine, share, transport)
     world.run()
-    result, routing = world.result(traffic, seed), world.routing
+    result, routing, outlook = world.result(traffic, seed), world.routing, world.outlook
     # the engine and the ways under each set of circuits are larger than all that follows
     del world
     forget(fabric)
     result.check().check_floor()
-    return (
-        _with_folding(result, routing)
-        if trace.origin and trace.origin.how != "unrolled"
-        else result
-    )
+    notes = (*result.notes, *(outlook.notes(result) if outlook else ()))
+    folded = trace.origin and trace.origin.how != "unrolled"
+    if folded:
+        return _with_folding(result, routing, notes)
+    return replace(result, notes=notes) if notes != result.notes else result
 
 
-def _with_folding(result: Result, routing: Routing) -> Result:
-    """The result of a folded trace, with how far it may be off."""
+def _with_folding(result: Result, routing: Routing, notes: tuple[str, ...]) -> Result:
+    """The result of a folded trace, with `notes` and how far it may be off."""
     folding = folding_of(result, routing)
     name, exposed = (
         result.fabric.spec or result.fabric.name,
         sum(phase.exposed for phase in result.phases),
     )
     note = folding.note(name, exposed, bool(result.rewires))
-    return replace(result, folding=folding, notes=(*result.notes, note))
+    return replace(result, folding=folding, notes=(*notes, note))
 
 
 def _rows_played(trace: Trace, repetitions: str) -> Trace:
@@ -142,6 +147,7 @@ class _World:
         progress: Progress,
         engine: str = "simulate",
         share: float = 0.0,
+        transport: str = FLUID,
     ):
         self.fabric, self.trace, self.progress = fabric, trace, progress
         self.spelled, self.policy = policy, parse_policy(policy, fabric)
@@ -176,16 +182,24 @@ class _World:
         self.turn, self.next_slot = 0, np.inf
         self.known: dict[Circuits, PairWays] = {}
         self.ways = self._ways_under(start)
-        self.share = 1.0
+        self.share, self.transport = 1.0, transport
+        self.outlook: Outlook | None = None  # of a fluid: what a transport could add
         if engine == PACKETS:
-            refuse_many(fabric, trace)
+            refuse_hosts(fabric)
             self.share = share or share_of(trace, self.ways)
-            self.engine = packet_engine(fabric, self.share, lambda *_: tell()())
+            if transport == TCP:
+                refuse_part(self.share)
+            # who says how much is sent may wait for that, but not for connections
+            chosen = 0.0 if share else self.share
+            refuse_long(trace, self.ways, chosen, each=transport == TCP)
+            self.engine = packet_engine(fabric, self.share, transport, lambda *_: tell()())
         else:
             parted = self.routing.scheme == SPLIT
             self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
+            if transport == FLUID:
+                self.outlook = Outlook(fabric, trace, self.ways)
         self.name = engine
-        load(self.engine, fabric, trace, self.pairs, self.ways)
+        load(self.engine, fabric, trace, self.pairs, self.ways, transport)
         self._watch_begins()
 
     def result(self, traffic: str, seed: int) -> Result:
@@ -208,12 +222,18 @@ class _World:
             rewires=tuple(contract.records),
             epochs=tuple(contract.epochs),
             notes=self.notes(),
+            transport=self.transport,
         )
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
-        lossless = (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
-        return lossless if self.name != PACKETS else (*lossless, PACKETS_NOTE, self._sent())
+        said = [NO_LOSS] if self.timing.in_flight == "drop" and self.fabric.ocses else []
+        if self.name == PACKETS:
+            slow = (SLOW_NOTE,) if self.transport == TCP else ()
+            return (*said, PACKETS_NOTE, *slow, self._sent())
+        if self.transport != FLUID:
+            said.append(f"transport {self.transport}: {TRANSPORTS[self.transport]}")
+        return tuple(said)
 
     def _sent(self) -> str:
         sizes = self.trace.size[self.trace.size > 0] * self.share

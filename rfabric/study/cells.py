@@ -185,6 +185,7 @@ def words_of(grid: Grid, cell: Cell) -> dict:
         "settings": shlex.join(grid.settings),
         "in_flight": grid.in_flight,
         "repetitions": grid.repetitions,
+        "transport": grid.transport,
         "matched": f"{grid.match} of {grid.fabrics[0]}" if grid.match else "",
     }
 

@@ -67,10 +67,13 @@ def simulate(
     routing: str = DEFAULT_SCHEME,
     in_flight: str = "hold",
     repetitions: str = "folded",
+    transport: str = "fluid",
     tell: Tell = lambda *_: None,
 ) -> Outcome:
     """One run in the flow-level world; settings as those of `rfabric simulate --help`."""
-    settings = RunSettings("simulate", seed, routing, Timing(in_flight=in_flight), repetitions)
+    settings = RunSettings(
+        "simulate", seed, routing, Timing(in_flight=in_flight), repetitions, transport=transport
+    )
     return _compared([fabric], traffic, [policy], settings, tell)[0]
 
 
@@ -111,12 +114,15 @@ def compare(
     routing: str = DEFAULT_SCHEME,
     in_flight: str = "hold",
     repetitions: str = "folded",
+    transport: str = "fluid",
     tell: Tell = lambda *_: None,
 ) -> Comparison:
     """One trace on several fabrics, under one or several circuit policies each, simulated in
     turn.
     """
-    settings = RunSettings("simulate", seed, routing, Timing(in_flight=in_flight), repetitions)
+    settings = RunSettings(
+        "simulate", seed, routing, Timing(in_flight=in_flight), repetitions, transport=transport
+    )
     return _compared(_several(fabrics), traffic, _several(policy), settings, tell)
 
 
@@ -158,6 +164,7 @@ def _check_settings(settings: RunSettings) -> None:
     for name, asked, usual in (
         ("routing", settings.routing, "placed"),
         ("repetitions", settings.repetitions, "folded"),
+        ("transport", settings.transport, "rdma"),
     ):
         if type(asked) is not str:
             raise RFabricError(f"{name} {asked!r}: give its name, such as {usual!r}")

@@ -62,6 +62,7 @@ class Grid:
     routing: str = "placed"
     match: str = ""
     repetitions: str = "folded"
+    transport: str = "fluid"
     prices: tuple[float, ...] = ()  # of an OCS port (USD), among which the page chooses
 
     def fabric(self, spec: str, needs: Needs) -> Fabric:
@@ -178,6 +179,7 @@ def run_settings(grid: Grid, cell: Cell, out: str | Path = "runs") -> RunSetting
         Timing(in_flight=grid.in_flight),
         grid.repetitions,
         out=out,
+        transport=grid.transport,
     )
     return settings.at(Scale.from_json(grid.scale)) if grid.scale else settings
 

@@ -21,6 +21,7 @@ from ..report.outcome import Outcome
 from ..report.result import Result, Scale, fidelity
 from ..routing.schemes import DEFAULT_SCHEME, one_way
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies
+from ..simulate.transport import FLUID, known_transport
 from ..simulate.world import PACKETS, simulate
 from ..trace import Traffic
 from ..units import show_size, show_time
@@ -42,6 +43,7 @@ class RunSettings:
     out           the folder under which an emulation has its own while it lasts
     pcap          nodes of an emulation whose packets are captured, to files under `pcap_to`
     live          the page that follows the emulations, if any
+    transport     what messages take beyond their bytes (`simulate.transport.TRANSPORTS`)
     machines      those that carry an emulation, a part each; here alone where there are none
     """
 
@@ -59,6 +61,7 @@ class RunSettings:
     pcap_to: str | Path = "runs"
     live: LiveView | None = None
     machines: Machines = Machines()
+    transport: str = FLUID
 
     def at(self, scale: Scale) -> "RunSettings":
         """The same at a scale that is known."""
@@ -105,10 +108,16 @@ def one_scheduler(asked: Sequence[Policies]) -> str:
 
 def require(settings: RunSettings) -> None:
     """RFabricError where the host, or the routing, does not allow what the engine does."""
+    known_transport(settings.transport)
     if settings.engine == "simulate":
         return
     one_way(settings.routing)
     if settings.engine == "emulate":
+        if settings.transport != FLUID:
+            raise RFabricError(
+                f"--transport {settings.transport} is simulated; real packets go as the kernel's "
+                "TCP has them: leave it out, or --engine emulate"
+            )
         from ..emulate.sandbox import require as require_host
     else:
         from ..simulate.packets import require as require_host
@@ -152,7 +161,7 @@ def packets(
         expected.fabric, traffic.trace, expected.policy if expected.fabric.ocses else "static",
         routing=expected.routing, timing=settings.timing, traffic=expected.traffic,
         seed=expected.seed, repetitions="whole", engine=PACKETS, share=settings.bandwidth,
-        progress=lambda news: tell(name, news),
+        transport=settings.transport, progress=lambda news: tell(name, news),
     )  # fmt: skip
     result = replace(result, notes=(*result.notes, *traffic.notes))
     return _beside(result, expected, traffic)
@@ -222,7 +231,7 @@ def simulated(
         case.fabric, traffic.trace, case.policy, routing=settings.routing, timing=settings.timing,
         traffic=traffic.name, seed=settings.seed,
         repetitions=settings.repetitions if settings.engine == "simulate" else "whole",
-        progress=lambda news: tell(name, news),
+        transport=settings.transport, progress=lambda news: tell(name, news),
     )  # fmt: skip
     result = replace(result, notes=(*result.notes, *traffic.notes))
     return result if isinstance(result.policy, str) else replace(result, policy=case.policy_name)

@@ -8,4 +8,6 @@ PAYLOAD = MTU - HEADERS
 # window clamp) as it learns. More makes sharing slower to settle, less breaks lone flows when a
 # busy host delays packets.
 RECEIVE_WINDOW = 131070
+FIRST_SEGMENTS = 10  # of a TCP connection's first window, whatever their size (Linux; RFC 6928)
+UNSCALED_WINDOW = 65535  # of whoever answers a SYN, until the first acknowledgement (RFC 7323, 2.2)
 WAY = 6  # cables of the longest way through three tiers

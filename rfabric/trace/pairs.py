@@ -159,6 +159,26 @@ class PairWays:
         counts = self.count[parts]
         return offsets_of(counts), self.links[spread(self.first[parts], counts)]
 
+    def sums(self, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """What `values` of links (float64[nowhere + 1]) come to on the way of each part of `rows`,
+        row by row: float64.
+        """
+        self._find_new(rows)
+        _, parts = self.pairs.parts(rows)
+        upto = np.concatenate(([0.0], np.cumsum(values[self.links])))
+        first = self.first[parts]
+        return upto[first + self.count[parts]] - upto[first]
+
+    def least(self, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The least of `values` on the way of each part, as for `sums`."""
+        self._find_new(rows)
+        _, parts = self.pairs.parts(rows)
+        if not len(rows):
+            return np.zeros(0)
+        begins = np.sort(self.first[self.first >= 0])  # ways lie one behind the other
+        least = np.minimum.reduceat(values[self.links], begins)
+        return least[np.searchsorted(begins, self.first[parts])]
+
     def dark(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The same while `rows` stand still: every part on the link `nowhere`."""
         parts = int(self.pairs.parts(rows)[0].sum())

@@ -12,11 +12,13 @@ pytest.importorskip("ns3", reason="ns-3 is not installed (rfabric[ns3])")
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
-from rfabric.optics import Timing
+from rfabric.optics import Circuits, Timing
 from rfabric.report.result import fidelity
+from rfabric.routing.schemes import ECMP
 from rfabric.simulate import packets
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, ring
+from rfabric.trace.pairs import Pairs, PairWays
 
 SMALL = "fat-tree,pods=2,tors=2,gpus=4"  # h1 to h16, NICs of 400 Gbit/s
 BYTES_S = 400e9 / 8
@@ -161,13 +163,14 @@ def test_the_same_trace_takes_the_same_time_twice():
 def test_tiny_flows_beyond_what_ns3_connects_are_refused_with_an_estimate():
     fabric = parse_fabric(SMALL)
     many = trace_of(fabric, *[(4, 0, 1000)] * 60_000)
-    with pytest.raises(RFabricError, match=r"60,000 flows .* about [\d,]+ s .* --engine ns3"):
+    with pytest.raises(RFabricError, match=r"60,000 flows .* about [\d,]+ s.* --engine ns3"):
         simulate(fabric, many, engine="ns3")
 
 
 FEW_PORTS = """
 import sys
 from pathlib import Path
+from rfabric.routing.schemes import ECMP
 from rfabric.simulate import packets
 packets.SOURCE = Path(sys.argv[1])
 from test_packets import SMALL, parse_fabric, took, trace_of
@@ -191,13 +194,35 @@ def test_a_host_without_a_port_left_is_refused(tmp_path):
 
 def test_connections_count_once_where_flows_of_a_pair_wait_for_each_other():
     fabric = parse_fabric(SMALL)
+
+    def counted(trace, each=False):
+        return packets.connections(trace, each).sum()
+
     builder, last = TraceBuilder(fabric.hosts), None
     for _ in range(50):
         last = builder.flows([4], [0], [1000], after=[] if last is None else last)
-    once = packets.opening_seconds(trace_of(fabric, (4, 0, 1000)))
-    assert packets.opening_seconds(builder.build()) == once
-    assert packets.opening_seconds(trace_of(fabric, *[(4, 0, 1000)] * 50)) > 40 * once
+    assert counted(builder.build()) == counted(trace_of(fabric, (4, 0, 1000))) == 1
+    assert counted(trace_of(fabric, *[(4, 0, 1000)] * 50)) == counted(builder.build(), True) == 50
     later = TraceBuilder(fabric.hosts)
     for second in range(50):
         later.flows([4], [0], [1000], start=float(second))
-    assert packets.opening_seconds(later.build()) == once
+    assert counted(later.build()) == 1
+
+
+def test_the_estimate_grows_with_packets_cables_and_connections_of_a_host():
+    fabric = parse_fabric(SMALL)
+
+    def seconds(trace, share=1.0):
+        pairs = Pairs(fabric, trace)
+        ways = PairWays(fabric, pairs, Circuits(), ECMP)
+        return packets.run_seconds(trace, ways, share)
+
+    far, near = (seconds(trace_of(fabric, (0, dst, 9e9))) for dst in (12, 1))
+    assert far == pytest.approx(3 * near, rel=0.01)  # six cables, and two
+    assert seconds(trace_of(fabric, (0, 12, 9e9)), 0.1) == pytest.approx(far / 10, rel=0.01)
+    # ten times the connections, each looked through for each packet
+    into_one = (seconds(trace_of(fabric, *[(12, 0, 1e3)] * many)) for many in (2000, 20_000))
+    assert np.divide(*into_one) < 1 / 50
+    spread = [(i, (i + 1 + k // 16) % 16, 1e3) for k in range(2000) for i in [k % 16]]
+    spread = [(a, b, size) for a, b, size in spread if a != b]
+    assert seconds(trace_of(fabric, *spread)) < seconds(trace_of(fabric, *[(12, 0, 1e3)] * 2000))

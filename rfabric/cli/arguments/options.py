@@ -17,6 +17,7 @@ USUAL_TRAFFIC = (
 DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 REPETITIONS = ("folded", "all")
+TRANSPORTS = ("fluid", "rdma", "tcp")
 BEFORE = {"circuits": "plan", "timeline": "schedule"}  # until version 0.1; still good, with a note
 KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus", "formats")
 
@@ -248,6 +249,18 @@ def repetitions_option(verb: Parser) -> None:
         "(default), or all",
         default=REPETITIONS[0],
         choices=REPETITIONS,
+    )
+
+
+def transport_option(verb: Parser) -> None:
+    """--transport: what messages take beyond their bytes."""
+    verb.takes(
+        "--transport TRANSPORT",
+        "what small messages take beyond bytes and the cables' delay: fluid, nothing (default); "
+        "rdma, packets that go cable by cable; tcp, also the handshake and the slow start of a "
+        "connection for each flow (simulated only)",
+        default=TRANSPORTS[0],
+        choices=TRANSPORTS,
     )
 
 

@@ -20,6 +20,7 @@ from .options import (
     seed_option,
     set_option,
     step_options,
+    transport_option,
     workers_option,
 )
 from .parsing import Parser, count, file
@@ -47,8 +48,10 @@ def simulate(verb: Parser) -> None:
 
     rfabric simulate --topo rfabric,pods=4 --traffic grpo-64 --policy demand
     rfabric simulate --set training.mini_batches=8 --json
+    rfabric simulate --traffic grpo-64-moe --transport rdma           packets go cable by cable
     """
     step_options(verb)
+    transport_option(verb)
     page_option(verb)
     cache_option(verb)
 
@@ -60,6 +63,7 @@ def compare(verb: Parser) -> None:
     rfabric compare --topo rfabric --policy static --policy demand --policy phase
     rfabric compare --engine emulate --topo fat-tree --topo rfabric
     rfabric compare --engine simulate,ns3 --topo fat-tree --topo rfabric   two worlds
+    rfabric compare --engine simulate,ns3 --traffic mine.csv --topo fat-tree --transport tcp
     rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3    one table, one picture
     rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost
     rfabric compare --topo rfabric --topo fat-tree --seeds 20 --workers tcp://head:8786
@@ -67,6 +71,7 @@ def compare(verb: Parser) -> None:
     """
     engines_option(verb)
     step_options(verb, several=True)
+    transport_option(verb)
     page_option(verb)
     price_option(verb)
     grid_options(verb)
@@ -125,6 +130,7 @@ def replay(verb: Parser) -> None:
     set_option(verb)
     engine_option(verb)
     step_options(verb, traffic=False)
+    transport_option(verb)
     page_option(verb)
     cache_option(verb)
     scale_options(verb)

@@ -1,6 +1,6 @@
 """The verbs of sweeps and of the store that they fill: what each takes."""
 
-from .options import grid_options, step_options, workers_option
+from .options import grid_options, step_options, transport_option, workers_option
 from .parsing import Parser, count, shard, share
 
 STORE = "sweep"
@@ -16,6 +16,7 @@ def sweep(verb: Parser) -> None:
     """
     verb.set_defaults(engine="simulate")
     step_options(verb, several=True, out=False)
+    transport_option(verb)
     grid_options(verb)
     _store_option(verb)
     workers_option(verb)
