@@ -217,11 +217,27 @@ def test_waves_cross_the_fabric_while_others_generate(layout):
     played = simulate(fabric, made.trace)
     ideal = simulate(BUILDERS["ideal"](w.hosts, w.nic_bps), made.trace)
     assert played.lost_bytes == 0 and np.isfinite(played.finish).all()
+    assert any("in waves" in text for text in made.trace.provenance["merged"])
     assert ideal.step_seconds <= played.step_seconds * (1 + 1e-9)
     assert made.plan.seconds <= ideal.step_seconds * (1 + 1e-9)
     generation = next(p for p in made.plan.phases if p.kind == "generation")
     experience = made.trace.label == made.trace.labels.index("experience")
     assert made.trace.compute_only()[0][experience].min() < generation.seconds / 2
+
+
+def test_exchanges_hide_behind_the_rollout_where_the_fabric_is_thin():
+    """Tokens to experts cross while others still generate: what streaming saves grows with what
+    they take.
+    """
+    w = experts()
+    off, on = (scheduled(w, 0, f"rollpacker,stream={way}").trace for way in (0, 1))
+    thin = parse_fabric("fat-tree,oversubscription=4", w.hosts)
+    ideal = BUILDERS["ideal"](w.hosts, w.nic_bps)
+    saved = {
+        name: simulate(fabric, off).step_seconds - simulate(fabric, on).step_seconds
+        for name, fabric in (("thin", thin), ("ideal", ideal))
+    }
+    assert 0 < saved["ideal"] < saved["thin"]
 
 
 def test_several_updates_take_the_first_groups_first():

@@ -38,19 +38,19 @@ LAYERS_HELD = 2  # one that is read, one that is loaded
 class Judge:
     """A reward model on `share` of the SMs of `count` replicas, spread evenly; 0: of all.
 
-    RFabricError for a share that leaves either side nothing, or a count that is none.
+    layered: the next layer is loaded while one is read; else all are loaded before.
+
+    RFabricError for a share of nothing or of more than all, or a count that is none.
     """
 
     model: Model
     share: float = SHARE
     count: float = 0
+    layered: bool = True
 
     def __post_init__(self):
-        if not 0 < self.share < 1:
-            raise RFabricError(
-                f"judge share: {self.share:g} of the SMs must lie between 0 and 1; the actor has "
-                "the others"
-            )
+        if not 0 < self.share <= 1:
+            raise self._no_share()
         if self.count != int(self.count) or self.count < 0:
             raise RFabricError(
                 f"judges: {self.count:g} must be a whole number; 0 puts one beside each replica"
@@ -65,8 +65,10 @@ class Judge:
     def actor(self, w: Workload) -> Workload:
         """The job as the actor runs it: with the SMs and the HBM that are left.
 
-        RFabricError where the two layers leave its KV cache no room.
+        RFabricError where the judge has all SMs, or two layers leave its KV cache no room.
         """
+        if self.share == 1:
+            raise self._no_share()
         held = LAYERS_HELD * self._layer_bytes(w) / w.generation_gpu.hbm_bytes
         left = w.generation.memory_utilisation - held
         matmul = w.efficiency.matmul * (1 - self.share)
@@ -95,7 +97,15 @@ class Judge:
         load = self._layer_bytes(w) / PCIE_BYTES_PER_S
         flops = server.tp * server.flops("bf16") * self.share
         read = self.model.forward_flops(tokens, squares) / layers / flops
+        if not self.layered:
+            return layers * (load + read)
         return layers * max(load, read) + min(load, read)
+
+    def _no_share(self) -> RFabricError:
+        return RFabricError(
+            f"judge share: {self.share:g} of the SMs must lie between 0 and 1; the actor has the "
+            "others"
+        )
 
     def _layer_bytes(self, w: Workload) -> float:
         return engine_weight_bytes(self.model, w.generation.tp) / self.model.layers

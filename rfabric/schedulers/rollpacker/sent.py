@@ -30,6 +30,10 @@ from .rounds import generated_of
 from .steps import Packed
 
 STREAMING = "streaming"  # the phase of what training computes beside a rollout
+MERGED_WAVES = (
+    "groups go to judges and to training in waves: what a replica sends of one leaves when the "
+    "last response of that wave has ended there, one flow a pair of GPUs"
+)
 JUDGE = "judge"  # prompts and responses on their way to judges
 
 
@@ -187,8 +191,11 @@ def streaming_spans(w: Workload, steps: Sequence[Step], plan: Plan) -> Iterator[
 
 def trace_of(w: Workload, steps: Sequence[Step], plan: Plan, seed: int) -> Trace:
     """Steps in waves where they have some, else as any pipeline's."""
-    waves = any(isinstance(step.generated, InWaves) for step in steps)
-    return trace_of_steps(w, steps, plan, seed, {GENERATION: _lowered} if waves else None)
+    if not any(isinstance(step.generated, InWaves) for step in steps):
+        return trace_of_steps(w, steps, plan, seed)
+    trace = trace_of_steps(w, steps, plan, seed, {GENERATION: _lowered})
+    trace.provenance["merged"] = [*trace.provenance["merged"], MERGED_WAVES]
+    return trace
 
 
 def _lowered(out, step: Step, before: list[int]) -> int:
