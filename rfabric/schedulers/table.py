@@ -16,23 +16,20 @@ A new one stands in SCHEDULERS. Traffic that several jobs make together has sche
 those of `weave`.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..errors import RFabricError, meant
 from ..optics import POLICIES
-from ..plugins import KINDS, called, entry, file_of, is_file, name_in, offered
-from ..rl.phases import Step
-from ..rl.plan import Plan
+from ..plugins import called, entry, is_file, name_in, offered
 from ..rl.workload import Workload
 from ..specs import Spec, head_of, read_spec, refuse_bare, split_at, unescaped
-from ..trace import Span, Trace
 from . import orchestrrl, rollart, rollpacker, weave
 from .base import Network, Scheduled, Scheduler, as_it_stands
 from .forecasts import FORESEEING, check_forecast, earlier_steps, foreseen
 from .networks import agreed_start, agreed_sync
 from .pipelines import colocated, one_step_off, partial_rollouts, sync
+from .returned import check_made
 
 DEFAULT_CIRCUITS = "own"
 SCHEDULERS: dict[str, Scheduler] = {
@@ -60,7 +57,7 @@ def scheduled(
     spec = read_spec(policy, "scheduler")
     if is_file(spec.head):
         made = called(spec.head, "schedulers", Scheduled, w, seed, dict(spec.settings))
-        _check_made(made, spec.head)
+        check_made(made, spec.head)
     else:
         asks = asked_network(policy)
         made = _answered(w, seed, spec, _answering(policy, asks, network) if asks else None)
@@ -132,34 +129,6 @@ def _plain(
     if how in FORESEEING:
         made = foreseen(made, earlier_steps(made.workload, seed), how)
     return agreed_start(made, seed, network) if network else made
-
-
-def _check_made(made: Scheduled, head: str) -> None:
-    """RFabricError where a part of what a stranger's scheduler returned is not what it should
-    be.
-    """
-    who = f"{file_of(head)}: {name_in(head) or 'it'} returned a Scheduled"
-    see = f"see {KINDS['schedulers'].example}"
-    for part, wanted in (("workload", Workload), ("plan", Plan), ("trace", Trace), ("facts", dict)):
-        if not isinstance(value := getattr(made, part), wanted):
-            raise RFabricError(f"{who} whose {part} is {value!r}, no {wanted.__name__}; {see}")
-    for part, wanted in (("steps", Step), ("spans", Span)):
-        every = getattr(made, part)
-        if not isinstance(every, (tuple, list)) or not all(isinstance(x, wanted) for x in every):
-            raise RFabricError(f"{who} whose {part} are no tuple of {wanted.__name__}s; {see}")
-    for key, value in made.facts.items():
-        _check_fact(key, value, who)
-
-
-def _check_fact(key: object, value: object, who: str) -> None:
-    """RFabricError for what a run folder cannot keep; numbers of numpy are no JSON."""
-    try:
-        json.dumps({key: value}, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RFabricError(
-            f"{who} whose facts are no JSON: {key!r}: {error}; facts are text, numbers, true and "
-            "false, lists and dicts of these: say int(...), float(...) or .tolist()"
-        ) from error
 
 
 def _scheduler(name: str) -> Scheduler:

@@ -17,6 +17,7 @@ from rfabric.schedulers.rollpacker import (
     LONG,
     PLAIN,
     SHORT,
+    STREAMING,
     SYNCHRONOUS,
     Books,
     Judges,
@@ -425,7 +426,8 @@ def test_a_schedule_has_its_rounds_in_steps_plan_and_trace(placement):
         assert len(step.generated.times) == len(w.replicas)
     assert made.trace.provenance["scheduler"] == "rollpacker"
     assert made.facts["tensor_parallelism"] == [2, 2, 2, 2, 1, 1]
-    assert any(early for early in made.facts["trained_early_share"]) == (placement == "colocated")
+    assert any(early for early in made.facts["trained_early_share"])
+    assert any(p.kind == STREAMING for p in made.plan.phases) == (placement == "disaggregated")
 
 
 def test_steps_at_another_tp_stand_on_the_recipe_s_replicas():

@@ -20,6 +20,8 @@ from rfabric.study.reproduce import (
     middle,
     orchestrrl_fabrics,
     reproduce,
+    rollart,
+    rollpacker_judge,
     weave_weeks,
 )
 from rfabric.study.reproduce import weave as weave_paper
@@ -298,3 +300,22 @@ def test_a_row_says_which_policy_served_best():
     speed, exposed, cost, worth = orchestrrl_fabrics._against(case, "some", (0.5, 0.5), other, base)
     assert (speed.ours, exposed.ours, cost.ours, worth.ours) == (0.5, 2, 0.5, 1)
     assert worth.paper == 1 and "circuits by phase" in speed.why
+
+
+def test_a_judge_of_our_choice_runs_as_an_experiment(monkeypatch):
+    """More SMs read sooner, so that hiding the loads is worth more."""
+    monkeypatch.setattr(rollpacker_judge, "JOBS", {"7B": None})
+    rows = {row.metric: row.ours for row in reproduce("rollpacker", experiment="judge")}
+    layered = [rows[f"judge offloaded layer by layer, {n}% of the SMs: gain"][0] for n in (10, 50)]
+    assert 1 < layered[0] < layered[1] < 2
+    assert all(low > 0.9 for low, _ in rows.values())
+
+
+def test_slower_h20_are_worth_less(monkeypatch):
+    monkeypatch.setattr(rollart, "MODELS", {"8B": rollart.MODELS["8B"]})
+    monkeypatch.setattr(rollart, "H20_SLOWER", (2.0,))
+    monkeypatch.setattr(rollart, "_equal_cost_rows", lambda seed, slower: iter(()))
+    rows = {row.metric: row.ours for row in reproduce("rollart", experiment="h20")}
+    lake, maths = "FrozenLake: 2 H800 over 6 H20, seconds", "GEM-Math: 6 H20 over 2 H800, seconds"
+    assert rows[f"H20 2 x slower: {lake}"] < rows[f"H20 1 x slower: {lake}"]
+    assert rows[f"H20 2 x slower: {maths}"] > rows[f"H20 1 x slower: {maths}"]

@@ -146,6 +146,11 @@ def test_every_row_is_modelled_or_named(unseen):
     assert counts["weight sync measured"] == (2, 1)
     assert counts["nemo_rl step"] == (2, 0) and counts["nemo_rl asynchronous gain"][1] == 0
     assert counts["verl step moe"] == (1, 0)
+    parts = unseen["verl colocated phases moe"].parts
+    assert {name: len(part.points) for name, part in parts.items()} == {
+        "generation on H20": 1,
+        "log-probabilities on H20": 1,
+    }
     assert counts["parameters"] == (2, 2)
 
 

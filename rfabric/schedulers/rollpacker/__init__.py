@@ -7,37 +7,42 @@ each other.
                 step late
     reward.py   reward scheduler: each response is judged when it is there, its time-out follows its
                 prompt
+    judge.py    a judge beside the actor, on the GPUs that generate
     stream.py   stream trainer: half of the GPUs leave the rollout early and compute gradients
+    apart.py    the same where training has GPUs of its own: they begin on what is there
+    sent.py     what a step sends, in waves where rewards or training do not wait
 
     steps = run(read_recipe("grpo-64"), seed=0, settings=RollpackerSettings(), steps=10)
     # what `--policy rollpacker,...` calls
     schedule(workload, seed, {"prompts": "1.5", "stream": "0"})
+    schedule(workload, seed, {"judge": "Qwen2.5-7B"})
 
 GPUs generate and train in turn in RollPacker (placement: colocated). Where a job keeps pools apart,
-nothing is freed and the stream trainer is off. A step takes rollout + what reward it does not hide
-+ training that is left + handover of the weights.
+nothing is freed: training begins on groups that are there. A step takes rollout + what reward it
+does not hide + training that is left + handover of the weights.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
-from ...compute.serving import ReplicaTime
-from ...rl.phases import Generated, Step, Trained
+from ...rl.phases import Step
 from ...rl.workload import Workload
 from ...trace import Span
-from ..base import Scheduled, Settings, of_steps, settings_of
+from ..base import Scheduled, Settings, settings_of, spans_of
+from .apart import Wave, trained_ahead, waves_of
+from .judge import Judge, Verdicts, in_batches, verdicts
 from .planner import replanned, with_tp
 from .reward import Judges, judged, runs, timeout
 from .rounds import ALIKE, LONG, PLAIN, SHORT, Books, draw, generated_of, launch, play, settled
+from .sent import STREAMING, InWaves, on_replicas_of, plan_of, streaming_spans, trace_of
 from .steps import SYNCHRONOUS, Packed, Rewards, RollpackerSettings, run, streamable
 from .stream import may_free, projected_peak, streamed, work_done
 
 __all__ = [
-    "ALIKE", "LONG", "PLAIN", "SHORT", "SYNCHRONOUS", "Books", "Judges", "Packed", "Rewards",
-    "RollpackerSettings", "draw", "generated_of", "judged", "launch", "may_free", "play",
-    "projected_peak", "replanned", "run", "runs", "schedule", "settled", "streamed", "timeout",
+    "ALIKE", "LONG", "PLAIN", "SHORT", "STREAMING", "SYNCHRONOUS", "Books", "InWaves", "Judge",
+    "Judges", "Packed", "Rewards", "RollpackerSettings", "Verdicts", "Wave", "draw", "generated_of",
+    "in_batches", "judged", "launch", "may_free", "play", "projected_peak", "replanned", "run",
+    "runs", "schedule", "settled", "streamed", "timeout", "trained_ahead", "verdicts", "waves_of",
     "with_tp", "work_done",
 ]  # fmt: skip
 
@@ -47,46 +52,14 @@ def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
 
     Its trace keeps the recipe's replicas: a step at another tp stands on theirs.
     """
-    policy = settings_of("rollpacker", RollpackerSettings(), settings)
-    done = run(w, seed, policy)
-    scheduled = of_steps(w, [_as_step(w, packed) for packed in done], seed, _facts(done))
-    return replace(scheduled, spans=(*scheduled.spans, *_early(w, done, scheduled)))
-
-
-def _as_step(w: Workload, packed: Packed) -> Step:
-    return Step(packed.number, _on_replicas_of(w, packed), _rest(packed.trained, packed.early))
-
-
-def _on_replicas_of(w: Workload, packed: Packed) -> Generated:
-    """What the replicas of a step made, by the recipe's replicas: on the one that holds a replica's
-    first GPU.
-    """
-    made, n = generated_of(packed.played), len(w.replicas)
-    firsts = [replica[0] for replica in w.replicas]
-    home = [
-        int(np.searchsorted(firsts, replica[0], side="right")) - 1 for replica in packed.w.replicas
-    ]
-    owner = [
-        int(np.searchsorted([r[0] for r in packed.w.replicas], first, side="right")) - 1
-        for first in firsts
-    ]
-    rows = [[s for s, h in enumerate(home) if h == r] for r in range(n)]
-    empty = np.zeros(0, dtype=np.int64)
-    prompts = [np.concatenate([empty, *(made.prompts[s] for s in part)]) for part in rows]
-    outputs = [np.concatenate([empty, *(made.outputs[s] for s in part)]) for part in rows]
-    times = [_longest([made.times[s] for s in part or [owner[r]]]) for r, part in enumerate(rows)]
-    return Generated(prompts, outputs, times)
-
-
-def _longest(times: list[ReplicaTime]) -> ReplicaTime:
-    return max(times, key=lambda time: time.seconds)
-
-
-def _rest(trained: Trained, early: float) -> Trained:
-    """The training that is left when a share of what can be streamed is done."""
-    first, *others = trained.mini_batches
-    left = replace(first, first=first.first * (1 - early))
-    return replace(trained, log_prob=trained.log_prob * (1 - early), mini_batches=[left, *others])
+    done = run(w, seed, settings_of("rollpacker", RollpackerSettings(), settings))
+    steps = tuple(Step(packed.number, on_replicas_of(w, packed), packed.left) for packed in done)
+    plan = plan_of(w, steps)
+    pipeline = replace(plan, phases=tuple(p for p in plan.phases if p.kind != STREAMING))
+    made = Scheduled(w, steps, plan, trace_of(w, steps, plan, seed), (), _facts(done))
+    ahead = streaming_spans(w, steps, plan)
+    spans = (*spans_of(w, steps, pipeline), *_early(w, done, made), *ahead)
+    return replace(made, spans=spans)
 
 
 def _early(w: Workload, done: list[Packed], scheduled: Scheduled) -> Iterator[Span]:
@@ -123,4 +96,5 @@ def _facts(done: list[Packed]) -> dict:
         "longest_response_tokens": [int(packed.played.outputs.max()) for packed in done],
         "freed_at_share": [packed.freed.done if packed.freed else None for packed in done],
         "trained_early_share": [packed.early for packed in done],
+        "judged_after_s": [packed.judged - packed.played.seconds for packed in done],
     }

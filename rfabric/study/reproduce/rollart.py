@@ -15,7 +15,7 @@ import numpy as np
 
 from ...compute.between import NIC_ONE_PAIR
 from ...compute.communication import network
-from ...compute.gpus import GPUS
+from ...compute.gpus import GPUS, HBM_SHARE
 from ...compute.layout import Layout
 from ...compute.models import Model
 from ...compute.named import read_model
@@ -104,10 +104,20 @@ def train_of(size: str) -> Callable[[Sequence[Episode]], float]:
     return train
 
 
-def pool(size: str, gpu: str, gpus: int, model: str | None = None, tp: int | None = None) -> Pool:
-    """As many engines as `gpus` hold."""
+def pool(
+    size: str,
+    gpu: str,
+    gpus: int,
+    model: str | None = None,
+    tp: int | None = None,
+    slower: float = 1.0,
+) -> Pool:
+    """As many engines as `gpus` hold; `slower`: so many times less of the HBM's rate is reached on
+    an H20.
+    """
     w, tp = job(size), tp or MODELS[size][1]
-    made = Server(w.model if model is None else _model(model), GPUS[gpu], tp)
+    hbm = HBM_SHARE / slower if gpu == "H20" else HBM_SHARE
+    made = Server(w.model if model is None else _model(model), GPUS[gpu], tp, hbm=hbm)
     return Pool(gpu, made, gpus // tp)
 
 
@@ -304,14 +314,30 @@ def experiment_fuller(seed: int) -> Iterator[PaperRow]:
         yield PaperRow(f"{name}: throughput, 128 over 64 H800", (1.33, 2.08), span(gains))
 
 
-EXPERIMENTS = {"fuller": experiment_fuller}
+# Generation of verl's colocated rows on H20, measured over modelled: the least, middle and most of
+# the three there are (`rfabric validate`, group "verl colocated phases").
+H20_SLOWER = (1.09, 1.30, 1.92)
+
+
+def experiment_h20(seed: int) -> Iterator[PaperRow]:
+    """What affinity gains where an H20 decodes as much slower than modelled as was measured, and an
+    H800 as modelled.
+    """
+    for slower in (1.0, *H20_SLOWER):
+        for row in affinity_rows(seed, slower):
+            yield replace(row, metric=f"H20 {slower:g} x slower: {row.metric}", why="")
+
+
+EXPERIMENTS = {"fuller": experiment_fuller, "h20": experiment_h20}
 
 
 # --- R1: affinity ---------------------------------------------------------------------------------
 
 
-def affinity_rows(seed: int) -> Iterator[PaperRow]:
-    """A task on GPUs of equal cost; then pools of equal cost for tasks of both kinds."""
+def affinity_rows(seed: int, slower: float = 1.0) -> Iterator[PaperRow]:
+    """A task on GPUs of equal cost; then pools of equal cost for tasks of both kinds; `slower`: as
+    of `pool`.
+    """
     rules = RolloutRules(128, GROUP)
     # the least tensor parallelism whose KV cache holds a trajectory, and that divides 2 and 6 GPUs
     least = {"8B": 1, "14B": 1, "32B": 2}
@@ -319,7 +345,7 @@ def affinity_rows(seed: int) -> Iterator[PaperRow]:
     def over(task: Task, size: str) -> float:
         """Seconds on 2 H800 over those on 6 H20."""
         two, six = (
-            rollout([pool(size, gpu, gpus, tp=least[size])], [task], rules, seed)
+            rollout([pool(size, gpu, gpus, None, least[size], slower)], [task], rules, seed)
             for gpu, gpus in (("H800", 2), ("H20", 6))
         )
         return two / six
@@ -338,20 +364,21 @@ def affinity_rows(seed: int) -> Iterator[PaperRow]:
         span(ratios),
         why="8B to 32B; 128 trajectories",
     )
-    yield from _equal_cost_rows(seed)
+    yield from _equal_cost_rows(seed, slower)
 
 
-def _equal_cost_rows(seed: int) -> Iterator[PaperRow]:
+def _equal_cost_rows(seed: int, slower: float) -> Iterator[PaperRow]:
     tasks, rules = named("FrozenLake", "GEM-Math"), RolloutRules(BATCH, GROUP)
     ratios: dict[str, list[float]] = {"208 H20": [], "72 H800": []}
     for size in MODELS:
-        mixed_pools = [pool(size, "H800", 64), pool(size, "H20", 24)]
+        mixed_pools = [pool(size, "H800", 64), pool(size, "H20", 24, slower=slower)]
         own = rollout(
             with_affinity(mixed_pools, affinity(tasks, "H800", "H20"), tasks), tasks, rules, seed
         )
         for name in ratios:
             gpus, gpu = name.split()
-            ratios[name].append(rollout([pool(size, gpu, int(gpus))], tasks, rules, seed) / own)
+            alone = [pool(size, gpu, int(gpus), slower=slower)]
+            ratios[name].append(rollout(alone, tasks, rules, seed) / own)
     why = (
         "rollouts of one batch, FrozenLake and GEM-Math in halves: the paper's mix and what it "
         "timed are not stated; 512 trajectories are 2.5 an H20, whose decode is then bound by "

@@ -40,6 +40,9 @@ from .rollpacker_inputs import (
     trained_at,
     trained_at_share,
 )
+from .rollpacker_judge import experiment_judge
+
+EXPERIMENTS = {"judge": experiment_judge}
 
 
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
@@ -362,7 +365,10 @@ def stream_rows(seed: int) -> Iterator[PaperRow]:
 
 def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
-    judge = "how a judge model and the actor share a GPU's multiprocessors is not modelled"
+    judge = (
+        "its model, its share of a GPU's multiprocessors and what was timed are not stated: "
+        "experiment judge runs one as large as its actor"
+    )
     yield PaperRow("judge beside the actor (MPS): gain", 1.25, None, why=judge)
     yield PaperRow("judge offloaded layer by layer: gain", 1.4, None, why=judge)
     for name, paper in zip(JOBS, (1.14, 1.68, 2.24), strict=True):

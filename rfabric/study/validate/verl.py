@@ -38,6 +38,7 @@ PROMPTS, GROUP, UPDATE_PROMPTS, MAX_PROMPT, TP, SEQUENCE_RANKS = 512, 16, 32, 20
 _USUAL = "verl_fully_async_7b"  # the name of a file whose groups need not name it
 # a problem of DAPO-Math-17k with its instructions: small beside thousands of response tokens
 PROMPT_TOKENS = 150
+PARTS = {"gen_s": "generation", "old_log_prob_s": "log-probabilities"}  # what columns time
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def _parts(done: Sequence[_Modelled]) -> Iterable[Point]:
         for column, modelled in (("gen_s", m.generation), ("old_log_prob_s", m.log_prob)):
             measured = m.row.seconds(column) if m.row.colocated else None
             if measured:
-                yield Point(f"{m.row.name} {column}", measured, modelled, "s")
+                part = f"{PARTS[column]} on {m.row.gpu.name}"
+                yield Point(f"{m.row.name} {column}", measured, modelled, "s", part)
 
 
 def _mean_length(row: _Row) -> float:
