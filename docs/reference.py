@@ -45,7 +45,8 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown: str, **_) -> str:
-    """A mark behind the language of a block, as its title."""
+    """A mark behind the language of a block, as its title; pictures where the site has them."""
+    markdown = markdown.replace("](../topologies/", "](pictures/")
     return MARK.sub(lambda m: f'```{m[1]} title="{TITLES.get(m[2], m[2])}"', markdown)
 
 
@@ -95,7 +96,7 @@ def recipe() -> str:
         text += [f"## {name}", prose(section)]
         keys = [(f"`{f.name}`", _may(f), _default(f)) for f in fields(section)]
         text += [rows(("key", "what it may be", "left out"), keys)]
-        text += [fence(inspect.getdoc(MANUALS[section]))] if section in MANUALS else []
+        text += [inspect.getdoc(MANUALS[section])] if section in MANUALS else []
     of_jobs = ((f"`{name}`", *what) for name, what in OF_JOBS.items())
     text += ["## Several jobs", JOBS, rows(("key", "what it is", "left out"), of_jobs)]
     return pages(text)

@@ -142,6 +142,13 @@ def test_every_block_is_run_or_says_why_not(page):
         before = None if block.file or block.language == "text" or not block.runs else block
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.stem)
+def test_links_and_pictures_are_there_without_the_site(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    made = {f"reference/{name}.md" for name in ("verbs", "recipe", "names", "formats", "rest")}
+    assert not [link for link in links if link not in made and not (page.parent / link).exists()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_every_command_parses(page):
     for block in blocks_of(page):

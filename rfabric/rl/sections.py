@@ -212,8 +212,8 @@ class WeightSync(Section):
     precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
     gather: how training gathers them, `tensor` by tensor (verl) or a `bucket` at once (slime);
     senders, nics: GPUs of a stage that pack and send, each over so many NICs of its server;
-    adapters: of a training with lora_rank, the adapters alone are sent, `merged` all weights with
-    them;
+    adapters: of a training with lora_rank, `alone` sends the adapters and nothing else, `merged`
+    all weights with the adapters added to them;
     delta_factor: share of the bytes that `delta` sends;
     efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over
     400 Gbit/s or 0.84 for Weave's over 20; left out: set-up, packing and unpacking as calibrated in
