@@ -85,6 +85,8 @@ mutants: $(VENV)/.core ## do tests notice N changes of a room? ROOM=optics [N=30
 
 docs: $(VENV)/.extras ## lessons and reference as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(INSIDE) -m mkdocs build --strict
+	@echo "open build/site/index.html; its search works where a server shows it:" \
+	    "python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
 clean: ## what a broken run left behind, caches and build products; the environments stay
 	test ! -x $(RFABRIC) || $(RFABRIC) clean

@@ -17,13 +17,17 @@ from rfabric.cli.arguments.defaults import options
 from rfabric.control.openapi import ERRORS, SAME_TO_ALL, document
 from rfabric.fabric.formats import TOPOLOGIES
 from rfabric.fabric.formats import read_network as read_topology
-from rfabric.rl import Workload
+from rfabric.rl import Workload, environments, weight_sync
 from rfabric.rl.recipe import Section, what_may_be
-from rfabric.rl.sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
+from rfabric.rl.sections import Environments, WeightSync
+from rfabric.rl.setup import PIPELINES
+from rfabric.rl.workload import SECTIONS
+from rfabric.schedulers.weave.traffic import KEYS as OF_JOBS
 from rfabric.study.known import known
-from rfabric.trace.formats import FORMATS
+from rfabric.study.step_log import LOGS
+from rfabric.trace.formats import FORMATS, records
 
-SECTIONS = Cluster, Generation, Environments, Training, WeightSync, Efficiency
+MANUALS = {WeightSync: weight_sync, Environments: environments}  # that say more of a section
 PICTURES = ("page.png", "pareto.png", "crossover.png", "rfabric.png")  # of topologies/
 MARK = re.compile(r"^```(bash|python) (root|fails|not run: [^\n]+)$", re.M)
 TITLES = {"root": "as root", "fails": "refused"}
@@ -41,7 +45,8 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown: str, **_) -> str:
-    """A mark behind the language of a block, as its title."""
+    """A mark behind the language of a block, as its title; pictures where the site has them."""
+    markdown = markdown.replace("](../topologies/", "](pictures/")
     return MARK.sub(lambda m: f'```{m[1]} title="{TITLES.get(m[2], m[2])}"', markdown)
 
 
@@ -49,7 +54,8 @@ def verbs() -> str:
     """Every verb with its options and examples."""
     found = parser().verbs()
     index = [(f"[`{name}`](#{name})", verb.description) for name, verb in found.items()]
-    text = ["# Verbs", "What `rfabric VERB --help` prints. " + MANNERS, rows(("", ""), index)]
+    head = ("verb", "what it does")
+    text = ["# Verbs", "What `rfabric VERB --help` prints. " + MANNERS, rows(head, index)]
     for name, verb in found.items():
         text += [f"## {name}", verb.description, fence(usage(verb))]
         text += [fence(inspect.cleandoc(verb.epilog.partition("examples:\n")[2]), "bash")]
@@ -86,14 +92,20 @@ def recipe() -> str:
     """Every key of a recipe: what it may be, and what it is when left out."""
     text = ["# Recipe keys", RECIPE, "## At the top"]
     text += [rows(("key", "what it is", "left out"), TOP)]
-    for section in SECTIONS:
-        name = section.section.rstrip(".")
+    for name, section in SECTIONS.items():
         text += [f"## {name}", prose(section)]
         keys = [(f"`{f.name}`", _may(f), _default(f)) for f in fields(section)]
         text += [rows(("key", "what it may be", "left out"), keys)]
+        text += [inspect.getdoc(MANUALS[section])] if section in MANUALS else []
+    of_jobs = ((f"`{name}`", *what) for name, what in OF_JOBS.items())
+    text += ["## Several jobs", JOBS, rows(("key", "what it is", "left out"), of_jobs)]
     return pages(text)
 
 
+JOBS = (
+    "A file that lists recipes is jobs which share nodes, as `traffic/jobs/weave-2jobs.yaml`; it "
+    "has these keys alone. `--set` goes over all its recipes."
+)
 RECIPE = (
     "A recipe is YAML; `--set KEY=VALUE` puts a key over it, as `--set training.tp=2`. Rates, "
     "times and sizes carry their units. What is unknown, or does not fit the GPUs, is an error "
@@ -104,8 +116,7 @@ TOP = (
     ("`model`", "a name in `traffic/models`, a file beside the recipe, or a mapping as in "
      "`config.json`", "must be said"),
     ("`steps`", "RL steps to play, a whole number", f"{Workload.steps}"),
-    ("`pipeline`", "`sync`, `one-step-off`, `bounded-staleness` or `async`",
-     f"`{Workload.pipeline}`"),
+    ("`pipeline`", f"one of {', '.join(PIPELINES)}", f"`{Workload.pipeline}`"),
     ("`staleness`", "steps that generation may be ahead, a whole number", "follows the pipeline"),
     ("`placement`", "`disaggregated` or `colocated`", f"`{Workload.placement}`"),
 )  # fmt: skip
@@ -138,14 +149,18 @@ def names() -> str:
 
 
 def formats() -> str:
-    """Traces and networks that are read and written."""
-    head = ("name", "suffixes", "", "what it is", "settings")
+    """Traces and networks that are read and written, logs that are read."""
+    head = ("name", "suffixes", "able to", "what it is", "settings")
     text = ["# Formats", FORMATS_TOLD, "## Traces"]
     text += [rows(head, [_format(f, settings(f.read, 1)) for f in FORMATS.values()])]
+    columns = ", ".join(f"`{name}`" for name in (*records.COLUMNS, *records.LOOP_COLUMNS))
+    text += ["### Columns of our own", f"{columns}.", inspect.getdoc(records).partition("\n\n")[2]]
     asked = ", ".join(f"`{name}`" for name in settings(read_topology, 1))
     text += ["## Networks", f"Settings of all that are read, as `--topo FILE,KEY=VALUE`: {asked}."]
     text += [rows(head[:-1], [_format(f)[:-1] for f in TOPOLOGIES.values()])]
-    return pages(text)
+    text += ["## Logs of a job's steps", "For `rfabric validate-run` and `rfabric report --yours`."]
+    logs = ((f"`{name}`", cell(what)) for name, what in LOGS.items())
+    return pages([*text, rows(("name", "what it is"), logs)])
 
 
 FORMATS_TOLD = (
@@ -198,6 +213,8 @@ def _body(asked: Mapping) -> list[str]:
     if not schema:
         return []
     found = schema["schema"]
+    if found.get("type") == "object" and not found.get("properties"):
+        return ["Body: none, or an empty object."]
     return [f"Body: {_kind(found)}.", *([rows(("key", "what it may be"), _properties(found))]
             if "properties" in found else [])]  # fmt: skip
 
@@ -218,7 +235,10 @@ def _kind(schema: Mapping) -> str:
         key: value for key, value in schema.items()
         if key not in ("type", "items", "properties", "description", "additionalProperties")
     }  # fmt: skip
-    said = "".join(f", {key} `{value}`" for key, value in limits.items() if not callable(value))
+    said = "".join(
+        f", {key} `{value:,g}`" if isinstance(value, float) else f", {key} `{value}`"
+        for key, value in limits.items() if not callable(value)
+    )  # fmt: skip
     of = f" of {_kind(schema['items'])}" if schema.get("items") else ""
     kind = schema.get("type", "anything")
     return cell(f"{' or '.join(kind) if isinstance(kind, list) else kind}{of}{said}")
@@ -240,8 +260,11 @@ def fence(text: str, language: str = "text") -> str:
 
 
 def cell(text: str) -> str:
-    """Text as a cell shows it: no bar ends it, no tag begins in it."""
-    return re.sub(r"[|<*_]", lambda m: f"\\{m[0]}" if m[0] != "<" else "&lt;", text)
+    """Text as a cell shows it: no bar ends it, no tag begins in it; what is code stays as it is."""
+    words = {"|": r"\|", "<": "&lt;", "*": r"\*", "_": r"\_"}
+    spans = re.split(r"(`[^`]*`)", text)
+    spans[::2] = (re.sub(r"[|<*_]", lambda m: words[m[0]], span) for span in spans[::2])
+    return "".join(span.replace("|", r"\|") if span[:1] == "`" else span for span in spans)
 
 
 def pages(parts: Iterable[str]) -> str:

@@ -10,6 +10,7 @@
                              others between them, or for a part of a line
 """
 
+import inspect
 import os
 import re
 import shlex
@@ -22,6 +23,15 @@ from pathlib import Path
 import pytest
 
 from rfabric.cli.arguments import parser
+from rfabric.control.openapi import document
+from rfabric.fabric.formats import TOPOLOGIES
+from rfabric.rl.sections import SYNC_STRATEGIES
+from rfabric.rl.workload import SCALARS, SECTIONS
+from rfabric.schedulers.weave import traffic as weave_traffic
+from rfabric.study.known import known
+from rfabric.study.step_log import LOGS
+from rfabric.trace.formats import FORMATS
+from rfabric.trace.formats.records import COLUMNS, LOOP_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -132,6 +142,13 @@ def test_every_block_is_run_or_says_why_not(page):
         before = None if block.file or block.language == "text" or not block.runs else block
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.stem)
+def test_links_and_pictures_are_there_without_the_site(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    made = {f"reference/{name}.md" for name in ("verbs", "recipe", "names", "formats", "rest")}
+    assert not [link for link in links if link not in made and not (page.parent / link).exists()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_every_command_parses(page):
     for block in blocks_of(page):
@@ -185,18 +202,23 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(site):
 
 
 def test_the_reference_has_every_verb_key_path_and_format(site):
-    from rfabric.control.openapi import document
-    from rfabric.fabric.formats import TOPOLOGIES
-    from rfabric.rl.sections import Cluster, Efficiency, Generation, Training, WeightSync
-    from rfabric.trace.formats import FORMATS
-
     pages = {page.stem: text_of(page) for page in (site / "reference").glob("*.html")}
     for name, verb in parser().verbs().items():
         assert f"rfabric {name}" in pages["verbs"]
         for action in verb._actions:
             assert all(word in pages["verbs"] for word in action.option_strings[:1])
-    for section in (Cluster, Generation, Training, WeightSync, Efficiency):
-        for key in section.__dataclass_fields__:
-            assert key in pages["recipe"].split()
+    keys = [key for section in SECTIONS.values() for key in section.__dataclass_fields__]
+    keys += ["model", *SCALARS, *SECTIONS, *SYNC_STRATEGIES, *weave_traffic.KEYS]
+    assert not set(keys) - set(pages["recipe"].split())
     assert all(path in pages["rest"] for path in document()["paths"])
-    assert all(name in pages["formats"] for name in {**FORMATS, **TOPOLOGIES})
+    read = {**FORMATS, **TOPOLOGIES, **LOGS}
+    assert all(name in pages["formats"] for name in (*read, *COLUMNS, *LOOP_COLUMNS))
+    words = {name for kind, names in known().items() if kind != "formats" for name in names}
+    assert all(word in pages["names"] for word in words)
+    assert not any("\\" in page for page in pages.values())  # nothing escaped is left of Markdown
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_says_what_each_of_its_keys_is(name):
+    said = set(re.findall(r"\w+", inspect.getdoc(SECTIONS[name])))
+    assert not SECTIONS[name].__dataclass_fields__.keys() - said

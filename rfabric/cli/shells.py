@@ -8,6 +8,7 @@ from ..errors import RFabricError
 from ..report.folder import write_text
 from ..study.known import known
 from .arguments import Parser, parser
+from .arguments.parsing import ENGINES
 from .terminal import print_json
 
 # what a word may be, by what the help calls it
@@ -15,6 +16,7 @@ NAMES = {
     "FABRIC": ("fabrics",), "RECIPE": ("recipes",), "POLICY": ("policies", "schedulers"),
     "SCHEDULER": ("schedulers",), "CONFIG|NAME": ("models",),
 }  # fmt: skip
+WORDS = {"ENGINE[,ENGINE]": ENGINES}
 FOLDERS, FILES = ("DIR", "FOLDER"), ("FILE", "LOG", "TRACE", "APP")
 # where no name fits, bash offers files: of --topo, of --traffic
 FILES_TOO = "complete -o bashdefault -o default -F _shtab_rfabric rfabric"
@@ -39,6 +41,8 @@ def _say_words(verb: Parser, shtab) -> None:
         kind = action.metavar
         if kind in NAMES:
             action.choices = [name for names in known(NAMES[kind]).values() for name in names]
+        elif kind in WORDS:
+            action.choices = list(WORDS[kind])
         elif kind in FILES:
             vars(action)["complete"] = shtab.FILE
         elif kind in FOLDERS:

@@ -5,7 +5,7 @@ light or dark as the system is. What moves in it is in `page/`.
 import base64
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +75,19 @@ def write_report(
     write_text(path, page(runs, summary, logged, prices))
 
 
+def title_of(runs: Iterable[Run]) -> str:
+    """What was sent, on which fabrics: `grpo-64 on fat-tree, leaf-spine and rfabric`."""
+    results = [run.result for run in runs]
+    return f"{_listed(r.traffic or 'trace' for r in results)} on " + _listed(
+        r.fabric.name for r in results
+    )
+
+
+def _listed(words: Iterable[str]) -> str:
+    *others, last = dict.fromkeys(words)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def page(
     runs: Sequence[Run],
     summary: dict,
@@ -96,11 +109,7 @@ def page(
         run.result.fabric.spec or run.result.fabric.name: (n, run)
         for n, run in zip(names, runs, strict=True)
     }
-    title = (
-        f"{first.traffic or 'trace'} on "
-        f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
-    )
-    clock = records.document(runs, summary, title, logged, prices)
+    clock = records.document(runs, summary, title_of(runs), logged, prices)
     return render_clock(
         "template.html",
         clock,

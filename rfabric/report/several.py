@@ -11,7 +11,7 @@ from ..units import show_time
 from . import compare
 from .choices import choices, choices_of_cells, menus
 from .folder import read_folder, write_text
-from .html import CELLS, drawing, render_clock, render_moving
+from .html import CELLS, drawing, render_clock, render_moving, title_of
 from .money import money
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
@@ -74,9 +74,7 @@ def write_several(
     `prices` of an OCS port (USD), too.
     """
     runs = [run for some, _ in folders for run in some]
-    names = list(dict.fromkeys(run.result.fabric.name for run in runs))
-    traffics = dict.fromkeys(run.result.traffic or "trace" for run in runs)
-    title = f"{' and '.join(traffics)} on {' and '.join(names)}"
+    title = title_of(runs)
     figures = drawing()
     from .page import records
 

@@ -17,10 +17,11 @@ SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(Section):
-    """The GPUs.
+    """The GPUs: `training_gpus` train, `generation_gpus` generate, each a `gpu` of the catalog.
 
-    `nic` (bit/s a GPU) and `gpus_per_server` default to the GPU's own, a pod to half of the
-    generation.
+    nic: rate of a GPU's network card, and gpus_per_server: both left out as the catalog has them;
+    gpus_per_pod: GPUs of a pod, by which weight sync groups replicas (tree, relay); left out, two
+    halves of those that generate.
     """
 
     section = "cluster."
@@ -34,9 +35,11 @@ class Cluster(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Generation(Section):
-    """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs; lengths in tokens,
-    cut at maxima.
+    """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs (tensor
+    parallelism: a layer is cut over them).
 
+    lengths, prompt_lengths: of responses and prompts in tokens, by a name of `traffic/lengths` or a
+    file of your own, cut at max_response and max_prompt;
     ep: GPUs that the experts of a layer are dealt to whole, so many to a replica: ep / tp of them
     serve responses of their own and share their experts (vLLM's data-parallel attention with
     --enable-expert-parallel, SGLang's --enable-dp-attention); 1: experts are cut as an MLP is;
@@ -148,6 +151,8 @@ class Environments(Section):
 class Training(Section):
     """Parallelism and schedule of the update; data parallelism is what the GPUs leave.
 
+    tp: GPUs that a layer is cut over; pp: stages of the pipeline; cp: GPUs that a sequence is cut
+    over (tensor, pipeline and context parallelism);
     ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp
     x cp x data ranks;
     context_exchange: what the cp GPUs of a group send one another in each layer: keys and values
@@ -158,7 +163,10 @@ class Training(Section):
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
     parameters, `replicated` all-reduces gradients, `sharded` shards parameters and gradients as
     well (FSDP, ZeRO-3): every layer is gathered, and its gradients scattered, in every micro-batch;
-    buckets: in how many pieces the gradients leave, where they are not sharded;
+    grad_dtype: of the gradients that are sent; buckets: in how many pieces they leave, where they
+    are not sharded;
+    recompute: in the backward pass, what flash attention leaves out (`selective`) or all
+    activations (`full`);
     log_prob_passes: forward passes over the batch before the first update (old policy, reference
     policy);
     host_optimizer: Adam's states are in the hosts' memory and its step on their CPUs (Megatron's
@@ -208,13 +216,13 @@ class Training(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSync(Section):
-    """How the new weights reach the generation replicas: weight_sync.py has strategies and senders.
+    """How the new weights reach the generation replicas, by which `strategy`.
 
     precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
     gather: how training gathers them, `tensor` by tensor (verl) or a `bucket` at once (slime);
     senders, nics: GPUs of a stage that pack and send, each over so many NICs of its server;
-    adapters: of a training with lora_rank, the adapters alone are sent, `merged` all weights with
-    them;
+    adapters: of a training with lora_rank, `alone` sends the adapters and nothing else, `merged`
+    all weights with the adapters added to them;
     delta_factor: share of the bytes that `delta` sends;
     efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over
     400 Gbit/s or 0.84 for Weave's over 20; left out: set-up, packing and unpacking as calibrated in

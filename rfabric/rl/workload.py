@@ -36,7 +36,7 @@ class Workload(Setup):
         check(self)
 
 
-_SECTIONS = {
+SECTIONS = {
     "cluster": Cluster,
     "generation": Generation,
     "training": Training,
@@ -78,7 +78,7 @@ def _recipe_path(name: str) -> Path:
 
 
 def _workload(path: Path, values: dict) -> Workload:
-    refuse_unknown(values, ["model", *_SCALARS, *_SECTIONS])
+    refuse_unknown(values, ["model", *SCALARS, *SECTIONS])
     for required in ("model", "cluster", "generation", "training"):
         if required not in values:
             raise RFabricError(f"{required} is missing; the recipe must say it")
@@ -92,13 +92,13 @@ def _workload(path: Path, values: dict) -> Workload:
             k: Lengths.read(file, _LENGTHS[k]) for k, file in files.items() if k in _LENGTHS
         }
     sections = {
-        k: make(cls, values[k]) for k, cls in _SECTIONS.items() if k in values and k != "generation"
+        k: make(cls, values[k]) for k, cls in SECTIONS.items() if k in values and k != "generation"
     }
     return Workload(
         name=path.stem,
         model=read_model(files["model"]) if "model" in files else _inline(values["model"]),
         generation=make(Generation, generation),
-        **{name: values[name] for name in _SCALARS if name in values},
+        **{name: values[name] for name in SCALARS if name in values},
         recipe=values,
         files=tuple(files.values()),
         **sections,
@@ -114,7 +114,7 @@ def _inline(config: dict) -> Model:
     return model_of(fields, name)
 
 
-_SCALARS = ("steps", "pipeline", "staleness", "placement")
+SCALARS = ("steps", "pipeline", "staleness", "placement")
 _LENGTHS = {"lengths": "output", "prompt_lengths": "prompt"}
 
 

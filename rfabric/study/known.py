@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 from ..compute.gpus import GPUS
 from ..compute.named import load_model
@@ -32,12 +33,13 @@ def known(kinds: Iterable[str] = ()) -> Known:
     return {kind: KINDS[kind]() for kind in asked}
 
 
-def _first_line(described: object) -> str:
-    return (inspect.getdoc(described) or "").partition("\n")[0]
+def _first_words(described: object) -> str:
+    """The first paragraph of a docstring, as a line."""
+    return " ".join((inspect.getdoc(described) or "").partition("\n\n")[0].split())
 
 
 def _fabrics() -> dict[str, str]:
-    return {name: _first_line(builder_of(name)) for name in fabric_names()}
+    return {name: _first_words(builder_of(name)) for name in fabric_names()}
 
 
 def _policies() -> dict[str, str]:
@@ -45,9 +47,9 @@ def _policies() -> dict[str, str]:
 
 
 def _schedulers() -> dict[str, str]:
-    one = {name: _first_line(scheduler) for name, scheduler in SCHEDULERS.items()}
+    one = {name: _first_words(scheduler) for name, scheduler in SCHEDULERS.items()}
     return one | {
-        name: (f"Several jobs that share nodes: {_first_line(p)}")
+        name: (f"Several jobs that share nodes: {_first_words(p)}")
         for name, p in weave.POLICIES.items()
     }
 
@@ -63,9 +65,10 @@ def _recipes() -> dict[str, str]:
 
 
 def _comment(path) -> str:
-    """The first line of a file, which says what it is."""
+    """The first paragraph of a file's comment, which says what it is, as a line."""
     with open(path, encoding="utf-8") as file:
-        return file.readline().lstrip("# ").strip()
+        lines = takewhile(lambda line: line.startswith("# "), file)
+        return " ".join(line[2:].strip() for line in lines)
 
 
 def _models() -> dict[str, str]:

@@ -92,6 +92,9 @@ def test_the_nearest_file_counts_and_pyproject_where_it_speaks_of_rfabric(here, 
     assert parse(["simulate"]).seed == 3
     monkeypatch.setenv("RFABRIC_DEFAULTS", "none")
     assert parse(["simulate"]).seed == 0 and parse(["simulate"]).defaults == ""
+    monkeypatch.setenv("RFABRIC_DEFAULTS", "mine.toml")
+    with pytest.raises(RFabricError, match="RFABRIC_DEFAULTS: 'mine.toml' must be none"):
+        parse(["simulate"])
 
 
 @pytest.mark.parametrize(

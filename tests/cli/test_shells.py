@@ -28,6 +28,7 @@ CASES = [
     (["topo", "two"], ["two-clusters"], []),
     (["list", "pol"], ["policies"], []),
     (["completion", "f"], ["fish"], []),
+    (["compare", "--engine", "n"], ["ns3"], ["simulate"]),
     (["replay", "mi"], ["mine.csv"], []),
 ]
 

@@ -110,8 +110,13 @@ def _beat(rivals: Sequence[argparse.Action], typed: argparse.Namespace, said: Se
 
 
 def _nearest(folder: str) -> tuple[Path | None, dict]:
-    if os.environ.get("RFABRIC_DEFAULTS") == "none":
+    said = os.environ.get("RFABRIC_DEFAULTS", "")
+    if said == "none":
         return None, {}
+    if said:
+        raise RFabricError(
+            f"RFABRIC_DEFAULTS: {said!r} must be none, for no file at all, or not be set"
+        )
     try:
         here = Path(folder).absolute()
     except FileNotFoundError:  # the working folder has gone

@@ -27,8 +27,15 @@ from ...trace import Trace, TraceBuilder, Traffic
 from ..base import Scheduled, as_it_stands
 from .groups import ExecutionGroup
 from .jobs import Job, Pools, Profile, footprint
-from .policies import policy_of
+from .policies import POLICIES, policy_of
 from .turns import NODES_OF, Foreseen, SharedJob, merge
+
+SLO = 2.0
+KEYS = {  # of a file of jobs: what it is, what it is when left out
+    "jobs": ("names or files of recipes, each a job, such as `[grpo-64, grpo-64]`", "must be said"),
+    "policy": (f"who shares which nodes, one of {', '.join(POLICIES)}", "`weave`"),
+    "slo": ("how many times its own seconds an iteration of a job may take", f"{SLO:g}"),
+}
 
 
 def profile_of(workload: Workload, seed: int = 0, plan: Plan | None = None) -> Profile:
@@ -179,13 +186,13 @@ def read_shared(
     """
     path = shared_path(name)
     values = read_yaml(path)
-    refuse_unknown(values, ["jobs", "policy", "slo"])
+    refuse_unknown(values, KEYS)
     recipes = values.get("jobs")
     if not isinstance(recipes, list) or not recipes or not all(isinstance(r, str) for r in recipes):
         raise RFabricError(
             f"{path.name}: jobs: {recipes!r} must list recipes, such as [grpo-64, grpo-64]"
         )
-    slo = values.get("slo", 2.0)
+    slo = values.get("slo", SLO)
     if isinstance(slo, bool) or not isinstance(slo, (int, float)) or not math.isfinite(slo):
         raise RFabricError(
             f"{path.name}: slo: {slo!r} is no number; write how many times its own seconds a "
