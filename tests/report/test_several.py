@@ -110,7 +110,7 @@ def page_of_all(places, tmp_path_factory):
 
 def rows(page):
     """The labels of the rows that are drawn."""
-    return page.locator("#lanes .row .lane-name").all_text_contents()
+    return page.locator("#lanes .lane-name").all_text_contents()
 
 
 def test_controls_choose_among_the_runs_that_were_made(page_of_all, opened):
