@@ -95,7 +95,8 @@ class Job:
     """A job: `iterations` of its profile from `arrival` (s) on, none slower than `slo` times solo.
 
     drift: what its rollouts take at its begin and at its end, as shares of the profile; it changes
-    evenly.
+    evenly. alone: its profile with nobody beside it, where it stands elsewhere than it would then;
+    its SLO counts from that.
 
     RFabricError, naming the job, for figures out of bounds.
     """
@@ -106,6 +107,7 @@ class Job:
     arrival: float = 0.0
     iterations: float = 1.0
     drift: tuple[float, float] = (1.0, 1.0)
+    alone: Profile | None = None
 
     def __post_init__(self):
         p = self.profile
@@ -127,15 +129,20 @@ class Job:
                 f"alone takes {p.solo:.4g} s; give an slo of 1 or more"
             )
 
+    @property
+    def by_itself(self) -> Profile:
+        """Its profile with nobody beside it."""
+        return self.alone or self.profile
+
     @cached_property
     def longest(self) -> float:
         """The seconds that an iteration may take."""
-        return self.slo * self.profile.solo
+        return self.slo * self.by_itself.solo
 
     @property
     def seconds(self) -> float:
         """How long the job takes alone, at its profile."""
-        return self.iterations * self.profile.solo
+        return self.iterations * self.by_itself.solo
 
 
 @dataclass(frozen=True)
