@@ -166,6 +166,12 @@ class ExecutionGroup:
         kinds = [frozenset(nodes) for nodes in set(self.pins)]
         return sum(map(len, kinds)) == len(frozenset().union(*kinds))
 
+    def frees_nodes(self, i: int) -> bool:
+        """Whether job i can leave nodes to others while its tail is decoded on the rest: it has
+        several, and shares some.
+        """
+        return len(self.pins[i]) > 1 and any(self.residents[node] > 1 for node in self.pins[i])
+
     @property
     def saturated(self) -> bool:
         """Whether there are no bubbles left to fill."""

@@ -22,7 +22,6 @@ from ...schedulers.weave.policies import weave
 from ...schedulers.weave.tail import tail
 from ...units import SECONDS_PER_HOUR, bytes_in
 from . import CIRCULAR, QUOTED, PaperRow, Progress, rows_of, span
-from .weave_days import experiment_days
 from .weave_inputs import (
     GROUP_SIZE,
     MIXES,
@@ -327,7 +326,7 @@ def experiment_billing(seed: int) -> Iterator[PaperRow]:
         yield PaperRow(f"{stay}: two weeks, Solo-D over Weave", 1.84, ratio(alone, shared))
 
 
-EXPERIMENTS = {"billing": experiment_billing, "mix": experiment_mix, "days": experiment_days}
+EXPERIMENTS = {"billing": experiment_billing, "mix": experiment_mix}
 
 
 # --- decisions ------------------------------------------------------------------------------------
