@@ -1,20 +1,30 @@
-"""The verb `reproduce`: what was published, run again; and `joint`, which nobody has published."""
+"""The verb `reproduce`: what was published, run again; and what nobody has published."""
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from ..errors import RFabricError
 from ..report.compare import Row, Table
 from ..study import reproduce as published
+from ..study.days import days_rows, days_table
 from ..study.joint import joint_rows, joint_table
 from .terminal import Talk, print_json, show_tables
 
+# what makes the rows, and the table of them
+UNPUBLISHED: dict[str, tuple[Callable[..., Iterable[Any]], Callable[..., Table]]] = {
+    "joint": (joint_rows, joint_table),
+    "days": (days_rows, days_table),
+}
+
 
 def reproduce(args: argparse.Namespace) -> None:
-    """rfabric reproduce: published experiments again; `joint`, which nobody published."""
-    if args.paper == published.JOINT:
-        _joint(args)
+    """rfabric reproduce: published experiments again; `joint` and `days`, which nobody
+    published.
+    """
+    if args.paper in UNPUBLISHED:
+        _unpublished(args)
         return
     with Talk(args.quiet) as talk:
         rows = published.reproduce(
@@ -44,22 +54,24 @@ def reproduce(args: argparse.Namespace) -> None:
     print(_tally(rows))
 
 
-def _joint(args: argparse.Namespace) -> None:
+def _unpublished(args: argparse.Namespace) -> None:
+    name = args.paper
     if args.experiment:
-        raise RFabricError(f"joint has no experiment {args.experiment!r}; it has none")
+        raise RFabricError(f"{name} has no experiment {args.experiment!r}; it has none")
+    rows_of, table_of = UNPUBLISHED[name]
     with Talk(args.quiet) as talk:
-        rows = list(joint_rows(args.seed, lambda part: talk.tell("joint", {"stage": part})))
+        rows = list(rows_of(args.seed, lambda part: talk.tell(name, {"stage": part})))
     if args.json:
         print_json({"seed": args.seed, "rows": [row.to_json() for row in rows]})
     elif args.markdown:
-        print("\n".join(joint_page(args.seed, joint_table(rows))))
+        print("\n".join(page(name, args.seed, table_of(rows))))
     else:
-        show_tables([joint_table(rows)])
+        show_tables([table_of(rows)])
 
 
-def joint_page(seed: int, table: Table) -> Iterator[str]:
+def page(name: str, seed: int, table: Table) -> Iterator[str]:
     """The table for a page, line by line."""
-    yield from ("## joint", "", f"`rfabric reproduce joint --seed {seed}`. {table.note}", "")
+    yield from (f"## {name}", "", f"`rfabric reproduce {name} --seed {seed}`. {table.note}", "")
     yield f"| {' | '.join(table.columns)} |"
     yield f"|{'|'.join('---' if i in table.words else '--:' for i in range(len(table.columns)))}|"
     for row in table.rows:

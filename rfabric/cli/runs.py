@@ -266,9 +266,10 @@ def _plans(args: argparse.Namespace, scheduler: str, traffic: Traffic, talk: Tal
     """What orchestrrl decided, and what it would have where a fabric answers it; of runs on the
     default fabrics, all of which play the plan that no fabric was asked for.
     """
-    if not _prints_plans(args, scheduler):
+    facts = traffic.trace.provenance.get("scheduler_facts")  # of one job; several have none
+    if facts is None or not _prints_plans(args, scheduler):
         return []
-    plans = [{"network": "network cards"} | traffic.trace.provenance["scheduler_facts"]]
+    plans = [{"network": "network cards"} | facts]
     for spec in ASKED:
         talk.tell(f"plan agreed with {spec}", {"stage": "schedule"})
         network = networks(scheduler + ASKS, partial(Needs.fabric, spec=spec), DEFAULT_CIRCUITS)

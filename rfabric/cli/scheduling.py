@@ -22,6 +22,7 @@ from ..schedulers.table import (
 from ..schedulers.traffic import Networks, read_traffic
 from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
+from ..schedulers.weave.recipe_jobs import read_recipe_jobs, run_on_fabric
 from ..schedulers.weave.traffic import is_shared
 from ..study.negotiation import networks
 from ..trace import is_trace
@@ -59,13 +60,13 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
             f"timeline is about computing: --policy {args.policy} must name a "
             "compute scheduler alone"
         )
+    if args.jobs:
+        return _arriving(args, asked or "weave")
     if args.topo and not asked_network(asked):
         raise RFabricError(
             f"--topo {args.topo}: computing is drawn without a fabric, unless its scheduler asks "
             "one: --policy orchestrrl,network=fabric"
         )
-    if args.jobs:
-        return _arriving(args, asked or "weave")
     if is_trace(args.traffic):
         raise RFabricError(f"{args.traffic} is a trace file, whose schedule is made; name a recipe")
     if is_shared(args.traffic):
@@ -104,15 +105,20 @@ def _network(topo: str, scheduler: str) -> Networks | None:
 
 
 def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[Table]]:
-    """Days of jobs: what a policy for several jobs makes of them."""
+    """Days of jobs: what a policy for several jobs makes of them, on a fabric or without one."""
     if args.png or args.perfetto:
         raise RFabricError(
             "--jobs says what days of jobs cost; --png and --perfetto draw a recipe or a file "
             "of jobs: --traffic"
         )
-    bill = run_jobs(read_jobs(args.jobs), policy, seed=args.seed)
+    if args.topo:
+        jobs, workloads = read_recipe_jobs(args.jobs, args.set)
+        bill = run_on_fabric(jobs, workloads, args.topo, policy, args.seed)
+    else:
+        bill = run_jobs(read_jobs(args.jobs), policy, seed=args.seed)
     document = {
         "jobs": len(bill.stays),
+        "fabric": args.topo or None,
         "policy": policy,
         "seed": args.seed,
         "hours": bill.hours,

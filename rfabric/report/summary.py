@@ -238,14 +238,14 @@ def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:
     """Dollars a step of each of several jobs, `mean` being that of a step of any: all that is paid,
     by share of GPU time.
 
-    A job's GPU time is that of its phases, on the nodes they hold, at the price of these; nodes
-    that idle are paid by all alike.
+    A job's GPU time is that of its phases, on the nodes they hold, at the price of these; what
+    moves while it generates holds none but those; nodes that idle are paid by all alike.
     """
     held: dict[str, dict[str, float]] = result.trace.provenance["held"]
     names, time, steps = list(held), Counter(), Counter()
     for phase in result.phases:
         job = names[phase.key.step % len(names)]
-        time[job] += phase.seconds * held[job][phase.key.phase]
+        time[job] += phase.seconds * held[job].get(phase.key.phase, 0.0)
         steps[job] += phase.key.phase == "training"
     whole = mean.usd * len(np.unique(result.trace.step))
     return {job: whole * time[job] / time.total() / steps[job] for job in names if steps[job]}

@@ -51,10 +51,14 @@ class Cards:
 
 @dataclass(frozen=True, eq=False)
 class FabricNetwork:
-    """A fabric that is asked: flows between GPUs become demand between its racks."""
+    """A fabric that is asked: flows between GPUs become demand between its racks.
+
+    seats: the number of the host of each GPU; none: GPU i, from 0, is h(i+1).
+    """
 
     fabric: Fabric
     ask: Ask
+    seats: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -76,6 +80,9 @@ class FabricNetwork:
     def demand(self, sends: Flows) -> Demand:
         """Rack to rack bytes of flows between GPUs; RFabricError for one that the fabric lacks."""
         src, dst = (np.array(ends, np.int64) for ends in (sends.src, sends.dst))
+        if self.seats:
+            seats = np.array(self.seats, np.int64)
+            return rack_demand(self.fabric, seats[src], seats[dst], np.array(sends.size, float))
         last = int(max(src.max(initial=0), dst.max(initial=0)))
         hosts = self.fabric.host_index
         if f"h{last + 1}" not in hosts:

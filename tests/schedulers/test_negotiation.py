@@ -485,7 +485,7 @@ def test_a_controller_of_another_fabric_is_refused_and_one_that_is_gone_is_no_re
     [
         (["timeline", "--policy", JOINT], "network=fabric asks a fabric, and none is given here"),
         (["timeline", "--policy", "orchestrrl", "--topo", "rfabric"], "drawn without a fabric"),
-        (["timeline", "--jobs", "jobs.csv", "--topo", "rfabric"], "drawn without a fabric"),
+        (["timeline", "--jobs", "none.csv", "--topo", "rfabric"], "jobs none.csv: cannot be read"),
         (
             ["timeline", "--policy", "rollart,network=fabric", "--topo", "rfabric"],
             "asks no network",

@@ -34,7 +34,7 @@ from rfabric.schedulers.weave import (
 from rfabric.schedulers.weave.cluster import STAYS
 from rfabric.schedulers.weave.optimum import cheapest, feasible, optimum
 from rfabric.schedulers.weave.policies import placements
-from rfabric.schedulers.weave.tail import _moved, tail
+from rfabric.schedulers.weave.tail import _rest, tail
 from rfabric.schedulers.weave.traffic import placed, profile_of, read_shared, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
 from rfabric.trace import PhaseKey, TraceBuilder
@@ -248,7 +248,7 @@ def test_what_is_moved_aside_is_decoded_from_where_it_was_cut():
     """
     w, prompt = read_recipe("grpo-64"), np.array([512])
     whole, begun = (replica_time(w, prompt, np.array([n])).decode for n in (4000, 1000))
-    moved = _moved(w, prompt, np.array([4000]), 1000, 1)
+    moved, _ = _rest(w, prompt, np.array([4000]), 1000, [0])[0]
     again = replica_time(w, prompt + 1000, np.array([3000])).prefill
     assert begun + moved - again == pytest.approx(whole, rel=1e-3)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rfabric.cli import main
-from rfabric.cli.reproducing import joint_page as markdown
+from rfabric.cli.reproducing import page
 from rfabric.compute.requests import independent
 from rfabric.compute.roofline import DecodeStep
 from rfabric.compute.serving import Batching, serve
@@ -166,7 +166,7 @@ def test_the_table_is_printed_as_text_as_json_and_for_a_page(monkeypatch, capsys
     text = capsys.readouterr().out
     assert f"small, {THIN}" in text and "rank0" in text
     row = joint.joint_table([row_of_case("small", joint.CASES["small"], THIN, 0)])
-    lines = list(markdown(0, row))
+    lines = list(page("joint", 0, row))
     assert lines[0] == "## joint" and len({line.count("|") for line in lines if "|" in line}) == 1
 
 

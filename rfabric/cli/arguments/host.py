@@ -1,6 +1,6 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
-from ...study.reproduce import JOINT, REPRODUCTIONS
+from ...study.reproduce import REPRODUCTIONS, UNPUBLISHED
 from .options import out_option, seed_option, set_option
 from .parsing import Parser, count, file, port, time
 
@@ -253,12 +253,14 @@ def reproduce(verb: Parser) -> None:
     rfabric reproduce weave --seed 3 --json
     rfabric reproduce weave --experiment billing           what a likely cause does
     rfabric reproduce joint                                in no paper: what asking the fabric gains
+    rfabric reproduce days                                 nor these: two weeks of jobs on fabrics
     """
     verb.takes(
         "paper PAPER",
-        f"{', '.join(REPRODUCTIONS)}; or {JOINT}: three jobs on four fabrics, scheduled apart "
-        "from the network and together with it, beside a bound",
-        choices=(*REPRODUCTIONS, JOINT),
+        f"{', '.join(REPRODUCTIONS)}; or joint: three jobs on four fabrics, scheduled apart from "
+        "the network and together with it, beside a bound; or days: jobs that come and go for two "
+        "weeks, and share nodes by what each fabric answers",
+        choices=(*REPRODUCTIONS, *UNPUBLISHED),
     )
     verb.takes("--markdown", "print the table for a page")
     verb.takes(

@@ -157,6 +157,7 @@ def timeline(verb: Parser) -> None:
     rfabric timeline --policy orchestrrl,network=fabric --topo fat-tree,oversubscription=4
     rfabric timeline --policy weave --traffic weave-2jobs
     rfabric timeline --policy weave --jobs jobs.csv --json   days of jobs: dollars, SLOs, idle nodes
+    rfabric timeline --jobs recipes.csv --topo fat-tree      the same, their seconds the fabric's
     """
     verb.set_defaults(usual=DEFAULT_TRAFFIC)
     verb.takes(
@@ -164,10 +165,16 @@ def timeline(verb: Parser) -> None:
     )
     verb.takes("--traffic RECIPE", f"a recipe (default {USUAL_TRAFFIC})")
     verb.takes(
-        "--topo FABRIC", "the fabric that a scheduler asks before it decides: network=fabric"
+        "--topo FABRIC",
+        "the fabric that a scheduler asks before it decides: network=fabric; or on whose servers "
+        "--jobs stand",
     )
     set_option(verb)
     seed_option(verb)
-    verb.takes("--jobs FILE", "a CSV of arriving jobs instead of a recipe")
+    verb.takes(
+        "--jobs FILE",
+        "a CSV of arriving jobs instead of a recipe; with --topo each names its own: name, recipe, "
+        "slo, arrival_s, iterations",
+    )
     verb.takes("--png FILE", "draw it", file)
     verb.takes("--perfetto FILE", "write it for chrome://tracing and ui.perfetto.dev", file)

@@ -3,8 +3,7 @@ node-hour is paid for.
 
     arrival    the policy says where; the group's period changes for all its jobs
     departure  a job that has done its iterations leaves; rollout nodes nobody is pinned to are
-               given back, training
-               nodes with the last job
+               given back, training nodes with the last job
     hour       only where rollouts drift: periods follow
 
 A job does one iteration a period of its group. How long it stays, and what its group is billed for,
@@ -21,8 +20,7 @@ SLO attainment is over its whole stay: seconds, over those that the iterations i
 taken alone.
 
 `optimum` in place of a policy moves all jobs to the cheapest grouping at every arrival, or every
-`regroup` seconds, for
-nothing: no online policy can.
+`regroup` seconds, for nothing: no online policy can.
 """
 
 import heapq
@@ -34,6 +32,7 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...units import SECONDS_PER_HOUR
+from .floor import Floor
 from .groups import SLACK, ExecutionGroup
 from .jobs import Job, Pools
 from .optimum import cheapest
@@ -136,6 +135,11 @@ class _Cluster:
     peak_train: int = 0
     sizes: Counter = field(default_factory=Counter)
     made: int = 0
+    floor: Floor | None = None
+
+    def group_of(self, job: Job) -> ExecutionGroup:
+        """A new group of this job alone."""
+        return self.floor.alone(job) if self.floor else ExecutionGroup.alone(job)
 
 
 OPTIMUM = "optimum"
@@ -151,16 +155,25 @@ def run(
     regroup: float = 0.0,
     stay: str = "done",
     progress: Callable[[int], None] = lambda _: None,
+    floor: Floor | None = None,
 ) -> ClusterBill:
     """What `policy` makes of `jobs`, from the first arrival to the last end; RFabricError for jobs
     that cannot run, or a `stay` that is none of STAYS.
+
+    floor: the servers of a fabric that groups stand on; what jobs take is then what it answers.
     """
     if stay not in STAYS:
         raise RFabricError(f"jobs cannot stay {stay!r}; they stay {', '.join(STAYS)}")
+    if floor and policy == OPTIMUM:
+        raise RFabricError(
+            f"{OPTIMUM} moves all jobs at every arrival, and stands on no fabric; leave the fabric "
+            "out, or choose a policy"
+        )
     jobs = sorted((pools.admit(job) for job in jobs), key=lambda job: job.arrival)
     _distinct(jobs)
     chosen = None if policy == OPTIMUM else policy_of(policy) if isinstance(policy, str) else policy
-    cluster = _Cluster(pools, chosen, np.random.default_rng(seed), regroup, stay)
+    random = np.random.default_rng(seed)
+    cluster = _Cluster(pools, chosen, random, regroup, stay, floor=floor)
     if regroup:
         heapq.heappush(cluster.events, (jobs[0].arrival + regroup, REGROUP, 0))
     for done, job in enumerate(jobs):
@@ -182,8 +195,18 @@ def run(
 
 def actual(job: Job, left: float) -> float:
     """Seconds of a rollout of `job` now, with `left` iterations to go."""
+    return job.profile.roll * _drifted_to(job, left)
+
+
+def alone(job: Job, left: float) -> float:
+    """Seconds that an iteration of `job` would take now with nobody beside it."""
+    p = job.by_itself
+    return p.roll * _drifted_to(job, left) + p.train + p.sync
+
+
+def _drifted_to(job: Job, left: float) -> float:
     begin, end = job.drift
-    return job.profile.roll * (end + (begin - end) * left / job.iterations)
+    return end + (begin - end) * left / job.iterations
 
 
 def _distinct(jobs: Sequence[Job]) -> None:
@@ -206,16 +229,18 @@ def _arrive(cluster: _Cluster, job: Job) -> None:
 
 def _place(cluster: _Cluster, job: Job) -> None:
     """Where the policy says."""
-    keys = list(cluster.running)
+    if cluster.floor:
+        job = cluster.floor.arriving(job, [state.group for state in cluster.running.values()])
+    keys = [key for key, state in cluster.running.items() if state.group.takes(job)]
     place = cluster.policy(
         job, [cluster.running[key].group for key in keys], cluster.pools, cluster.random
     )
     if place is None:
-        _begin(cluster, ExecutionGroup.alone(job), {job.name: job.iterations}, job.arrival)
+        _begin(cluster, cluster.group_of(job), {job.name: job.iterations}, job.arrival)
         return
     state = cluster.running[keys[place.group]]
     _settle(cluster, state, job.arrival)
-    state.group = state.group.join(job, place.nodes)
+    state.group = state.group.join(state.group.seen(job, place.nodes), place.nodes)
     state.left[job.name] = job.iterations
     state.most = max(state.most, len(state.group.jobs))
     cluster.kinds[job.name] = place.kind
@@ -290,11 +315,11 @@ def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
         return
     rounds, billed = seconds / state.period, _times_billed(cluster, state)
     for (roll, train), job, nodes in zip(_phases(state), group.jobs, group.pins, strict=True):
-        alone = roll + job.profile.train + job.profile.sync
-        cluster.alone[job.name] += rounds * alone
+        by_itself = alone(job, state.left[job.name])
+        cluster.alone[job.name] += rounds * by_itself
         cluster.busy["roll"][0] += rounds * roll * len(nodes)
         cluster.busy["train"][0] += rounds * train * group.train_nodes
-        done = rounds if cluster.stay == "done" else seconds / alone
+        done = rounds if cluster.stay == "done" else seconds / by_itself
         state.left[job.name] = max(0.0, state.left[job.name] - done)
     cluster.busy["roll"][1] += seconds * group.roll_nodes
     cluster.busy["train"][1] += seconds * group.train_nodes
@@ -306,10 +331,7 @@ def _times_billed(cluster: _Cluster, state: _Running) -> float:
     """How often an hour of the group is billed: see STAYS."""
     if cluster.stay in ("done", "trace"):
         return 1.0
-    every = zip(_phases(state), state.group.jobs, strict=True)
-    slower = [
-        (state.period / (roll + j.profile.train + j.profile.sync), j) for (roll, _), j in every
-    ]
+    slower = [(state.period / alone(j, state.left[j.name]), j) for j in state.group.jobs]
     late = cluster.stay == "late"
     return max([1.0, *(x for x, job in slower if not late or x > job.slo * (1 + 1e-6))])
 
@@ -331,7 +353,7 @@ def _pace(cluster: _Cluster, state: _Running, job: Job) -> float:
     """Seconds until the job has one iteration less to go."""
     if cluster.stay == "done":
         return state.period
-    return actual(job, state.left[job.name]) + job.profile.train + job.profile.sync
+    return alone(job, state.left[job.name])
 
 
 def _phases(state: _Running) -> list[tuple[float, float]]:

@@ -76,6 +76,19 @@ class ExecutionGroup:
         pins = tuple(tuple(new[node] for node in self.pins[i]) for i in left)
         return ExecutionGroup(tuple(self.jobs[i] for i in left), pins, len(used), self.train_nodes)
 
+    @property
+    def room(self) -> float:
+        """Rollout nodes that it may grow by."""
+        return float("inf")
+
+    def takes(self, job: Job) -> bool:
+        """Whether its nodes are those that a job is made for."""
+        return True
+
+    def seen(self, job: Job, nodes: tuple[int, ...]) -> Job:
+        """`job` with the profile that it has when it generates on `nodes` of this group."""
+        return job
+
     def price(self, pools: Pools) -> float:
         """Dollars an hour of all its nodes."""
         return pools.price(self.roll_nodes, self.train_nodes)
@@ -152,6 +165,12 @@ class ExecutionGroup:
         """Whether any two jobs have all their rollout nodes in common, or none."""
         kinds = [frozenset(nodes) for nodes in set(self.pins)]
         return sum(map(len, kinds)) == len(frozenset().union(*kinds))
+
+    def frees_nodes(self, i: int) -> bool:
+        """Whether job i can leave nodes to others while its tail is decoded on the rest: it has
+        several, and shares some.
+        """
+        return len(self.pins[i]) > 1 and any(self.residents[node] > 1 for node in self.pins[i])
 
     @property
     def saturated(self) -> bool:

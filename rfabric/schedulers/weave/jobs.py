@@ -12,6 +12,7 @@ CSV; `COLUMNS` names its columns, units in the names.
 
 import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -95,7 +96,8 @@ class Job:
     """A job: `iterations` of its profile from `arrival` (s) on, none slower than `slo` times solo.
 
     drift: what its rollouts take at its begin and at its end, as shares of the profile; it changes
-    evenly.
+    evenly. alone: its profile with nobody beside it, where it stands elsewhere than it would then;
+    its SLO counts from that.
 
     RFabricError, naming the job, for figures out of bounds.
     """
@@ -106,6 +108,7 @@ class Job:
     arrival: float = 0.0
     iterations: float = 1.0
     drift: tuple[float, float] = (1.0, 1.0)
+    alone: Profile | None = None
 
     def __post_init__(self):
         p = self.profile
@@ -127,15 +130,20 @@ class Job:
                 f"alone takes {p.solo:.4g} s; give an slo of 1 or more"
             )
 
+    @property
+    def by_itself(self) -> Profile:
+        """Its profile with nobody beside it."""
+        return self.alone or self.profile
+
     @cached_property
     def longest(self) -> float:
         """The seconds that an iteration may take."""
-        return self.slo * self.profile.solo
+        return self.slo * self.by_itself.solo
 
     @property
     def seconds(self) -> float:
         """How long the job takes alone, at its profile."""
-        return self.iterations * self.profile.solo
+        return self.iterations * self.by_itself.solo
 
 
 @dataclass(frozen=True)
@@ -210,9 +218,9 @@ class Pools:
         return job
 
 
-# column of a jobs file: (field of Profile or Job, factor to bytes and seconds, whether it may be
-# left out)
-COLUMNS = {
+# field of Profile or Job, factor to bytes and seconds (None: text), whether it may be left out
+Column = tuple[str, float | None, bool]
+COLUMNS: dict[str, Column] = {
     "name": ("name", None, False),
     "roll_s": ("roll", 1.0, False),
     "train_s": ("train", 1.0, False),
@@ -236,42 +244,55 @@ def read_jobs(path: str | Path) -> list[Job]:
 
     RFabricError for a file that cannot be read, other columns, names that stand twice, bad figures.
     """
-    try:
-        lines = read_text(path).splitlines(keepends=True)
-        reader = csv.DictReader((line for line in lines if not line.startswith("#")), strict=True)
-        rows, columns = list(reader), list(reader.fieldnames or ())
-    except (OSError, ValueError, csv.Error) as error:
-        raise RFabricError(f"jobs {path}: cannot be read: {error}") from error
-    if twice(columns):
-        raise RFabricError(f"jobs {path}: column {twice(columns)!r} stands twice; keep one")
-    unknown = [column for column in columns if column not in COLUMNS]
-    missing = [
-        name for name, (_, _, optional) in COLUMNS.items() if not optional and name not in columns
-    ]
-    if unknown or missing:
-        what = f"unknown column {unknown[0]!r}" if unknown else f"column {missing[0]!r} is missing"
-        raise RFabricError(f"jobs {path}: {what}; the columns are {', '.join(COLUMNS)}")
-    jobs = [_job(path, number, row) for number, row in enumerate(rows, 1)]
-    if not jobs:
-        raise RFabricError(f"jobs {path}: holds no jobs; write one a row below the line of columns")
-    seen: set[str] = set()
-    for job in jobs:
-        if job.name in seen:
-            raise RFabricError(f"jobs {path}: job {job.name} stands twice; give each its own name")
-        seen.add(job.name)
+    jobs = [_job(name, row) for name, row in rows_of(path, COLUMNS).items()]
     return sorted(jobs, key=lambda job: job.arrival)
 
 
-def _job(path: str | Path, number: int, row: dict) -> Job:
-    name = (row.get("name") or "").strip()
-    if not name:
-        raise RFabricError(f"jobs {path}: row {number} has no name")
+def rows_of(path: str | Path, columns: Mapping[str, Column]) -> dict[str, dict[str, str]]:
+    """The rows of a CSV of jobs with these columns, by name. RFabricError as `read_jobs`."""
+    try:
+        lines = read_text(path).splitlines(keepends=True)
+        reader = csv.DictReader((line for line in lines if not line.startswith("#")), strict=True)
+        rows, named = list(reader), list(reader.fieldnames or ())
+    except (OSError, ValueError, csv.Error) as error:
+        raise RFabricError(f"jobs {path}: cannot be read: {error}") from error
+    if twice(named):
+        raise RFabricError(f"jobs {path}: column {twice(named)!r} stands twice; keep one")
+    unknown = [column for column in named if column not in columns]
+    missing = [
+        name for name, (_, _, optional) in columns.items() if not optional and name not in named
+    ]
+    if unknown or missing:
+        what = f"unknown column {unknown[0]!r}" if unknown else f"column {missing[0]!r} is missing"
+        raise RFabricError(f"jobs {path}: {what}; the columns are {', '.join(columns)}")
+    jobs: dict[str, dict[str, str]] = {}
+    for number, row in enumerate(rows, 1):
+        name = (row.get("name") or "").strip()
+        if not name:
+            raise RFabricError(f"jobs {path}: row {number} has no name")
+        if name in jobs:
+            raise RFabricError(f"jobs {path}: job {name} stands twice; give each its own name")
+        jobs[name] = row
+    if not jobs:
+        raise RFabricError(f"jobs {path}: holds no jobs; write one a row below the line of columns")
+    return jobs
+
+
+def figures_of(
+    name: str, row: Mapping[str, str], columns: Mapping[str, Column]
+) -> dict[str, float]:
+    """The figures of a row by field, in bytes and seconds; those left empty left out."""
     values = {}
-    for column, (field, factor, optional) in COLUMNS.items():
+    for column, (field, factor, optional) in columns.items():
         text = (row.get(column) or "").strip()
         if factor is None or (not text and optional):
             continue
         values[field] = _number(name, column, text) * factor
+    return values
+
+
+def _job(name: str, row: Mapping[str, str]) -> Job:
+    values = figures_of(name, row, COLUMNS)
     profile = Profile(**{k: v for k, v in values.items() if k in _OF_PROFILE})
     return Job(name, profile, **{k: v for k, v in values.items() if k not in _OF_PROFILE})
 

@@ -8,6 +8,8 @@
     gavel      the cheapest group whose jobs still meet their SLO taking turns as wholes, one
                iteration at a time
 
+Each asks its groups what the job would take there (`ExecutionGroup.seen`).
+
 `random` and `most-idle` know neither saturation nor SLO. A policy is a function of job, groups,
 pools and random generator; it returns the group to join and the nodes, or None for a new group.
 """
@@ -50,7 +52,9 @@ def weave(
             continue
         for nodes, grown in placements(group, job):
             added = grown * pools.roll_price
-            if added < least and remembers(group, job, nodes, pools) and keeps(group, job, nodes):
+            if not (added < least and remembers(group, job, nodes, pools)):
+                continue
+            if keeps(group, group.seen(job, nodes), nodes):
                 best, least = Placement(index, nodes, grown), added
     return best
 
@@ -97,11 +101,12 @@ def gavel(
     """
     best, least = None, pools.price(job.profile.roll_nodes, job.profile.train_nodes)
     for index, group in enumerate(groups):
-        turns = sum(
-            j.profile.roll + j.profile.trained_on(group.train_nodes) for j in (*group.jobs, job)
-        )
         nodes = tuple(range(job.profile.roll_nodes))
         grown = max(0, len(nodes) - group.roll_nodes)
+        if grown > group.room:
+            continue
+        every = *group.jobs, group.seen(job, nodes)
+        turns = sum(j.profile.roll + j.profile.trained_on(group.train_nodes) for j in every)
         added = grown * pools.roll_price
         patient = turns <= min(group.longest, job.longest) * (1 + SLACK)
         if added < least and patient and fits(group, job, nodes, pools):
@@ -137,7 +142,7 @@ def placements(group: ExecutionGroup, job: Job) -> Iterator[tuple[tuple[int, ...
     for first in range(has - needs + 1):
         yield tuple(idlest[first : first + needs]), 0
     for grown in range(1, needs + 1):
-        if needs - grown <= has:
+        if needs - grown <= has and grown <= group.room:
             yield (*idlest[: needs - grown], *range(has, has + grown)), grown
 
 

@@ -23,11 +23,13 @@ from ...rl.lowering import trace_of
 from ...rl.plan import Plan, plan_of
 from ...rl.recipe import read_yaml, refuse_unknown
 from ...rl.workload import Workload, read_recipe
+from ...specs import read_spec
 from ...trace import Trace, TraceBuilder, Traffic
-from ..base import Scheduled, as_it_stands
+from ..base import Scheduled, as_it_stands, settings_of
 from .groups import ExecutionGroup
 from .jobs import Job, Pools, Profile, footprint
 from .policies import POLICIES, policy_of
+from .tail import TailSetting, tail_turns, trace_with_tails
 from .turns import NODES_OF, Foreseen, SharedJob, merge
 
 SLO = 2.0
@@ -102,11 +104,14 @@ def traffic_of(
     workloads: Mapping[str, Workload],
     seed: int = 0,
     traces: Mapping[str, Trace] | None = None,
+    tails: float = 0.0,
 ) -> Trace:
     """The traces of all jobs of `groups` on one fabric; `workloads` by the names of the jobs, and
     `traces`, where they are not those of the recipes as they stand.
 
-    Same seed, same trace. RFabricError for jobs whose phases wait for one another.
+    tails: the share of a job's nodes to which the tail of its responses moves, where it shares
+    them; 0: none moves. Same seed, same trace. RFabricError for jobs whose phases wait for one
+    another.
     """
     size = _server(groups, workloads)
     traces = traces or {name: trace_of(w, seed) for name, w in workloads.items()}
@@ -116,15 +121,19 @@ def traffic_of(
     train, roll = 0, sum(group.train_nodes for group in groups)
     foreseen = Foreseen()
     for group in groups:
+        own = _moving(group, workloads, seed, traces, tails) if tails else traces
         seats = [
             SharedJob(
                 job,
-                traces[job.name],
+                own[job.name],
                 _hosts(group, i, train, roll, size, workloads[job.name]),
                 group,
                 i,
                 names.index(job.name),
                 len(names),
+                tails > 0,
+                size,
+                roll,
             )
             for i, job in enumerate(group.jobs)
         ]
@@ -134,6 +143,24 @@ def traffic_of(
     said = {"made_by": "several jobs, round robin", "jobs": made, "seed": seed}
     trace = out.build(foreseen.windows, said | _prices(groups, workloads, size))
     return replace(trace, paces=foreseen.paces)
+
+
+def _moving(
+    group: ExecutionGroup,
+    workloads: Mapping[str, Workload],
+    seed: int,
+    traces: Mapping[str, Trace],
+    tails: float,
+) -> dict[str, Trace]:
+    """The trace of each job of a group, tails moved of those that free nodes by it."""
+    loads = [workloads[job.name] for job in group.jobs]
+    turns = tail_turns(group, max(w.steps for w in loads), tails)
+    return {
+        job.name: trace_with_tails(w, seed, turns[i][: w.steps])
+        if group.frees_nodes(i)
+        else traces[job.name]
+        for i, (job, w) in enumerate(zip(group.jobs, loads, strict=True))
+    }
 
 
 def _prices(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload], size: int) -> dict:
@@ -179,7 +206,8 @@ def read_shared(
     """The traffic of a file of `jobs`: recipes that `policy`, else the file's, puts on shared
     nodes, each as `schedule` makes it.
 
-    Settings go over every recipe.
+    Settings go over every recipe. `weave,tail=0.25` moves the tails of generation on shared nodes
+    to a quarter of a job's nodes (`tail`).
 
     RFabricError for a file that lists no recipes, an slo that is no number, or jobs that cannot
     share nodes: their GPUs do both, or they have CPU servers.
@@ -209,15 +237,23 @@ def read_shared(
         Job(job, profile_of(loads[job], seed, one.plan), float(slo)) for job, one in made.items()
     ]
     policy = str(policy or values.get("policy", "weave"))
+    spec = read_spec(policy, "policy", ["tail"])
+    tails = settings_of(spec.head, TailSetting(), spec.settings).tail
+    if tails and schedule is not as_it_stands:
+        raise RFabricError(
+            f"{path.name}: policy {policy} moves the tails of recipes as they stand, and another "
+            "scheduler says how these generate; leave tail out, or that scheduler"
+        )
     hardware = {job: hardware_of(load) for job, load in loads.items()}
-    groups = placed(jobs, policy, seed=seed, hardware=hardware)
+    groups = placed(jobs, spec.head, seed=seed, hardware=hardware)
     server, cards = (
         next(iter(loads.values())).gpus_per_server,
         {load.nic_bps for load in loads.values()},
     )
     gpus = sum(g.train_nodes + g.roll_nodes for g in groups) * server
     inputs = tuple(dict.fromkeys((path, *(file for load in loads.values() for file in load.files))))
-    trace = traffic_of(groups, loads, seed, {job: one.trace for job, one in made.items()})
+    traces = {job: one.trace for job, one in made.items()}
+    trace = traffic_of(groups, loads, seed, traces, tails)
     trace.provenance.update(scheduler=policy, gpus_per_server=server)
     return Traffic(
         trace, path.stem, inputs, Needs(gpus, server, cards.pop() if len(cards) == 1 else 0.0)

@@ -27,6 +27,9 @@ NODES_OF = {"generation": "roll", "training": "train", "weight_sync": "train"}
 class SharedJob:
     """A job of a group on the fabric, with its own trace: `hosts` are those of its GPUs, `turn` its
     number among all `jobs` jobs, `done` says which row of all a row of its trace became.
+
+    by_node: whether its turns of generation begin and end node by node, as where tails are moved;
+    a node is `size` hosts, rollout node 0 the server number `first_roll`.
     """
 
     job: Job
@@ -36,6 +39,9 @@ class SharedJob:
     place: int
     turn: int
     jobs: int
+    by_node: bool = False
+    size: int = 8
+    first_roll: int = 0
     done: dict[int, int] = field(default_factory=dict)
 
     def nodes(self, pool: str) -> list[tuple[str, int]]:
@@ -128,40 +134,63 @@ def _number(turn: NodeTurn) -> int:
 
 def _take(out: TraceBuilder, turn: NodeTurn, held: dict) -> None:
     """One turn: what it waits for, its rows, and the barrier at its end that the next in line waits
-    for.
+    for; node by node where its nodes are not all free at once.
     """
     seat, trace, done = turn.seat, turn.seat.trace, turn.seat.done
     pool = NODES_OF[turn.phase.phase]
-    nodes = seat.nodes(pool)
     kind = {"step": _number(turn), "phase": turn.phase.phase}
-    host = int(seat.hosts[trace.src[turn.rows[0]]])
-    last = [held[node] for node in nodes if node in held]
     entries = _entries(trace, turn.rows)
     # a permit is for who is ready
-    before = {row for row, _ in last}
-    before |= {done[int(wait)] for row in entries for wait in trace.waits_for(row)}
-    # of training, on the same nodes
-    follows = turn.phase.phase == "weight_sync" and all(who is seat for _, who in last)
-    seconds = 0.0 if follows else seat.switch(pool)
-    gate = [
-        out.compute(host, seconds, after=sorted(before), label=f"{seat.job.name} switch", **kind)
-    ]
+    ready = {done[int(wait)] for row in entries for wait in trace.waits_for(row)}
+    parts = _parts(turn, pool)
+    gates = [_gate(out, turn, part, held, ready, kind) for part in parts]
+    gate_of = {row: gate for part, gate in zip(parts, gates, strict=True) for row in part.rows}
     for row in turn.rows.tolist():
         if row in done:  # with the loop it belongs to
             continue
         after = [done[int(wait)] for wait in trace.waits_for(row)] + (
-            gate if row in entries else []
+            gate_of.get(row, gates[0]) if row in entries else []
         )
         own = {"after": after, "gap": float(trace.gap[row]), "start": float(trace.start[row])}
         _copy(out, seat, row, kind | {"phase": trace.phases[trace.phase[row]]} | own)
-    end = out.compute(
-        host,
-        0.0,
-        after=[done[row] for row in _exits(trace, turn.rows)],
-        label=f"{seat.job.name} barrier",
-        **kind,
-    )
-    held.update(dict.fromkeys(nodes, (end, seat)))
+    for part in parts:
+        ends = [done[row] for row in _exits(trace, np.array(part.rows))]
+        end = out.compute(part.host, 0.0, after=ends, label=f"{seat.job.name} barrier", **kind)
+        held.update(dict.fromkeys(part.nodes, (end, seat)))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Nodes that a turn takes and gives back together: its rows there, and a host to wait on."""
+
+    nodes: list[tuple[str, int]]
+    rows: list[int]
+    host: int
+
+
+def _parts(turn: NodeTurn, pool: str) -> list[_Part]:
+    """All nodes together or, where tails are moved, each by itself."""
+    seat, nodes = turn.seat, turn.seat.nodes(pool)
+    hosts = seat.hosts[seat.trace.src[turn.rows]]
+    if not seat.by_node or pool != "roll":
+        return [_Part(nodes, turn.rows.tolist(), int(hosts[0]))]
+    places = hosts // seat.size - seat.first_roll
+    own = [(node, turn.rows[places == node[1]].tolist()) for node in nodes]
+    return [
+        _Part([node], rows, (seat.first_roll + node[1]) * seat.size) for node, rows in own if rows
+    ]
+
+
+def _gate(
+    out: TraceBuilder, turn: NodeTurn, part: _Part, held: dict, ready: set[int], kind: dict
+) -> list[int]:
+    """The row that those wait for who begin on some nodes: who had them before, and the switch."""
+    seat, last = turn.seat, [held[node] for node in part.nodes if node in held]
+    # of training, on the same nodes
+    follows = turn.phase.phase == "weight_sync" and all(who is seat for _, who in last)
+    seconds = 0.0 if follows else seat.switch(NODES_OF[turn.phase.phase])
+    before = sorted({row for row, _ in last} | ready)
+    return [out.compute(part.host, seconds, after=before, label=f"{seat.job.name} switch", **kind)]
 
 
 def _entries(trace: Trace, rows: np.ndarray) -> set[int]:

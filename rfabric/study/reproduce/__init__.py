@@ -71,7 +71,7 @@ def rows_of(parts: Sequence[Part], seed: int, progress: Progress) -> list[PaperR
     return rows
 
 
-JOINT = "joint"  # in no paper: `study.joint`
+UNPUBLISHED = "joint", "days"  # in no paper: `study.joint`, `study.days`
 # name of the paper: module of this folder
 REPRODUCTIONS = {
     "weave": "weave",

@@ -133,17 +133,44 @@ def trace_jobs(
     scaled: all five alike often, maximum lengths of 4k to 32k with that mean, and phases as long as
     they say.
     """
+    return [
+        Job(
+            f"job-{i + 1}",
+            made := workload(each.kind, each.times),
+            each.slo,
+            each.arrival,
+            each.seconds / made.solo,
+        )
+        for i, each in enumerate(trace_arrivals(seed, scaled, count, mix))
+    ]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A job of the two weeks: its workload of Table 3 with phases `times` as long, when it comes
+    and how long it takes alone (s), its SLO.
+    """
+
+    kind: str
+    times: float
+    arrival: float
+    seconds: float
+    slo: float
+
+
+def trace_arrivals(
+    seed: int, scaled: bool = False, count: int = TRACE_JOBS, mix: TraceMix = EVEN
+) -> list[Arrival]:
+    """Who comes in the two weeks: see `trace_jobs`."""
     random = np.random.default_rng([seed, 3])
     stays = _stays(random, count, TRACE_HOURS, TRACE_MEAN_HOURS, mix.bunched)
-    weights, jobs = kind_weights(mix), []
-    for i, (arrival, seconds) in enumerate(stays):
-        made = (
-            _scaled(random)
-            if scaled
-            else workload(str(random.choice(sorted(WORKLOADS), p=weights)))
+    weights, arrivals = kind_weights(mix), []
+    for arrival, seconds in stays:
+        kind, times = (
+            _scaled(random) if scaled else (str(random.choice(sorted(WORKLOADS), p=weights)), 1.0)
         )
-        jobs.append(_job(i, made, arrival, seconds, random))
-    return jobs
+        arrivals.append(Arrival(kind, times, arrival, seconds, random.uniform(1, 2)))
+    return arrivals
 
 
 def kind_weights(mix: TraceMix = EVEN) -> np.ndarray:
@@ -157,10 +184,10 @@ def kind_weights(mix: TraceMix = EVEN) -> np.ndarray:
     return np.array([even, even, (1 - share) * mix.wide, narrow * mix.heavy, share])
 
 
-def _scaled(random: np.random.Generator) -> Profile:
+def _scaled(random: np.random.Generator) -> tuple[str, float]:
     name = sorted(WORKLOADS)[int(random.integers(len(WORKLOADS)))]
     tokens = TRACE_MAX_TOKENS[int(random.choice(len(TRACE_MAX_TOKENS), p=length_weights()))]
-    return workload(name, tokens / WORKLOADS[name].max_tokens)
+    return name, tokens / WORKLOADS[name].max_tokens
 
 
 def length_weights() -> np.ndarray:

@@ -1,0 +1,139 @@
+"""Long-tail migration in the trace of jobs that share nodes."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.fabric import parse_fabric
+from rfabric.rl import read_recipe
+from rfabric.schedulers.traffic import read_traffic
+from rfabric.schedulers.weave import ExecutionGroup, Job
+from rfabric.schedulers.weave.tail import TailTurn, tail_turns
+from rfabric.schedulers.weave.traffic import profile_of, traffic_of
+from rfabric.simulate.world import simulate
+
+FEW = "generation.batch=32", "generation.max_response=4096"
+SERVER = 8
+
+
+def shared(steps=2, tail=0.0, few=FEW):
+    policy = f"weave,tail={tail}" if tail else "weave"
+    return read_traffic("weave-2jobs", [*few, f"steps={steps}"], 0, policy).trace
+
+
+def on_rollout_nodes(trace):
+    """(job, server, begin, end) of what computes on rollout servers, on a network without delay."""
+    ready, finish = trace.compute_only()
+    labels = np.array(trace.labels)[trace.label]
+    return [
+        (labels[row].split()[0], int(trace.src[row]) // SERVER, ready[row], finish[row])
+        for row in np.flatnonzero((trace.size == 0) & (trace.gap > 0)).tolist()
+        if labels[row].split()[1] in ("generate", "tail", "switch") and trace.src[row] >= 32
+    ]
+
+
+@settings(max_examples=8)
+@given(st.integers(1, 3), st.sampled_from([0.25, 0.5, 0.75, 1.0]), st.sampled_from([1024, 16384]))
+def test_no_node_works_for_two_jobs_at_once(steps, tail, longest):
+    trace = shared(steps, tail, ("generation.batch=32", f"generation.max_response={longest}"))
+    for one, other in combinations(on_rollout_nodes(trace), 2):
+        if one[0] != other[0] and one[1] == other[1]:
+            assert one[3] <= other[2] + 1e-9 or other[3] <= one[2] + 1e-9
+
+
+def test_the_next_job_begins_on_freed_nodes_while_the_tail_is_decoded():
+    trace = shared(1, 0.25)
+    ready, finish = trace.compute_only()
+    labels = np.array(trace.labels)[trace.label]
+    moved = np.flatnonzero(labels == "job1 tail")
+    next_one = np.flatnonzero(labels == "job2 generate")
+    assert ready[next_one].min() < finish[moved].max()
+    assert not set(trace.src[moved] // SERVER) & set(trace.src[next_one] // SERVER)
+
+
+@pytest.mark.parametrize("tail", [0.25, 0.5])
+def test_tails_moved_send_what_would_be_sent_and_train_on_the_same(tail):
+    plain, moved = shared(2), shared(2, tail)
+    assert moved.total.sum() == pytest.approx(plain.total.sum(), rel=1e-6)
+    computing = [
+        trace.gap[np.array(trace.phases)[trace.phase] == "training"].sum()
+        for trace in (plain, moved)
+    ]
+    assert computing[0] == pytest.approx(computing[1])
+
+
+def test_where_generation_fills_the_group_tails_shorten_its_rounds():
+    fabric = parse_fabric("fat-tree", 64)
+    plain, moved = (simulate(fabric, shared(2, tail)).step_seconds for tail in (0, 0.25))
+    assert moved < 0.9 * plain
+
+
+def test_no_tail_is_no_change():
+    settings = [*FEW, "steps=1"]
+    plain, none = (
+        read_traffic("weave-2jobs", settings, 0, p).trace for p in ("weave", "weave,tail=0")
+    )
+    assert plain.gap.tolist() == none.gap.tolist() and plain.labels == none.labels
+
+
+def test_jobs_that_have_one_node_or_share_none_move_nothing():
+    small = [*FEW, "cluster.training_gpus=8", "cluster.generation_gpus=8", "training.tp=8"]
+    w = read_recipe("grpo-64", small)
+    a, b = Job("a", profile_of(w)), Job("b", profile_of(w))
+    one = ExecutionGroup.alone(a).join(b, (0,))
+    assert not any(
+        label.endswith("tail") for label in traffic_of([one], {"a": w, "b": w}, tails=0.25).labels
+    )
+    assert not one.frees_nodes(0)
+    assert not ExecutionGroup((a,), ((0, 1),), 2, 1).frees_nodes(0)
+
+
+def test_nodes_take_turns_at_tails():
+    jobs = tuple(Job(name, profile_of(read_recipe("grpo-64", FEW))) for name in "abc")
+    group = ExecutionGroup(jobs, ((0, 1, 2, 3),) * 3, 4, 4)
+    turns = tail_turns(group, 2, 0.25)
+    assert [each[0] for each in turns] == [
+        TailTurn((0,), ()),
+        TailTurn((2,), (0,)),
+        TailTurn((1,), (0, 2)),
+    ]
+    for number in range(6):
+        turn = turns[number % 3][number // 3]
+        before = [turns[n % 3][n // 3] for n in range(max(number - 2, 0), number)]
+        assert set(turn.idle) == {node for one in before for node in one.aside}
+        assert not set(turn.aside) & set(turn.idle)
+
+
+def test_nodes_that_tails_fill_are_used_all_the_same():
+    jobs = tuple(Job(name, profile_of(read_recipe("grpo-64", FEW))) for name in "ab")
+    turns = tail_turns(ExecutionGroup(jobs, ((0, 1), (0,)), 2, 4), 1, 1.0)
+    assert turns == [[TailTurn((0,), ())], [TailTurn()]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "message"),
+    [
+        ("weave,tail=2", (), "tail: share of nodes 2.0 must lie above 0 and be 1 at most"),
+        ("weave,tails=1", (), "'tails=1' is not a setting, did you mean tail"),
+        (
+            "weave,tail=0.5",
+            ("pipeline=one-step-off",),
+            "tails are moved of jobs with pipeline sync",
+        ),
+        ("weave,tail=0.5", ("generation.turns=2",), "one turn, and read their own prompts"),
+    ],
+)
+def test_bad_tails(policy, settings, message):
+    with pytest.raises(RFabricError, match=message):
+        read_traffic("weave-2jobs", [*FEW, *settings], 0, policy)
+
+
+def test_jobs_that_move_kv_have_dollars_of_their_own(capsys):
+    words = ["simulate", "--traffic", "weave-2jobs", "--policy", "orchestrrl", "-q", "--json"]
+    assert main([*words, *(f"--set={one}" for one in (*FEW, "steps=2"))]) == 0
+    assert '"usd_per_step_jobs"' in capsys.readouterr().out
