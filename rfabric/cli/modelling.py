@@ -32,7 +32,7 @@ from ..study.validate.standing import model_hash
 from ..study.validate_run import RunBeside
 from ..study.validate_run import validate_run as compared_run
 from ..trace import PHASES
-from ..units import show_size
+from ..units import show_between, show_size
 from .terminal import Talk, print_json, show_notes, show_tables
 
 NAME_WIDTH, FILE_WIDTH = 48, 40  # of a group's name and file, so that their table fits 160 columns
@@ -156,7 +156,7 @@ def _run_table(recipe: str, log: str, run: RunBeside) -> Table:
     for one in run.phases:
         seconds = (one.predicted_s, one.logged_s, one.logged_p90_s)
         cells = ["–" if value is None else f"{value:.3f} s" for value in seconds]
-        cells.insert(1, "–" if one.low_s is None else f"{one.low_s:.2f} to {one.high_s:.2f} s")
+        cells.insert(1, "–" if one.low_s is None else show_between(one.low_s, one.high_s))
         cells += [
             f"{one.ratio:.2f} x" if one.ratio else "–",
             str(one.steps),

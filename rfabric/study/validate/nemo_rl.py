@@ -5,7 +5,8 @@
     train_parallel, step_time_s
 
 On policy the GPUs train and generate in turn (colocated, sync); one step off policy half of them
-trains and half generates, or what the recipe says. `train_parallel` is [tp cp ep ... pp vp].
+trains and half generates, or what the recipe says; `8-step Off` is async, with as many batches
+under way. `train_parallel` is [tp cp ep ... pp vp].
 Lengths: a lognormal of the row's mean, cut at max_seq. What a row leaves open comes from the recipe
 of its model, GPUs a server and policy; where there is none, from the defaults below.
 
@@ -221,8 +222,16 @@ def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Wo
         generation=_generation(row, recipe, limit),
         training=_training(row, recipe),
         placement="colocated" if on_policy else "disaggregated",
-        pipeline="sync" if on_policy else "one-step-off",
+        **_pipeline(row, on_policy),
     )
+
+
+def _pipeline(row: dict, on_policy: bool) -> dict:
+    """More than a step off policy trajectories are made without waiting for a step's others."""
+    if on_policy:
+        return {"pipeline": "sync"}
+    steps = int((re.match(r"\d+", row["policy"]) or ["1"])[0])
+    return {"pipeline": "async", "staleness": steps} if steps > 1 else {"pipeline": "one-step-off"}
 
 
 def _joined(gpu: Gpu, gpus: int) -> int | None:
