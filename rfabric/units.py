@@ -13,6 +13,7 @@ project.
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,6 +151,24 @@ def show_time(seconds: float) -> str:
             if abs(seconds) >= factor:
                 return f"{seconds / factor:.3g} {unit}"
     return f"{seconds:.1f} s" if abs(seconds) >= 10 else f"{seconds:.3g} s"
+
+
+def show_between(low: float, high: float) -> str:
+    """`118.2, 239.4 -> '110 to 240 s'`: seconds to two digits, rounded outwards, as no interval is
+    known better.
+    """
+    factor, unit = next(
+        ((f, u) for f, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if high >= f), (1e-9, "ns")
+    )
+    return f"{_outwards(low / factor, math.floor)} to {_outwards(high / factor, math.ceil)} {unit}"
+
+
+def _outwards(value: float, way: Callable[[float], int]) -> str:
+    """Two digits of a number, rounded this `way`."""
+    if value <= 0:
+        return "0"
+    power = math.floor(math.log10(value)) - 1
+    return f"{way(round(value / 10.0**power, 6)) * 10.0**power:.{max(0, -power)}f}"
 
 
 def spell_rate(bps: float) -> str:

@@ -28,6 +28,7 @@ from rfabric.units import (
     parse_rate,
     parse_size,
     parse_time,
+    show_between,
     show_rate,
     show_time,
     spell_rate,
@@ -131,6 +132,28 @@ def test_quantities_are_spelled_as_one_types_them():
 
 def test_transfer_time_and_volume_are_inverse():
     assert transfer_seconds(bytes_in(4e11, 0.3), 4e11) == pytest.approx(0.3)
+
+
+def test_intervals_have_two_digits_and_are_rounded_outwards():
+    said = (
+        (118.2, 239.4),
+        (0.52, 1.01),
+        (4.0, 4.0),
+        (1234.5, 99999.0),
+        (0.0, 0.0123),
+        (2e-6, 9e-6),
+    )
+    assert [show_between(*both) for both in said] == [
+        "110 to 240 s",
+        "0.52 to 1.1 s",
+        "4.0 to 4.0 s",
+        "1200 to 100000 s",
+        "0 to 13 ms",
+        "2.0 to 9.0 us",
+    ]
+    for low, high in said:
+        first, second = (float(word) for word in show_between(low, high).split()[::2][:2])
+        assert first <= second
 
 
 def test_shown_quantities_are_short():

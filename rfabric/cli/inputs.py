@@ -21,9 +21,9 @@ from ..schedulers.traffic import read_traffic
 from ..specs import escaped
 from ..study.known import known
 from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
-from ..units import show_size, show_time
+from ..units import show_between, show_size, show_time
 from .runs import with_format
-from .terminal import print_json, show_tables
+from .terminal import print_json, show_notes, show_tables
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ def trace(args: argparse.Namespace) -> None:
         print_json(head | {"items": entries, "flows": groups})
         return
     _show_trace(items, groups)
+    if items and not args.quiet:
+        show_notes(filter(None, [_residuals(items)]))
     if args.output:
         print(args.output)
 
@@ -65,21 +67,25 @@ def _within(item) -> dict:
     if item.within is None:
         return {}
     (low, high), of = item.within, item.residuals
-    return {"low_s": low, "high_s": high, "residuals": f"{of.kind}, {of.basis}", "of": of.rows}
+    said = {"residuals": f"{of.kind}, {of.basis}", "of": of.rows} if of else {}
+    return {"low_s": low, "high_s": high, **said}
 
 
 def _interval(item) -> str:
-    if item.within is None:
-        return ""
-    low, high = map(show_time, item.within)
-    return f"{low} to {high}"
+    return show_between(*item.within) if item.within else ""
 
 
 def _residuals(items: Sequence) -> str:
     """Which residuals stand behind the intervals of a table."""
-    used = dict.fromkeys(item.residuals for item in items if item.within)
+    used = dict.fromkeys(item.residuals for item in items if item.residuals)
     words = ", ".join(f"{of.kind} ({of.basis}, {of.rows:,} rows)" for of in used)
-    return f"80 % within: as measurements lie about this model, of {words}." if used else ""
+    return (
+        f"80 % within: as measurements lie about this model, of {words}; communication is the "
+        "least that its bytes take at NIC rate, and measured ones took longer. The step: all "
+        "phases as low, or as high, as that."
+        if used
+        else ""
+    )
 
 
 def _groups(sent: Trace) -> list[dict]:
@@ -121,7 +127,7 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
         for g in groups
     ]
     title = "Where seconds and bytes come from"
-    tables = [Table(title, columns, tuple(rows), _residuals(items), (0, 1, 6))]
+    tables = [Table(title, columns, tuple(rows), words=(0, 1, 6))]
     if sent:
         tables.append(
             Table(

@@ -14,11 +14,12 @@ from ..compute.named import load_model
 from ..compute.sync_time import SOFTWARE
 from ..errors import RFabricError
 from ..report.compare import PHASE_NAMES, Row, Table
-from ..report.folder import replacing, writing
+from ..report.folder import replacing, write_text, writing
 from ..rl.imports import import_job
 from ..rl.imports.unread import grouped, told
 from ..study.validate import PointGroup, left_unread
 from ..study.validate import validate as validated
+from ..study.validate.goals import SHARES, Reached, reached
 from ..study.validate.leave_one_out import (
     constants_hash,
     leave_one_out,
@@ -26,11 +27,12 @@ from ..study.validate.leave_one_out import (
     refitted_sync,
     sync_constants_hash,
 )
+from ..study.validate.residuals import residuals
 from ..study.validate.standing import model_hash
 from ..study.validate_run import RunBeside
 from ..study.validate_run import validate_run as compared_run
 from ..trace import PHASES
-from ..units import show_size
+from ..units import show_between, show_size
 from .terminal import Talk, print_json, show_notes, show_tables
 
 NAME_WIDTH, FILE_WIDTH = 48, 40  # of a group's name and file, so that their table fits 160 columns
@@ -39,9 +41,17 @@ NAME_WIDTH, FILE_WIDTH = 48, 40  # of a group's name and file, so that their tab
 def validate(args: argparse.Namespace) -> None:
     """rfabric validate: the model beside measurements."""
     model = _frozen(args.blind)
+    if args.residuals:
+        with Talk(args.quiet) as talk:
+            talk.tell("validate", {"stage": "residuals"})
+            write_text(Path(args.residuals), residuals(args.folder))
+        print(args.residuals)
+        return
     with Talk(args.quiet) as talk:
         if args.leave_one_out:
-            groups, beside = leave_one_out(args.folder), _constants(args.folder)
+            groups = leave_one_out(args.folder)
+            goals = reached(args.folder, groups)
+            beside = {"asked": [one.to_json() for one in goals], **_constants(args.folder)}
         else:
             groups = validated(args.folder, lambda file: talk.tell("validate", {"stage": file}))
             beside = {"not_compared": left_unread(args.folder)}
@@ -51,12 +61,32 @@ def validate(args: argparse.Namespace) -> None:
         return
     print(f"model (formulas, constants, catalogs): sha256 {model}")
     if args.leave_one_out:
+        show_tables([_asked(goals)])
         _show_constants(beside)
     if args.rows:
         show_tables([_points(group) for group in groups])
     show_tables([_overview(groups), _parts(groups), _figures(groups), _left_out(groups)])
     if not args.leave_one_out:
         show_tables([_not_compared(beside["not_compared"])])
+
+
+def _asked(goals: Sequence[Reached]) -> Table:
+    """What is asked beside what is reached; shares of rows are to be above, errors below."""
+    rows = [
+        Row(
+            f"{one.name}: {one.measure}",
+            (
+                f"{'at least' if one.measure in SHARES else 'at most'} {one.asked:.1%}",
+                f"{one.reached:.1%}",
+                "" if one.met else "missed",
+                f"{one.rows:,}",
+                one.basis,
+            ),
+        )
+        for one in goals
+    ]
+    columns = "", "asked", "reached", "", "rows", "basis"
+    return Table("What is asked, and what is reached", columns, tuple(rows), words=(0, 3, 5))
 
 
 def _frozen(wanted: str | None) -> str:
@@ -126,7 +156,7 @@ def _run_table(recipe: str, log: str, run: RunBeside) -> Table:
     for one in run.phases:
         seconds = (one.predicted_s, one.logged_s, one.logged_p90_s)
         cells = ["–" if value is None else f"{value:.3f} s" for value in seconds]
-        cells.insert(1, "–" if one.low_s is None else f"{one.low_s:.2f} to {one.high_s:.2f} s")
+        cells.insert(1, "–" if one.low_s is None else show_between(one.low_s, one.high_s))
         cells += [
             f"{one.ratio:.2f} x" if one.ratio else "–",
             str(one.steps),

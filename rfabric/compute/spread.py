@@ -7,7 +7,11 @@
     other scale    more GPUs than were measured: nothing says how much wider it is, so it is the
                    widest of the kind, and marked
 
-`rfabric validate` prints the same figures from the measurements (`80 % within`).
+Of `communication` the prediction is bytes at the rate of network cards: the least that they take,
+so that what was measured lies above it.
+
+`rfabric validate DIR --residuals FILE` makes the table from the measurements (`study/validate/
+residuals`).
 """
 
 import csv
@@ -20,11 +24,15 @@ from .gpus import Gpu
 from .models import Model
 
 SAME, OTHER, SCALE = "same system", "other system", "other scale"
+COLUMNS = ("kind", "basis", "of", "gpus", "most_gpus", "low", "high", "rows", "source")
+FILE = Path(__file__).parent / "residuals.csv"
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Residuals of a kind: measured over predicted, from `low` to `high` in eight of ten rows."""
+    """Residuals of a kind: measured over predicted seconds, from `low` to `high` in eight of ten
+    rows; `of` is the kind of model and `gpus` are the GPUs that it speaks for, all where empty.
+    """
 
     kind: str
     basis: str
@@ -42,7 +50,8 @@ class Spread:
 
     def shares(self) -> dict:
         """For a file: `low` and `high`, of a prediction, and on what they rest."""
-        return {"low": self.low, "high": self.high, "basis": self.basis}
+        said = ("low", "high", "basis", "kind", "rows")
+        return {name: getattr(self, name) for name in said}
 
     def fits(self, model: Model, gpu: Gpu) -> bool:
         """Whether its rows are of this kind of model, and of this GPU."""
@@ -70,7 +79,7 @@ def _wide(fitting: Spread, table: list[Spread]) -> Spread:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[Spread, ...]:
-    with (Path(__file__).parent / "residuals.csv").open(encoding="utf-8") as file:
+    with FILE.open(encoding="utf-8") as file:
         return tuple(_read(row) for row in csv.DictReader(file))
 
 

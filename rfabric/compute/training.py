@@ -306,11 +306,11 @@ def share_recomputed(t: Trainer, micro_batch: float) -> float:
 
 def state_bytes(t: Trainer) -> float:
     """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which
-    data-parallel ranks share.
+    data-parallel ranks share; adapters alone have these two, and stand beside all parameters.
     """
-    full = BF16_BYTES + FP32_BYTES
+    held = BF16_BYTES * (1 + t.learns * (t.learns < 1)) + t.learns * FP32_BYTES
     return sum(
-        size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks)
+        size * (held / (ranks if t.layout.sharded else 1) + t.learns * OPTIMIZER_BYTES / ranks)
         for size, ranks in t.shards
     )
 

@@ -12,8 +12,9 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import Bill, Line
 from ..specs import head_of
-from ..units import show_rate, show_size, show_time
+from ..units import show_between, show_rate, show_size, show_time
 from .summary import Run, bill_of, labels
+from .within import within_note
 
 NEGLIGIBLE = 1e-6  # of the step: a row of the comparison that shows nothing, a lead that is none
 KIND_NAMES = {"host": "GPU", "eps": "electrical packet switch", "ocs": "optical circuit switch"}
@@ -76,9 +77,11 @@ def comparison(summary: dict) -> Table:
     took = [r["step_s"] for r in runs]
     tie = NEGLIGIBLE * max(took)
     rows = [_seconds("step time" if steps == 1 else "all steps", took, tie)]
-    rows += _within_row([r.get("step_within_s") for r in runs])
+    rows += _within_row([r.get("step_within_s") for r in runs], 1)
     names = list(dict.fromkeys(name for r in runs for name in r["phases"]))
-    rows += _phase_rows(runs, names, "seconds")
+    for name in names:
+        rows += _phase_rows(runs, [name], "seconds")
+        rows += _within_row([r["phases"].get(name, {}).get("within_s") for r in runs], 2)
     exposed = [sum(p["exposed_s"] for p in r["phases"].values()) for r in runs]
     rows.append(_seconds("exposed communication", exposed, tie))
     rows += _phase_rows(runs, names, "exposed_s")
@@ -96,11 +99,7 @@ def comparison(summary: dict) -> Table:
     rows += _fidelity_rows(runs)
     rows += _cost_rows(runs)
     notes = "Exposed: what a phase takes beyond its compute on a network without delay."
-    if known := [r["step_within_s"]["basis"] for r in runs if r.get("step_within_s")]:
-        notes += (
-            f" 80 % within: where eight in ten measured steps would be, by residuals of the "
-            f"{' and '.join(dict.fromkeys(known))}; on all fabrics alike."
-        )
+    notes += within_note(runs)
     title = "One step on each fabric" if steps == 1 else f"{steps} steps on each fabric"
     return Table(title, ("", *(r["label"] for r in runs)), tuple(rows), notes)
 
@@ -280,11 +279,12 @@ def _watts(line: Line) -> str:
     return f"{line.watts:,.0f}" if line.power else "–"
 
 
-def _within_row(intervals: Sequence[dict | None]) -> list[Row]:
-    cells = tuple(
-        f"{show_time(one['low'])} to {show_time(one['high'])}" if one else "–" for one in intervals
-    )
-    return [Row("80 % within", cells, indent=1)] if any(intervals) else []
+def _within_row(intervals: Sequence[dict | None], indent: int) -> list[Row]:
+    """A row of intervals; none where all are of nothing."""
+    some = [one if one and one["high"] > 0 else None for one in intervals]
+    cells = tuple(show_between(one["low"], one["high"]) if one else "–" for one in some)
+    bases = " and ".join(dict.fromkeys(one["basis"] for one in some if one))
+    return [Row(f"80 % within ({bases})", cells, indent=indent)] if any(some) else []
 
 
 def _phase_rows(runs: list[dict], names: list[str], key: str) -> list[Row]:

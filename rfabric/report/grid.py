@@ -13,7 +13,7 @@ import numpy as np
 
 from ..optics.policies import OWN
 from ..specs import head_of
-from ..units import show_rate, show_time
+from ..units import show_between, show_rate, show_time
 from .compare import NEGLIGIBLE, Row, Table, is_bound, on_front
 from .summary import VERSION, host_versions
 
@@ -68,6 +68,12 @@ def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
         )
     else:
         said.append("Fabrics are not of the same cost: compare by $ per step, or say --match cost.")
+    within = [entry["step_within_s"]["basis"] for entry in entries if entry.get("step_within_s")]
+    if within:
+        said.append(
+            "80 % within: where eight in ten measured steps would be, by residuals of the "
+            f"{' and '.join(sorted(set(within)))}; all fabrics share these errors."
+        )
     return said
 
 
@@ -163,10 +169,19 @@ def _row(group: list[dict]) -> dict:
             f"{name}_least": min(by_seed),
             f"{name}_most": max(by_seed),
         }
-    row["step_s_by_seed"] = values["step_s"]
+    row |= {"step_s_by_seed": values["step_s"], "step_within_s": _within(group)}
     row |= {key: first["cost"].get(key) for key in ("network_usd", "network_watts")}
     paid = [entry["cost"].get("usd_per_step") for entry in group]
     return row | {"usd_per_step": None if None in paid else sum(paid) / len(paid)}
+
+
+def _within(group: list[dict]) -> dict | None:
+    """The interval of the mean step: seeds draw lengths, and share what the model is off."""
+    known = [entry.get("step_within_s") for entry in group]
+    if None in known:
+        return None
+    ends = {end: sum(one[end] for one in known) / len(known) for end in ("low", "high")}
+    return ends | {"basis": known[0]["basis"]}
 
 
 def _measure(entry: dict, name: str) -> float:
@@ -193,6 +208,7 @@ def _table(traffic: str, rows: Sequence[dict]) -> Table:
     columns = (
         "fabric, policy",
         "step",
+        "80 % within",
         "exposed",
         "against first",
         "rewires",
@@ -219,7 +235,7 @@ def _lowest(rows: Sequence[dict], key: str) -> float | None:
 
 def _best(row: dict, best: dict) -> int:
     """The column to mark: the first in which this row is the best of all."""
-    columns = {"step_s": 0, "exposed_s": 1, "usd_per_step": 6}
+    columns = {"step_s": 0, "exposed_s": 2, "usd_per_step": 7}
     return next(
         (
             column
@@ -233,6 +249,8 @@ def _best(row: dict, best: dict) -> int:
 def _cells(row: dict, first: dict, several: bool):
     span = f" [{row['step_s_least']:.3f} .. {row['step_s_most']:.3f}]" if several else ""
     yield f"{row['step_s']:.3f} s{span}"
+    within = row.get("step_within_s")
+    yield show_between(within["low"], within["high"]) if within else "–"
     yield show_time(row["exposed_s"])
     yield f"{row['exposed_s'] / first['exposed_s']:.2f} x" if first["exposed_s"] > 0 else "–"
     yield f"{row['rewires']:g}"

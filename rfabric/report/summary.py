@@ -2,12 +2,12 @@
 
     {"command", "created", "versions", "runs": [{fabric, policy, engine, traffic, seed, gpus,
     step_s, steps,
-      phases: {generation|training|weight_sync: {seconds, comm_s, exposed_s, bytes}},
+      phases: {generation|training|weight_sync: {seconds, comm_s, exposed_s, bytes, within_s}},
       rewires: [{epoch, requested_s, programmed_s, dark_until_s, usable_s, circuits_changed,
       lost_bytes}], dark_s, lost_bytes, scale, fidelity, pace, cost}]}
 
-`step_s` spans all `steps` of a trace, and phases of one name add up over them; `step_within_s`
-says how far predictions of its kind were off.
+`step_s` spans all `steps` of a trace, and phases of one name add up over them; `step_within_s` and
+`within_s` say between what measurements lie about predictions of their kinds (`report/within`).
 Keys are never renamed, only added.
 """
 
@@ -29,6 +29,7 @@ from ..files import read_json
 from ..plugins import digests
 from ..units import show_rate, show_time
 from .result import Result
+from .within import phases_within, step_within
 
 VERSION = 1
 KEYS = ("version", "created", "command", "versions", "runs")
@@ -122,9 +123,9 @@ def run_summary(run: Run) -> dict:
         "gpus": len(result.fabric.hosts),
         "nic_bps": nic_rates(result.fabric),
         "step_s": result.step_seconds,
-        "step_within_s": within(result),
+        "step_within_s": step_within(result),
         "steps": steps_of(result),
-        "phases": phase_sums(result),
+        "phases": _phases(result),
         "rewires": [r.to_json() for r in result.rewires],
         "dark_s": result.dark_seconds,
         "lost_bytes": result.lost_bytes,
@@ -137,15 +138,12 @@ def run_summary(run: Run) -> dict:
     }
 
 
-def within(result: Result) -> dict | None:
-    """`low` and `high` (s), between which eight steps in ten of such jobs were measured to be, and
-    the `basis` of that; None of a trace that was not predicted.
-    """
-    said = result.trace.provenance.get("step_within")
-    if not said:
-        return None
-    low, high = (float(said[key]) * result.step_seconds for key in ("low", "high"))
-    return {"low": low, "high": high, "basis": str(said["basis"])}
+def _phases(result: Result) -> dict[str, dict]:
+    """The sums of each phase name, with their intervals."""
+    within = phases_within(result)
+    return {
+        name: sums | {"within_s": within.get(name)} for name, sums in phase_sums(result).items()
+    }
 
 
 def played_of(result: Result) -> dict | None:

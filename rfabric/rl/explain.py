@@ -8,15 +8,16 @@ from dataclasses import fields, replace
 import numpy as np
 
 from ..compute.training import SUSTAINED, PassSeconds, bubble_share
+from ..trace import PHASES
 from ..units import show_rate, show_time
 from . import flows
 from .exchanges import Repeated
 from .generation_items import generation_items
 from .items import Item, sent_item
 from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
-from .plan import phase_seconds, step_period
+from .plan import phase_seconds, step_period, step_within
 from .popularity import imbalance
-from .timing import residuals, trainer_of
+from .timing import COMMUNICATION, residuals, trainer_of
 from .traffic import training_traffic, weight_levels
 from .weight_sync import packers, software_parts, sync_bytes
 from .workload import Workload
@@ -45,23 +46,25 @@ def explain(workload: Workload, seed: int = 0) -> list[Item]:
 
 
 def _with_residuals(w: Workload, item: Item) -> Item:
-    kind = "step" if item.phase == "step" else _KINDS.get(item.item)
-    return replace(item, residuals=residuals(w, kind)) if kind else item
+    kind = _KINDS.get(item.item) or (COMMUNICATION if item.bytes else None)
+    if not kind or not item.seconds:
+        return item
+    of = residuals(w, kind)
+    return replace(item, residuals=of, within=of.around(item.seconds))
 
 
 def _pipeline(w: Workload, step: Step) -> Item:
     """How the phases of this step add up to the time from one step to the next."""
-    windows = (
-        sum(phase_seconds(w, step, kind)) for kind in ("generation", "training", "weight_sync")
-    )
-    period = step_period(w, *windows)
+    parts = {kind: phase_seconds(w, step, kind) for kind in PHASES}
+    windows = (sum(both) for both in parts.values())
     return Item(
         "step",
         w.pipeline,
         w.steps_ahead,
-        period,
+        step_period(w, *windows),
         0,
         (f"{_ADDS[w.pipeline]}; {w.placement}, communication included"),
+        within=step_within(w, parts),
     )
 
 

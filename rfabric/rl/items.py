@@ -13,7 +13,8 @@ from .workload import Workload
 @dataclass(frozen=True)
 class Item:
     """One contribution to a phase: how many, seconds (of the slowest; at NIC rate for bytes),
-    bytes, and why; `residuals` say how far measurements of its kind lie from it.
+    bytes, and why; `residuals` say how far measurements of its kind lie from it, and `within`
+    between what (s) eight measurements in ten would be: None for no time.
     """
 
     phase: str
@@ -23,13 +24,7 @@ class Item:
     bytes: int
     why: str
     residuals: Spread | None = None
-
-    @property
-    def within(self) -> tuple[float, float] | None:
-        """(low, high) s in which eight measurements in ten would be; None: bytes at NIC rate, or
-        no time.
-        """
-        return self.residuals.around(self.seconds) if self.residuals and self.seconds else None
+    within: tuple[float, float] | None = None
 
 
 def sent_item(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) -> list[Item]:

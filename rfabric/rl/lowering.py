@@ -26,7 +26,7 @@ from .environments import REWARD
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, ready_at, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
-from .timing import residuals
+from .timing import within_of
 from .totals import check_bytes
 from .traffic import (
     GenerationTraffic,
@@ -359,7 +359,7 @@ def _provenance(w: Workload, seed: int) -> dict:
             for kind, lengths in (("responses", g.lengths), ("prompts", g.prompt_lengths))
         },
         "merged": _merged(w),
-        "step_within": residuals(w, "step").shares(),
+        "within": within_of(w),
     }
 
 

@@ -2,8 +2,9 @@
 training ranks.
 
 The reward is a rule and takes no time; lengths within a group are drawn independently. With
-pipeline `async` responses go on over weight updates, others take the place of those that end, and a
-replica's step takes what its tokens take at a full batch:
+pipeline `async` responses go on over weight updates, others take the place of those that end, of as
+many batches as the staleness lets be under way, and a replica's step takes what its tokens take at
+that many at once:
 
     seconds = prefill + tokens x decode step of n responses / n
 """
@@ -176,11 +177,12 @@ def ready_at(w: Workload, reading: Sequence[float]) -> list[float]:
 
 def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
     """These responses on a replica whose batch never runs dry: as many decode at once as are asked
-    for, fit, and have slots.
+    for by all steps that may be under way, fit, and have slots.
     """
     # of a response met while it decodes
     context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
-    n = max(1, min(len(outputs), w.generation.slots, int(w.kv_capacity_tokens / context)))
+    asked = len(outputs) * max(1, w.steps_ahead)
+    n = max(1, min(asked, w.generation.slots, int(w.kv_capacity_tokens / context)))
     decode = float((outputs - 1).sum()) * decode_step(w).seconds(n, n * context) / n
     return ReplicaTime(_reading(w, prompts), decode, int(n * context))
 

@@ -14,15 +14,16 @@ Each phase waits for others (`waits`); = is communication alone:
     bounded-staleness, async: weights leave when a step is trained and come while replicas generate
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..trace import PhaseKey
+from ..trace import PHASES, PhaseKey
 from . import flows
 from .environments import environments_exposed
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, handover, step_of
 from .sharing import update_exposed_sharded
+from .timing import phase_within
 from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .workload import Workload
 
@@ -104,6 +105,15 @@ def step_period(w: Workload, generation: float, training: float, weight_sync: fl
     if w.pipeline == "one-step-off":
         return max(generation, training) + weight_sync
     return max(generation, training + weight_sync)
+
+
+def step_within(w: Workload, parts: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """(low, high) s of a step of phases that compute, and wait for bytes, so long (s): that of
+    phases which are all as low, or all as high, as measurements of their kinds were.
+    """
+    ends = zip(*(phase_within(w, kind, *parts[kind]) for kind in PHASES), strict=True)
+    low, high = (step_period(w, *phases) for phases in ends)
+    return low, high
 
 
 def plan_of(workload: Workload, seed: int = 0) -> Plan:

@@ -118,7 +118,27 @@ def passes_of(
     )
 
 
+# The kind of prediction of what a phase computes, and of what its bytes add.
+PHASE_KINDS = {"generation": "decode", "training": "training", "weight_sync": "weight sync"}
+COMMUNICATION = "communication"
+
+
 def residuals(w: Workload, kind: str) -> Spread:
     """How far measurements lie from a prediction of `kind` for this job."""
-    gpus = server_of(w).gpus if kind in ("decode", "first token") else w.cluster.training_gpus
-    return spread(kind, w.model, w.gpu, gpus)
+    if kind in ("decode", "first token"):
+        return spread(kind, w.model, w.generation_gpu, server_of(w).gpus)
+    return spread(kind, w.model, w.gpu, w.cluster.training_gpus)
+
+
+def phase_within(w: Workload, phase: str, seconds: float, comm: float) -> tuple[float, float]:
+    """(low, high) s of a phase that computes so long and waits `comm` s for bytes: each by the
+    residuals of its kind, both off in the same direction.
+    """
+    own, sent = (residuals(w, kind) for kind in (PHASE_KINDS[phase], COMMUNICATION))
+    return own.low * seconds + sent.low * comm, own.high * seconds + sent.high * comm
+
+
+def within_of(w: Workload) -> dict[str, dict]:
+    """For a trace: the residuals of each phase, and of what bytes add to it."""
+    kinds = PHASE_KINDS | {COMMUNICATION: COMMUNICATION}
+    return {name: residuals(w, kind).shares() for name, kind in kinds.items()}

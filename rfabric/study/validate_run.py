@@ -4,15 +4,15 @@ What a fabric can shorten is the part of a phase in which bytes are awaited: pre
 of the network cards. The share that it has of the predicted phase is taken of the logged one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ..rl.plan import step_period
-from ..rl.timing import residuals
-from ..rl.workload import Workload, read_recipe
+from ..rl.plan import step_period, step_within
+from ..rl.timing import phase_within
+from ..rl.workload import read_recipe
 from ..schedulers.table import scheduled
 from ..trace import PHASES
 from .step_log import StepLog, read_step_log
@@ -91,15 +91,16 @@ def validate_run(
     # beside other phases: what is waited for
     rest = max(step - sum(totals.values()), 0.0)
     rows += [_beside(REST, rest, 0.0, logged), _beside("step", step, step - alone, logged)]
-    return RunBeside(tuple(_within(workload, row) for row in rows), step_log)
+    within = {kind: phase_within(workload, kind, *seconds[kind]) for kind in PHASES}
+    within["step"] = step_within(workload, seconds)
+    return RunBeside(tuple(_within(row, within) for row in rows), step_log)
 
 
-def _within(w: Workload, row: PhaseBeside) -> PhaseBeside:
+def _within(row: PhaseBeside, within: Mapping[str, tuple[float, float]]) -> PhaseBeside:
     """The row with its interval; one that is waited for, or takes no time, has none."""
-    kind = {"generation": "decode", "weight_sync": "weight sync"}.get(row.phase, row.phase)
-    if row.phase == REST or not row.predicted_s:
+    if row.phase not in within or not row.predicted_s:
         return row
-    low, high = residuals(w, kind).around(row.predicted_s)
+    low, high = within[row.phase]
     return replace(row, low_s=low, high_s=high)
 
 

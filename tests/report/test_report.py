@@ -17,7 +17,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.report import compare, figures, folder, html
 from rfabric.report.intervals import merged, squeezed
-from rfabric.report.result import Pace, Scale, fidelity
+from rfabric.report.result import Pace, PhaseTime, Scale, fidelity
 from rfabric.report.summary import (
     RUN_KEYS,
     Run,
@@ -27,8 +27,9 @@ from rfabric.report.summary import (
     run_summary,
     summary_of,
 )
+from rfabric.report.within import step_within
 from rfabric.simulate.world import simulate
-from rfabric.trace import PHASES, TraceBuilder, point_to_point, ring
+from rfabric.trace import PHASES, PhaseKey, TraceBuilder, point_to_point, ring
 
 CREATED = "2025-07-21T14:30:05+02:00"
 
@@ -105,7 +106,8 @@ def test_a_summary_has_the_keys_that_programs_rely_on(summary):
         assert set(RUN_KEYS) <= set(run)
         assert set(run["phases"]) == set(PHASES)
         assert all(
-            set(p) == {"seconds", "comm_s", "exposed_s", "bytes"} for p in run["phases"].values()
+            set(p) == {"seconds", "comm_s", "exposed_s", "bytes", "within_s"}
+            for p in run["phases"].values()
         )
         assert {"bandwidth_scale", "time_dilation", "sample_s"} == set(run["scale"])
         assert {"ok", "cpu", "worst_lateness_s"} <= set(run["pace"])
@@ -133,7 +135,7 @@ def test_phases_of_several_steps_add_up():
     fabric = fat_tree(pods=2, tors=2)
     one, two = (run_summary(Run(simulate(fabric, small_trace(steps=n)))) for n in (1, 2))
     for phase in PHASES:
-        for key in one["phases"][phase]:
+        for key in ("seconds", "comm_s", "exposed_s", "bytes"):
             assert two["phases"][phase][key] == pytest.approx(
                 2 * one["phases"][phase][key], rel=1e-6
             )
@@ -165,27 +167,65 @@ def test_a_step_of_known_gpus_costs_dollars_part_by_part():
     assert run_summary(Run(simulate(fabric, small_trace())))["cost"]["usd_per_step"] is None
 
 
-def test_a_predicted_step_has_an_interval_and_a_given_trace_has_none():
-    fabric = fat_tree(pods=2, tors=2)
-    given = Run(simulate(fabric, small_trace()))
-    said = {"low": 0.5, "high": 1.5, "basis": "other system"}
-    trace = small_trace()
-    trace = replace(trace, provenance=trace.provenance | {"step_within": said})
-    predicted = Run(simulate(fabric, trace))
-    step = predicted.result.step_seconds
-    interval = run_summary(predicted)["step_within_s"]
-    assert interval == {"low": 0.5 * step, "high": 1.5 * step, "basis": "other system"}
+def told(low, high, kind="decode", basis="other system"):
+    return {"low": low, "high": high, "basis": basis, "kind": kind, "rows": 7}
+
+
+WITHIN = {
+    "generation": told(0.5, 1.5),
+    "training": told(0.8, 1.25, "training", "same system"),
+    "weight_sync": told(0.6, 2.0, "weight sync"),
+    "communication": told(1.25, 3.0, "communication"),
+}
+
+
+def predicted_run(**settings):
+    trace = small_trace(**settings)
+    trace = replace(trace, provenance=trace.provenance | {"within": WITHIN})
+    return Run(simulate(fat_tree(pods=2, tors=2), trace))
+
+
+def test_predicted_phases_have_intervals_and_a_given_trace_has_none():
+    given, predicted = Run(simulate(fat_tree(pods=2, tors=2), small_trace())), predicted_run()
+    entry = run_summary(predicted)
+    for name, phase in entry["phases"].items():
+        computes, sent = phase["seconds"] - phase["exposed_s"], phase["exposed_s"]
+        for end in ("low", "high"):
+            of = WITHIN[name][end] * computes + WITHIN["communication"][end] * sent
+            assert phase["within_s"][end] == pytest.approx(of)
+    assert {phase["within_s"] for phase in run_summary(given)["phases"].values()} == {None}
     assert run_summary(given)["step_within_s"] is None
     table = compare.comparison(summary_of([given, predicted], "rfabric simulate", CREATED))
-    assert (
-        row(table, "80 % within").cells[0] == "–" and " to " in row(table, "80 % within").cells[1]
-    )
-    assert "residuals of the other system" in table.note
+    rows = [row for row in table.rows if row.name.startswith("80 % within")]
+    assert len(rows) == 4 and all(row.cells[0] == "–" and " to " in row.cells[1] for row in rows)
+    assert "training by training (same system, 7 rows)" in table.note
     table = compare.comparison(summary_of([given], "rfabric simulate", CREATED))
-    assert "80 % within" not in {r.name for r in table.rows}
+    assert not any(row.name.startswith("80 %") for row in table.rows)
     drawn = [figures.comparison(runs) for runs in ([given], [predicted])]
-    lines = [len(figure.axes[0].lines) for figure in drawn]
-    assert lines == [0, 1]
+    assert [len(figure.axes[0].lines) for figure in drawn] == [0, 4]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_phases_one_after_another_make_a_step_of_their_sums(steps):
+    entry = run_summary(predicted_run(steps=steps))
+    for end in ("low", "high"):
+        whole = sum(phase["within_s"][end] for phase in entry["phases"].values())
+        assert entry["step_within_s"][end] == pytest.approx(whole)
+    assert entry["step_within_s"]["basis"] == "other system"
+
+
+def test_where_phases_overlap_the_widest_counts():
+    result = predicted_run().result
+    times = (
+        PhaseTime(PhaseKey(0, "generation"), 0.0, 10.0, 0.0, 0.0, 0),
+        PhaseTime(PhaseKey(0, "training"), 4.0, 12.0, 0.0, 0.0, 0),
+        PhaseTime(PhaseKey(0, "weight_sync"), 13.0, 14.0, 0.0, 0.0, 0),
+    )
+    result = replace(result, finish=np.full_like(result.finish, 14.0))
+    result.__dict__["phases"] = times
+    within = step_within(result)
+    assert within["low"] == pytest.approx(0.5 * 10 + 0.8 * 2 + 1 + 0.6)
+    assert within["high"] == pytest.approx(1.5 * 10 + 1.25 * 2 + 1 + 2)
 
 
 def test_a_run_of_several_steps_says_so_and_its_energy_is_that_of_one():

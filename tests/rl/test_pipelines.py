@@ -116,6 +116,26 @@ def test_partial_rollouts_do_not_wait_for_the_longest():
     assert same.decode == pytest.approx(4 * 499 * step / 4)
 
 
+def test_as_many_batches_are_under_way_as_the_staleness_lets():
+    """Until slots or memory are full: what decodes together shares its steps."""
+    prompts, outputs = np.full(4, 10), np.full(4, 500)
+    decode = [
+        phases.steady_time(job("pipeline=async", f"staleness={n}"), prompts, outputs).decode
+        for n in (1, 2, 8)
+    ]
+    w = job("pipeline=async", "staleness=2")
+    step = phases.decode_step(w).seconds(8, 8 * 260.0)
+    assert decode[1] == pytest.approx(4 * 499 * step / 8)
+    assert decode[0] > decode[1] > decode[2]
+    full = [
+        phases.steady_time(
+            job("pipeline=async", f"staleness={n}", "generation.max_num_seqs=4"), prompts, outputs
+        )
+        for n in (1, 8)
+    ]
+    assert full[0] == full[1]
+
+
 def test_weights_come_while_replicas_generate_only_where_they_need_not_stop():
     keys = {p: job(f"pipeline={p}", "steps=3") for p in PIPELINES}
     sync = PhaseKey(0, "weight_sync")

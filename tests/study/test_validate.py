@@ -23,7 +23,7 @@ from rfabric.compute.communication import (
 )
 from rfabric.compute.config_fields import read_config
 from rfabric.compute.configs import model_of
-from rfabric.compute.gpus import GPUS
+from rfabric.compute.gpus import GPUS, find_gpu
 from rfabric.compute.layout import layout
 from rfabric.compute.memory import RESERVED_BYTES
 from rfabric.compute.named import find_config, find_model
@@ -46,7 +46,7 @@ from rfabric.compute.training import (
     training_step,
 )
 from rfabric.errors import RFabricError
-from rfabric.study.validate import CHECKS, serving, validate, weight_sync
+from rfabric.study.validate import CHECKS, serving, training, validate, weight_sync
 from rfabric.study.validate.leave_one_out import leave_one_out
 
 PRETRAINING = """\
@@ -645,6 +645,29 @@ def test_no_more_layers_are_recomputed_than_must_be():
     assert steps == sorted(steps)
     full = training_step(replace(big, recompute="full"), 512, 4096).seconds
     assert steps[-1] == pytest.approx(full)
+
+
+def test_adapters_alone_have_gradients_and_states():
+    big = Trainer(find_model("Llama-3.1-70B"), find_gpu("H100"), Layout(tp=2, pp=4), "fp8", "none")
+    small = replace(big, learns=0.003)
+    assert state_bytes(small) == pytest.approx(state_bytes(big) / 9, rel=0.05)  # 2 of 18 bytes
+    assert state_bytes(replace(big, learns=1.0)) == state_bytes(big)
+    steps = [training_step(t, 32, 4096).seconds for t in (small, big)]
+    assert 0.6 < steps[0] / steps[1] < 0.75  # 4 FLOPs a parameter, not 6, and what is no matmul
+
+
+def test_what_a_row_counts_tells_whether_adapters_alone_learn(tmp_path):
+    """FLOPs of a token, whatever the speed."""
+    head, *_ = PRETRAINING.splitlines()
+    row = "DGX-H100,LLAMA3_70B,8,FP8-CS,32,1,4096,0,2,4,1,20,1,32,{},{}"
+    counted = [(1000, 6.2), (1000, 3.94), (4000, 3.94)]
+    lines = [row.format(speed, speed * flops * 70.6e9 / 1e12) for speed, flops in counted]
+    file = tmp_path / "measured" / "training_counted.csv"
+    file.parent.mkdir()
+    file.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+    (group,) = training.check(file, tmp_path)
+    every, adapters, faster = (point.modelled for point in group.points)
+    assert adapters == faster > 1.3 * every
 
 
 def test_a_stage_holds_as_many_micro_batches_as_there_are_stages_and_interleaving_adds_to_them():

@@ -10,7 +10,7 @@ import pytest
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.study.validate import Point, PointGroup, left_unread, serving, standing
+from rfabric.study.validate import Point, PointGroup, goals, left_unread, serving, standing
 from rfabric.study.validate.first_token import (
     CLIENT_S,
     FITTED,
@@ -176,3 +176,43 @@ def test_a_model_that_was_changed_since_it_was_frozen_is_not_judged(tmp_path, ca
     assert main(["validate", where, "-q", "--blind", "0" * 12]) == 2
     said = capsys.readouterr()
     assert "--blind 000000000000" in said.err and frozen in said.err and not said.out
+
+
+def gains(*pairs: tuple[float, float]) -> tuple[Point, ...]:
+    return tuple(Point("gain", measured, modelled, "x") for measured, modelled in pairs)
+
+
+def test_what_is_asked_stands_beside_what_rows_of_each_basis_reach():
+    name = "nemo_rl asynchronous gain"
+    groups = [
+        PointGroup(name, "a", gains((1.2, 1.1), (0.9, 1.1)), basis=standing.FITTED),
+        PointGroup(f"{name} more", "b", gains((1.0, 1.1))),
+        PointGroup("serving TPOT", "c", gains((1.0, 9.0))),
+    ]
+    asked = goals.Asked("gain", (f"{name}*",), {"right in sign": 0.9, "median": 0.15})
+    told = {(one.measure, one.basis): one for one in goals.compared(asked, groups)}
+    assert {key: one.rows for key, one in told.items()} == {
+        ("right in sign", "held out"): 1,
+        ("median", "held out"): 1,
+        ("right in sign", "fitted"): 2,
+        ("median", "fitted"): 2,
+    }
+    assert told["right in sign", "fitted"].reached == 0.5
+    assert not told["right in sign", "fitted"].met
+    assert told["median", "held out"].reached == pytest.approx(0.1)
+    assert told["median", "held out"].met
+
+
+def test_a_folder_is_asked_for_what_it_has_rows_of(tmp_path, capsys):
+    rows = [
+        f"{engine},meta-llama/Llama-3.1-8B,h100_sxm,agg,512,16,{clients},1,1,{80 + clients}"
+        for engine in ("sglang", "vllm")
+        for clients in (2, 8)
+    ]
+    where = folder(tmp_path, {"measured/serving_ttft_tpot.csv": served(*rows)})
+    assert main(["validate", str(where), "--leave-one-out", "--json", "-q"]) in (0, None)
+    (asked,) = json.loads(capsys.readouterr().out)["asked"]
+    assert asked["name"] == "time to first token" and asked["basis"] == "left out"
+    assert asked["rows"] == 4 and asked["met"] == (asked["reached"] <= asked["asked"])
+    assert main(["validate", str(where), "--leave-one-out", "-q"]) in (0, None)
+    assert "What is asked, and what is reached" in capsys.readouterr().out

@@ -210,20 +210,29 @@ def validate(verb: Parser) -> None:
     rfabric validate ../data
     rfabric validate ../data --rows                   every row: measurement, model, error
     rfabric validate ../data --json
-    rfabric validate ../data --leave-one-out          each system by constants fitted on the others
+    rfabric validate ../data --leave-one-out          each system by constants fitted on the others;
+                                                      what is asked beside what is reached
     rfabric validate ../data --blind 0123456789ab     only the model that was frozen under this hash
+    rfabric validate ../data --residuals new.csv      the intervals of predictions, made anew
     """
     verb.takes("folder DIR", "holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/")
     verb.takes("--rows", "one line a measured point")
     verb.takes(
         "--leave-one-out",
-        "collectives between servers, weight syncs and first tokens alone: fit the constants "
-        "again, and predict each system by those fitted on all others",
+        "fit the constants of collectives between servers, weight syncs and first tokens again, "
+        "and predict each system by those fitted on all others; first the errors that are asked "
+        "for beside those that are reached, there and on rows that nothing was fitted on",
     )
     verb.takes(
         "--blind HASH",
         "judge the model under this hash alone (every run prints its own): nothing is "
         "compared where formulas, constants or catalogs were changed since",
+        default=None,
+    )
+    verb.takes(
+        "--residuals FILE",
+        "write how far measurements lie from predictions, by kind, and nothing else: what stands "
+        "in rfabric/compute/residuals.csv and behind every `80 % within`",
         default=None,
     )
 

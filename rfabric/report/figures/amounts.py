@@ -16,7 +16,8 @@ from ...trace import PhaseKey, Trace
 from ...units import show_size
 from ..compare import NEGLIGIBLE, PHASE_NAMES, phase_text
 from ..result import Result
-from ..summary import Run, bill_of, labels, phase_sums, within
+from ..summary import Run, bill_of, labels, phase_sums
+from ..within import phases_within, step_within
 from .drawing import (
     EPS_COLOUR,
     MOST_RACKS,
@@ -35,14 +36,15 @@ PART_COLOURS = {
     "patch-panel-port": "#b9a6e8", "copper-cable": "#c98a4b", "fibre-metre": "#d8c36a",
 }  # fmt: skip
 MOST_DOTS = 500
+Between = tuple[float, float] | None  # low and high, in the unit of the axis
 
 
 def comparison(
     runs: Sequence[Run], theme: Theme = PAGE, ocs_port_usd: float | None = None
 ) -> Figure:
     """Three bars a run: the seconds of its phases, with a line where eight in ten measured steps
-    would be, exposed communication by phase, the network's cost by part, an OCS port as listed or
-    at this price.
+    would be and below it thin ones where each phase would end, exposed communication by phase, the
+    network's cost by part, an OCS port as listed or at this price.
     """
     figure = Figure(figsize=(PAGE_WIDTH, 1.2 + 0.42 * len(runs)))
     panels = figure.subplots(1, 3)
@@ -56,7 +58,9 @@ def comparison(
         factor, unit = (1e3, "ms") if top < 1 else (1.0, "s")
         colours = {name: PHASE_COLOURS.get(name, OTHER_COLOUR) for s in stacks for name in s}
         texts = [f"{sum(s.values()) * factor:,.{1 if factor > 1 else 2}f}" for s in stacks]
-        intervals = [within(run.result) if key == "seconds" else None for run in runs]
+        known = [run.result if key == "seconds" else None for run in runs]
+        of_step = [step_within(result) if result else None for result in known]
+        of_phases = [phases_within(result) if result else {} for result in known]
         _stacked(
             axes,
             [{k: v * factor for k, v in s.items()} for s in stacks],
@@ -64,7 +68,8 @@ def comparison(
             texts,
             f"{title} ({unit})",
             theme,
-            [one and (one["low"] * factor, one["high"] * factor) for one in intervals],
+            [_ends(one, factor) for one in of_step],
+            [{name: _ends(one, factor) for name, one in each.items()} for each in of_phases],
         )
     stacks = []
     for run in runs:
@@ -85,6 +90,10 @@ def comparison(
         left=0.12, right=0.985, top=1 - 0.35 / height, bottom=0.72 / height, wspace=0.12
     )
     return figure
+
+
+def _ends(within: dict | None, factor: float) -> tuple[float, float] | None:
+    return within and (within["low"] * factor, within["high"] * factor)
 
 
 def _step_title(runs: Sequence[Run], sums: Sequence[dict]) -> str:
@@ -187,21 +196,32 @@ def _stacked(
     texts: list[str],
     title: str,
     theme: Theme,
-    ranges: Sequence[tuple[float, float] | None] = (),
+    ranges: Sequence[Between] = (),
+    parts: Sequence[dict[str, Between]] = (),
 ) -> None:
     panel = 0.13 + 0.42 * len(stacks)  # inches high
     ends = [high for _, high in filter(None, ranges)]
+    ends += [sum(high for _, high in filter(None, each.values())) for each in parts]
     top = max([*ends, *(sum(s.values()) for s in stacks)], default=0.0) or 1.0
-    ranges = ranges or [None] * len(stacks)
+    ranges, parts = ranges or [None] * len(stacks), parts or [{}] * len(stacks)
     for y, (stack, text, some) in enumerate(zip(stacks, texts, ranges, strict=True)):
         left = 0.0
-        for name, value in stack.items():
-            bar = axes.barh(y, value, left=left, height=0.62, color=colours.get(name, OTHER_COLOUR))
-            tooltip(bar[0], f"{PHASE_NAMES.get(name, name)}: {value:,.3g}")
+        for i, (name, value) in enumerate(stack.items()):
+            colour, what = colours.get(name, OTHER_COLOUR), PHASE_NAMES.get(name, name)
+            bar = axes.barh(y, value, left=left, height=0.62, color=colour)
+            tooltip(bar[0], f"{what}: {value:,.3g}")
+            if one := parts[y].get(name):
+                _between(
+                    axes,
+                    (left + one[0], left + one[1]),
+                    y + 0.36 + 0.045 * (i % 3),
+                    colour,
+                    what,
+                    one,
+                )
             left += value
         if some:
-            line = axes.plot(some, [y, y], color=theme.ink, lw=1, marker="|", ms=6)[0]
-            tooltip(line, f"80 % within {some[0]:,.3g} to {some[1]:,.3g}")
+            _between(axes, some, y, theme.ink, "step", some)
             left = max(left, some[1])
         axes.text(left + 0.015 * top, y, text, va="center", size=8.5, color=theme.ink)
     axes.set_title(title, size=9.5, color=theme.ink)
@@ -224,6 +244,14 @@ def _stacked(
         columnspacing=1.1,
         handletextpad=0.4,
     )
+
+
+def _between(
+    axes, ends: tuple[float, float], y: float, colour: str, what: str, said: tuple[float, float]
+) -> None:
+    """A line from end to end; its tooltip says the seconds themselves."""
+    line = axes.plot(ends, [y, y], color=colour, lw=1, marker="|", ms=6 if what == "step" else 4)[0]
+    tooltip(line, f"{what}, 80 % within {said[0]:,.2g} to {said[1]:,.2g}")
 
 
 def _heatmap(axes, d, colour: str, theme: Theme) -> None:

@@ -72,7 +72,7 @@ def leave_one_out(folder: str | Path) -> list[PointGroup]:
 
 def _collectives(folder: Path) -> list[PointGroup]:
     """By system, below and from 1 MiB on, and all systems together; none without files."""
-    calls, refused = _calls(folder)
+    calls, refused = calls_between(folder)
     folds = [fold for name in FITTED for fold in _folds(name, calls)]
     groups = [group for fold in folds for group in _groups(fold)]
     points = tuple(point for group in groups for point in group.points)
@@ -131,7 +131,7 @@ def refitted(folder: str | Path) -> dict[str, Rails]:
     """The constants of each transport between servers, fitted on all its systems; none without
     files.
     """
-    calls, _ = _calls(Path(folder))
+    calls, _ = calls_between(Path(folder))
     return {name: fit(name, [c for c in calls if c.transport == name]) for name in FITTED if calls}
 
 
@@ -201,7 +201,8 @@ def _syncs(folder: Path) -> tuple[list[syncs.Synced], list[str]]:
     return made, refused
 
 
-def _calls(folder: Path) -> tuple[list[Call], list[str]]:
+def calls_between(folder: Path) -> tuple[list[Call], list[str]]:
+    """The measured collectives between servers, and the rows left out with the reason."""
     return attempt(
         (f"{file.name} row {i + 2}", lambda row=row: call_of(row))
         for file in sorted(folder.glob(FILES))

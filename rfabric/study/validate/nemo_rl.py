@@ -5,7 +5,8 @@
     train_parallel, step_time_s
 
 On policy the GPUs train and generate in turn (colocated, sync); one step off policy half of them
-trains and half generates, or what the recipe says. `train_parallel` is [tp cp ep ... pp vp].
+trains and half generates, or what the recipe says; `8-step Off` is async, with as many batches
+under way. `train_parallel` is [tp cp ep ... pp vp].
 Lengths: a lognormal of the row's mean, cut at max_seq. What a row leaves open comes from the recipe
 of its model, GPUs a server and policy; where there is none, from the defaults below.
 
@@ -27,8 +28,9 @@ from ...compute.named import find_model
 from ...errors import RFabricError
 from ...rl import Lengths, Workload
 from ...rl.phases import step_of
-from ...rl.plan import plan_of_steps, step_period
+from ...rl.plan import plan_of_steps, step_period, step_within
 from ...rl.sections import Cluster, Generation, Training
+from ...trace import PHASES
 from . import Point, PointGroup
 from .tables import attempt, named, number, whole
 from .tables import rows as table_of
@@ -53,7 +55,9 @@ _USUAL = "nemo_rl_step_times"  # the name of a file that is the only one of its 
 
 @dataclass(frozen=True)
 class _Row:
-    """A measured step: its name, seconds and GPUs, whether it is on policy, and the job."""
+    """A measured step: its name, seconds and GPUs, whether it is on policy, and the job; modelled,
+    and between what it is said to lie (s).
+    """
 
     name: str
     job: tuple[str, ...]
@@ -61,6 +65,7 @@ class _Row:
     gpus: int
     seconds: float
     modelled: float
+    within: tuple[float, float]
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
@@ -90,6 +95,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         tuple(points),
         tuple(left),
         "seconds of one GRPO step",
+        _shares_held(rows),
     )
     yield PointGroup(
         named("nemo_rl asynchronous gain", path, _USUAL),
@@ -109,6 +115,12 @@ def _name(row: dict) -> str:
 
 def _part(row: _Row) -> str:
     return f"{'on' if row.on_policy else 'off'} policy"
+
+
+def _shares_held(rows: Sequence[_Row]) -> tuple[tuple[str, float], ...]:
+    """The share of steps that were measured within the interval of their prediction."""
+    held = [row.within[0] <= row.seconds <= row.within[1] for row in rows]
+    return (("share_within_their_interval", float(np.mean(held))),) if held else ()
 
 
 def _gain(off: _Row, on: _Row) -> Point:
@@ -151,13 +163,20 @@ def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> _Row:
         whole(row, "gpus"),
         number(row, "step_time_s"),
         seconds_a_step(w),
+        step_within(w, _parts(w)),
     )
 
 
 def seconds_a_step(w: Workload, seed: int = 0) -> float:
     """From one step to the next of a job whose every step is its first, communication included."""
-    windows = {phase.kind: phase.window for phase in plan_of_steps(w, [step_of(w, seed, 0)]).phases}
-    return step_period(w, windows["generation"], windows["training"], windows["weight_sync"])
+    parts = _parts(w, seed)
+    return step_period(w, *(sum(parts[kind]) for kind in PHASES))
+
+
+def _parts(w: Workload, seed: int = 0) -> dict[str, tuple[float, float]]:
+    """Seconds of computing, and waiting for bytes, of each phase of a step."""
+    phases = plan_of_steps(w, [step_of(w, seed, 0)]).phases
+    return {phase.kind: (phase.seconds, phase.comm) for phase in phases}
 
 
 def _workload(row: dict, on_policy: bool, recipes: Sequence[dict], data: Path) -> Workload:
@@ -203,8 +222,16 @@ def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Wo
         generation=_generation(row, recipe, limit),
         training=_training(row, recipe),
         placement="colocated" if on_policy else "disaggregated",
-        pipeline="sync" if on_policy else "one-step-off",
+        **_pipeline(row, on_policy),
     )
+
+
+def _pipeline(row: dict, on_policy: bool) -> dict:
+    """More than a step off policy trajectories are made without waiting for a step's others."""
+    if on_policy:
+        return {"pipeline": "sync"}
+    steps = int((re.match(r"\d+", row["policy"]) or ["1"])[0])
+    return {"pipeline": "async", "staleness": steps} if steps > 1 else {"pipeline": "one-step-off"}
 
 
 def _joined(gpu: Gpu, gpus: int) -> int | None:

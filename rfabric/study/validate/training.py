@@ -7,13 +7,16 @@ of two column sets.
         Megatron
 
 A step's gradients are summed over micro-batches; the model says how long one step takes. The second
-set does not say what is recomputed: as few layers as HBM asks for.
+set does not say what is recomputed: as few layers as HBM asks for. Nor does it say that adapters
+alone learn; but the FLOPs of a token that it counts, `model_tflops_gpu` over `tok_s_gpu`, are then
+those of two forward passes and not of three, whatever the speed, as weights have no gradients.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ...compute.adapters import share_that_learns
 from ...compute.gpus import find_gpu
 from ...compute.models import Model
 from ...compute.named import find_model
@@ -22,6 +25,8 @@ from ...errors import RFabricError
 from . import Point, PointGroup
 from .tables import attempt, number, rows, whole
 
+ADAPTERS_BELOW = 2.2  # forward passes: 1.9 are counted for adapters, 2.4 to 3.0 for all weights
+ADAPTER_RANK = 16  # no row says it; ranks of 8 and 64 are equally fast within 1 %
 # How a row's precision is told: by these words in it.
 _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
 
@@ -125,8 +130,9 @@ def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
     dp, micro = gpus // (tp * pp * cp), whole(row, "mbs")
     layout = Layout(tp, pp, vp, cp, ep, dp, _flag(row.get("fsdp")))
     trainer = Trainer(
-        model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON
-    )
+        model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON,
+        learns=_learns(row, model),
+    )  # fmt: skip
     trainer = replace(
         trainer, recomputed_share=share_recomputed(trainer, micro * whole(row, "seq"))
     )
@@ -136,6 +142,18 @@ def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
             f"a global batch of {row['gbs']} is less than dp {dp} x micro-batch {micro}"
         )
     return trainer, micro, round(micro_batches)
+
+
+def _learns(row: dict, model: Model) -> float:
+    """The share of the parameters that learn, by the FLOPs that the row counts; 1 where it counts
+    none.
+    """
+    if not row.get("model_tflops_gpu"):
+        return 1.0
+    counted = number(row, "model_tflops_gpu") * 1e12 / number(row, "tok_s_gpu")
+    length = whole(row, "seq")
+    passes = counted * length / model.forward_flops(length, length**2)
+    return share_that_learns(model, ADAPTER_RANK) if passes < ADAPTERS_BELOW else 1.0
 
 
 def _gpu(row: dict, path: Path):
