@@ -273,7 +273,7 @@ def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray
         return np.zeros(0, np.int64)
     shares = (weight / weight.max(initial=1e-300) * WEIGHT_STEPS).astype(np.int64)
     n, (rows, columns) = len(a.racks), (a.rows[edges], a.columns[edges])
-    part = _joined(n, rows, columns)
+    part = joined_parts(n, rows, columns)
     order = np.argsort(part, kind="stable")
     local = np.empty(n, np.int64)  # the number of a rack within its part
     local[order] = np.arange(n) - np.searchsorted(part[order], part[order])
@@ -361,10 +361,10 @@ def _parts(fabric: Fabric, matchings: Matchings) -> np.ndarray:
     calm, index = _calm_parts(fabric), fabric.rack_index
     lit = [(index[a], index[b]) for pairs in matchings for a, b in pairs]
     cables = zip(range(len(calm)), calm.tolist(), strict=True)
-    return _joined(len(calm), *np.array([*cables, *lit], dtype=np.int64).T)
+    return joined_parts(len(calm), *np.array([*cables, *lit], dtype=np.int64).T)
 
 
-def _joined(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def joined_parts(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """For each rack the first rack of the part it lies in, where rows[i] and columns[i] are
     joined.
     """

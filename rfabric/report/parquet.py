@@ -90,7 +90,7 @@ def _column(values: Any) -> Any:
     if kinds in ({int}, {float}, {int, float}):
         kind = np.int64 if kinds == {int} else np.float64
         return _numbers(np.array([0 if value is None else value for value in values], kind), there)
-    return pyarrow.array(list(values))
+    return pyarrow.array(list(values)) if kinds else pyarrow.nulls(len(there))
 
 
 def _numbers(values: np.ndarray, there: np.ndarray | None = None) -> Any:
