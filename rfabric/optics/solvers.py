@@ -20,8 +20,6 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 import rustworkx
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
@@ -275,9 +273,7 @@ def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray
         return np.zeros(0, np.int64)
     shares = (weight / weight.max(initial=1e-300) * WEIGHT_STEPS).astype(np.int64)
     n, (rows, columns) = len(a.racks), (a.rows[edges], a.columns[edges])
-    part = connected_components(
-        coo_array((np.ones(len(edges)), (rows, columns)), (n, n)), directed=False
-    )[1]
+    part = joined_parts(n, rows, columns)
     order = np.argsort(part, kind="stable")
     local = np.empty(n, np.int64)  # the number of a rack within its part
     local[order] = np.arange(n) - np.searchsorted(part[order], part[order])
@@ -362,17 +358,21 @@ def _apart(fabric: Fabric, matchings: Matchings, demand: Demand) -> list[tuple[i
 
 def _parts(fabric: Fabric, matchings: Matchings) -> np.ndarray:
     """The number of the connected part each rack lies in."""
-    graph = rustworkx.PyGraph()
-    graph.add_nodes_from(range(len(fabric.racks)))
-    calm = _calm_parts(fabric)
-    graph.add_edges_from_no_data(
-        [(int(first), i) for i, first in enumerate(calm.tolist()) if first != i]
-    )
-    index = fabric.rack_index
-    graph.add_edges_from_no_data([(index[a], index[b]) for pairs in matchings for a, b in pairs])
-    part = np.zeros(len(fabric.racks), np.int64)
-    for number, racks in enumerate(rustworkx.connected_components(graph)):
-        part[list(racks)] = number
+    calm, index = _calm_parts(fabric), fabric.rack_index
+    lit = [(index[a], index[b]) for pairs in matchings for a, b in pairs]
+    cables = zip(range(len(calm)), calm.tolist(), strict=True)
+    return joined_parts(len(calm), *np.array([*cables, *lit], dtype=np.int64).T)
+
+
+def joined_parts(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """For each rack the first rack of the part it lies in, where rows[i] and columns[i] are
+    joined.
+    """
+    part = np.arange(racks)
+    while ((low := part[rows]) != (high := part[columns])).any():
+        np.minimum.at(part, np.maximum(low, high), np.minimum(low, high))
+        while (part != (further := part[part])).any():
+            part = further
     return part
 
 

@@ -14,7 +14,6 @@ rewards leave when the replica is done.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
@@ -31,9 +30,9 @@ def environment_loop(w: Workload, made: Generated, replica: int) -> Repeated | N
     """What a replica and its environments send, turn by turn, beside all that it computes; None
     where nothing is sent.
     """
-    numbers, outputs = _numbers(made)[replica], made.outputs[replica]
-    there = _to_servers(w, replica, numbers, action_bytes(w, outputs))
-    back = _to_servers(w, replica, numbers, observation_bytes(w, outputs))
+    outputs = made.outputs[replica]
+    there = _to_servers(w, made, replica, action_bytes(w, outputs))
+    back = _to_servers(w, made, replica, observation_bytes(w, outputs))
     both = ((ACTION, there), (OBSERVATION, Flows(back.dst, back.src, back.size)))
     sent = [(label, some) for label, some in both if len(some.src)]
     if not sent:
@@ -49,7 +48,7 @@ def environment_loop(w: Workload, made: Generated, replica: int) -> Repeated | N
 def reward_calls(w: Workload, made: Generated, replica: int) -> Flows:
     """The calls for the rewards of a replica's responses; none where they are computed in place."""
     size = reward_bytes(w, made.prompts[replica], made.outputs[replica])
-    return _to_servers(w, replica, _numbers(made)[replica], size)
+    return _to_servers(w, made, replica, size)
 
 
 def environments_exposed(w: Workload, loops: Sequence[Repeated | None]) -> list[float]:
@@ -96,23 +95,14 @@ def reward_bytes(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> np.nd
     return (prompts + outputs) * e.text_bytes + e.reward_bytes
 
 
-def _numbers(made: Generated) -> list[np.ndarray]:
-    """Which responses of the step each replica has (int64)."""
-    return _of_counts(tuple(len(outputs) for outputs in made.outputs))
-
-
-@lru_cache(4)
-def _of_counts(counts: tuple[int, ...]) -> list[np.ndarray]:
-    return np.split(np.arange(sum(counts)), np.cumsum(counts[:-1]))
-
-
 def _to_servers(
-    w: Workload, replica: int, numbers: np.ndarray, size: Sequence[float] | np.ndarray
+    w: Workload, made: Generated, replica: int, size: Sequence[float] | np.ndarray
 ) -> Flows:
     """Flows from a replica to the CPU servers of its responses, `size` bytes each."""
     servers = w.cpu_servers
     if not servers:
         return flows.NONE
+    numbers = np.arange(*made.first_responses[replica : replica + 2])
     sums = np.bincount(numbers % len(servers), size, len(servers))
     asked = np.flatnonzero(sums)
     if not len(asked):

@@ -11,6 +11,7 @@ that many at once:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -46,6 +47,13 @@ class Generated:
     outputs: list[np.ndarray]
     times: list[ReplicaTime]
     reading: tuple[float, ...] = ()
+
+    @cached_property
+    def first_responses(self) -> np.ndarray:
+        """int64[replicas + 1]: the first response of the step that each replica has, and how many
+        there are.
+        """
+        return np.cumsum([0, *map(len, self.outputs)])
 
     @property
     def seconds(self) -> float:

@@ -35,9 +35,9 @@ import numpy as np
 
 from ..report.result import Folding, Result, phase_floors
 from ..routing.rows import begins, mixed, spread
-from ..routing.schemes import SPLIT, Routing
+from ..routing.schemes import SPLIT
 from ..trace import PhaseKey, Trace
-from ..trace.pairs import Pairs, PairWays
+from ..trace.pairs import KnownWays
 from ..units import transfer_seconds
 
 MOST_PAIRS = 1 << 23  # batches that share a cable, two by two: some 0.8 GB
@@ -48,19 +48,19 @@ class _TooMany(Exception):
     """More pairs than are looked at."""
 
 
-def error_bound(result: Result, routing: Routing) -> dict[PhaseKey, float] | None:
+def error_bound(result: Result, known: KnownWays) -> dict[PhaseKey, float] | None:
     """s by which exposed communication of each phase may differ from playing all; phases that
     cannot differ are left out.
 
     None where more than MOST_PAIRS batches meet: the bound is not known.
     """
     try:
-        return _bound(result, routing)
+        return _bound(result, known)
     except _TooMany:
         return None
 
 
-def folding_of(result: Result, routing: Routing) -> Folding:
+def folding_of(result: Result, known: KnownWays) -> Folding:
     """What was folded in the trace of `result`, and how far the result may be off for it."""
     looped = result.trace.origin.looped
     loops, kinds = looped.loops, looped.communication()
@@ -71,13 +71,13 @@ def folding_of(result: Result, routing: Routing) -> Folding:
     )
     collectives = sum(len(loop.between) for loop in loops)
     repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
-    return Folding(collectives, repetitions, tuple(names), error_bound(result, routing))
+    return Folding(collectives, repetitions, tuple(names), error_bound(result, known))
 
 
-def _bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
+def _bound(result: Result, known: KnownWays) -> dict[PhaseKey, float]:
     trace, segments = result.trace, _Segments.of(result.trace)
     seconds = result.finish - _begin(trace, result.ready)
-    meets = _meetings(result, routing, segments)
+    meets = _meetings(result, known, segments)
     delay, sides = np.zeros(len(trace)), [(result.ready, result.finish)] * 2
     while ((wider := meets.delays(*sides)) > delay).any():
         delay = wider
@@ -210,7 +210,7 @@ class _Meetings:
         return last - self.segments.begin(finish)[self.segment]
 
 
-def _meetings(result: Result, routing: Routing, segments: _Segments) -> _Meetings:
+def _meetings(result: Result, known: KnownWays, segments: _Segments) -> _Meetings:
     """Who could take something from whom, in segments with a loop and somebody else."""
     trace, spans = result.trace, result.trace.origin.spans
     batch = _batches(trace)
@@ -222,7 +222,7 @@ def _meetings(result: Result, routing: Routing, segments: _Segments) -> _Meeting
     )
     rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[segments.of_row])
     rates = np.repeat([link.rate for link in result.fabric.links], 2)
-    shared = _shared(result, routing, rows, batch, segment, len(spans))
+    shared = _shared(result, known, rows, batch, segment, len(spans))
     one, other, seconds = _taken(shared, len(segment), rates)
     return _Meetings(trace, segments, batch, segment, spans, one, other, seconds)
 
@@ -246,12 +246,12 @@ def _batches(trace: Trace) -> np.ndarray:
 
 
 def _crossed(
-    result: Result, routing: Routing, rows: np.ndarray
+    result: Result, known: KnownWays, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """(row, directed link, share of its bytes there) of the ways of `rows`, by the circuits in
     force as each began; no shares where each row takes one way: there may be millions.
     """
-    pairs = Pairs(result.fabric, result.trace, routing)
+    pairs, split = known.pairs, known.routing.scheme == SPLIT
     epoch = np.searchsorted(
         [time for time, _ in result.epochs[1:]], result.start[rows], side="right"
     )
@@ -259,15 +259,15 @@ def _crossed(
     for number in np.unique(epoch).tolist():
         mine = rows[epoch == number]
         counts, sent = pairs.parts(mine)
-        offsets, links = PairWays(result.fabric, pairs, result.epochs[number][1], routing).of(mine)
+        offsets, links = known.under(result.epochs[number][1]).of(mine)
         hops = np.diff(offsets)
         # else no way as it began: it meets nobody until circuits lead on
         lit = links < 2 * len(result.fabric.links)
         row = np.repeat(np.repeat(mine.astype(np.int32), counts), hops)[lit]
-        share = np.repeat(pairs.share[sent], hops)[lit] if routing.scheme == SPLIT else np.zeros(0)
+        share = np.repeat(pairs.share[sent], hops)[lit] if split else np.zeros(0)
         crossings.append((row, links[lit], share))
     row, link, share = map(np.concatenate, zip(*crossings, strict=True))
-    return _together(row, link, share) if routing.scheme == SPLIT else (row, link, None)
+    return _together(row, link, share) if split else (row, link, None)
 
 
 def _together(
@@ -300,11 +300,11 @@ class _Shared:
 
 
 def _shared(
-    result: Result, routing: Routing, rows: np.ndarray, batch: np.ndarray, segment: np.ndarray,
+    result: Result, known: KnownWays, rows: np.ndarray, batch: np.ndarray, segment: np.ndarray,
     loops: int,
 ) -> _Shared:  # fmt: skip
     """What the batches of `rows` send on each link."""
-    row, link, share = _crossed(result, routing, rows)
+    row, link, share = _crossed(result, known, rows)
     batches, mine = len(segment), batch[row]
     place = segment[mine] * (2 * len(result.fabric.links)) + link  # links of one segment
     keys, which = np.unique(place * batches + mine, return_inverse=True)

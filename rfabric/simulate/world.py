@@ -41,12 +41,11 @@ from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Result, Scale
-from ..routing.paths import forget
-from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing, one_way
+from ..routing.schemes import DEFAULT_SCHEME, SPLIT, one_way
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.packets import PAYLOAD
-from ..trace.pairs import Pairs, PairWays
+from ..trace.pairs import KnownWays, Pairs, PairWays
 from .folding import folding_of
 from .loading import idle_engine, load, packet_engine
 from .packets import refuse_hosts, refuse_long, refuse_part, share_of
@@ -101,21 +100,21 @@ def simulate(
     transport, trace = known_transport(transport), trace.fit(fabric)
     world = _World(fabric, trace, policy, routing, timing, tell, engine, share, transport)
     world.run()
-    result, routing, outlook = world.result(traffic, seed), world.routing, world.outlook
-    # the engine and the ways under each set of circuits are larger than all that follows
+    result, known, outlook = world.result(traffic, seed), world.known, world.outlook
+    # the engine and the routes under each set of circuits are larger than all that follows
     del world
-    forget(fabric)
+    known.settle()
     result.check().check_floor()
     notes = (*result.notes, *(outlook.notes(result) if outlook else ()))
     folded = trace.origin and trace.origin.how != "unrolled"
     if folded:
-        return _with_folding(result, routing, notes)
+        return _with_folding(result, known, notes)
     return replace(result, notes=notes) if notes != result.notes else result
 
 
-def _with_folding(result: Result, routing: Routing, notes: tuple[str, ...]) -> Result:
+def _with_folding(result: Result, known: KnownWays, notes: tuple[str, ...]) -> Result:
     """The result of a folded trace, with `notes` and how far it may be off."""
-    folding = folding_of(result, routing)
+    folding = folding_of(result, known)
     name, exposed = (
         result.fabric.spec or result.fabric.name,
         sum(phase.exposed for phase in result.phases),
@@ -180,8 +179,10 @@ class _World:
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
         # the slot that ends next, while something is being sent
         self.turn, self.next_slot = 0, np.inf
-        self.known: dict[Circuits, PairWays] = {}
-        self.ways = self._ways_under(start)
+        # with slots a cycle comes back to all of its circuits
+        most = np.inf if self.slotted else KNOWN
+        self.known = KnownWays(fabric, self.pairs, self.routing, most)
+        self.ways = self.known.under(start)
         self.share, self.transport = 1.0, transport
         self.outlook: Outlook | None = None  # of a fluid: what a transport could add
         if engine == PACKETS:
@@ -243,14 +244,6 @@ class _World:
             f"{many:,.0f} packets a flow in the median; of few packets a flow is slower than a "
             "fluid, for they go cable by cable"
         )
-
-    def _ways_under(self, circuits: Circuits) -> PairWays:
-        if circuits not in self.known:
-            # a cycle comes back to all of its circuits
-            while len(self.known) >= KNOWN and not self.slotted:
-                self.known.pop(next(iter(self.known)))
-            self.known[circuits] = PairWays(self.fabric, self.pairs, circuits, self.routing)
-        return self.known[circuits]
 
     def _watch_begins(self) -> None:
         """Stop where a stage begins that waits for rows; with slots, wherever something is sent."""
@@ -357,7 +350,7 @@ class _World:
                 self.timing,
             )
             if decision.rewire:
-                self._rewire(decision, self._ways_under(decision.circuits))
+                self._rewire(decision, self.known.under(decision.circuits))
 
     # --- rounds -----------------------------------------------------------------------------------
 
@@ -401,7 +394,7 @@ class _World:
         """From now on every row takes its ordinary way."""
         if self.running:
             self.running = None
-            self._take_ways(self._ways_under(self.contract.circuits))
+            self._take_ways(self.known.under(self.contract.circuits))
 
     # --- stages and circuits ----------------------------------------------------------------------
 
@@ -449,7 +442,7 @@ class _World:
         if rounds:
             self._begin_rounds(rounds)
         elif decision.rewire:
-            self._rewire(decision, self._ways_under(decision.circuits))
+            self._rewire(decision, self.known.under(decision.circuits))
             self.running = None
         elif decision.wait:
             if not scene.sending:
@@ -494,7 +487,7 @@ class _World:
             in_turn=rounds,
             also=back,
         )
-        prospect = cache(lambda circuits: self.demands.prospect(scene, self._ways_under(circuits)))
+        prospect = cache(lambda circuits: self.demands.prospect(scene, self.known.under(circuits)))
         if not decision.wait:
             decision = self.contract.weigh(decision, back, prospect, scene.begins)
         if not rounds or not scene.line:

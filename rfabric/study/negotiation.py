@@ -10,7 +10,6 @@ The plan is made for one fabric under one circuit policy: who compares several m
 
 from collections.abc import Callable, Sequence
 
-from ..control.client import Client, token_of
 from ..errors import RFabricError
 from ..fabric import Fabric, Needs
 from ..optics import Demand, Timing
@@ -60,6 +59,8 @@ def controlled(url: str, fabric: Fabric, circuits: str, timing: Timing = Timing(
 
     RFabricError where it steers another fabric, RunError where it is gone.
     """
+    from ..control.client import Client, token_of  # HTTP, and all of a controller's schema
+
     client = Client(url, token=token_of())
     steered = client.fabric()
     if steered.links != fabric.links:

@@ -31,7 +31,7 @@ FABRIC = "rfabric,radix=128,ocs_ports=320"  # the same switches at every size, a
 RECIPE = "grpo-65536"
 # What a run does inside `simulate`, and where it is called; the rest of it is the event loop's own.
 INSIDE = {
-    "placement": [(world, "routing_of"), (PairWays, "__init__"), (PairWays, "_find_new")],
+    "placement": [(world, "routing_of"), (PairWays, "_find_new")],
     "policies": [(world, "first_circuits"), (world._World, "_decide")],
     "core": [(CompiledEngine, call) for call in ("add", "run", "reroute", "remaining")],
 }

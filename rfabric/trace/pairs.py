@@ -10,6 +10,7 @@ equal ones, and what a way carries is off by less than one.
 
 from collections.abc import Iterator
 from copy import copy
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ..fabric.cabling import cabling_of
 from ..optics import Circuits
 from ..optics.outlook import Load
 from ..routing import Routes, routes_of
+from ..routing.paths import forget
 from ..routing.rows import offsets_of, spread
 from ..routing.schemes import ECMP, SPLIT, Routing, SplitPairs, split
 from .model import Trace
@@ -145,12 +147,17 @@ class PairWays:
     """
 
     def __init__(self, fabric: Fabric, pairs: Pairs, circuits: Circuits, routing: Routing):
-        self.routes, self.pairs = routes_of(fabric, circuits, routing), pairs
+        self._routes_of, self.pairs = partial(routes_of, fabric, circuits, routing), pairs
         self.several = routing.scheme == SPLIT
         self.nowhere = 2 * len(fabric.links)
         self.first = np.full(len(pairs.share), -1, np.int32)
         self.count = np.zeros(len(pairs.share), np.int32)
         self.links = np.zeros(0, np.int32)
+
+    @cached_property
+    def routes(self) -> Routes:
+        """Where ways are looked for: much larger than the ways that are known."""
+        return self._routes_of()
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (offsets, links) of the ways of the parts of `rows`, which send, row by row."""
@@ -241,3 +248,27 @@ class PairWays:
             return Load(*ways, left, kind)
         size = np.repeat(left, counts) * self.pairs.share[parts]
         return Load(*ways, size, np.repeat(kind, counts))
+
+
+class KnownWays:
+    """The PairWays of a run by their circuits; the last `most` are kept, as phases come back to the
+    same few.
+    """
+
+    def __init__(self, fabric: Fabric, pairs: Pairs, routing: Routing, most: float):
+        self.fabric, self.pairs, self.routing, self.most = fabric, pairs, routing, most
+        self._known: dict[Circuits, PairWays] = {}
+
+    def under(self, circuits: Circuits) -> PairWays:
+        """Those under these circuits."""
+        if circuits not in self._known:
+            while len(self._known) >= self.most:
+                self._known.pop(next(iter(self._known)))
+            self._known[circuits] = PairWays(self.fabric, self.pairs, circuits, self.routing)
+        return self._known[circuits]
+
+    def settle(self) -> None:
+        """Let go of all but the ways that are known: what is asked beyond is looked for again."""
+        for ways in self._known.values():
+            ways.__dict__.pop("routes", None)
+        forget(self.fabric)

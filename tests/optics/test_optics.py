@@ -29,7 +29,7 @@ from rfabric.optics.numbered import NumberedCircuits
 from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
-from rfabric.optics.solvers import Asked, best_matching, matching
+from rfabric.optics.solvers import Asked, best_matching, joined_parts, matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
 from rfabric.routing import Routes, unreachable
 from rfabric.routing.lightpaths import ends_of, lights
@@ -537,3 +537,13 @@ def test_a_matching_found_part_by_part_weighs_as_much_as_that_of_the_whole(racks
     )
     whole = networkx.max_weight_matching(graph)
     assert weight[best].sum() == sum(graph.edges[pair]["weight"] for pair in whole)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(0, 80), st.integers(0, 2**32 - 1))
+def test_racks_lie_in_one_part_where_pairs_join_them(racks, pairs, seed):
+    rows, columns = np.random.default_rng(seed).integers(0, racks, (2, pairs))
+    graph = networkx.Graph(zip(rows.tolist(), columns.tolist(), strict=True))
+    graph.add_nodes_from(range(racks))
+    first = {rack: min(part) for part in networkx.connected_components(graph) for rack in part}
+    assert joined_parts(racks, rows, columns).tolist() == [first[rack] for rack in range(racks)]
