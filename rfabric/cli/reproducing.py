@@ -4,10 +4,11 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
 from ..report.compare import Row, Table
 from ..study import reproduce as published
 from ..study.joint import joint_rows, joint_table
+from ..study.regret import regret_table, regrets
 from .terminal import Talk, print_json, show_tables
 
 
@@ -44,22 +45,32 @@ def reproduce(args: argparse.Namespace) -> None:
     print(_tally(rows))
 
 
+# what `joint` is without an experiment (''), and its experiments: rows, and their table
+JOINT_TABLES = {"": (joint_rows, joint_table), "forecasts": (regrets, regret_table)}
+
+
 def _joint(args: argparse.Namespace) -> None:
-    if args.experiment:
-        raise RFabricError(f"joint has no experiment {args.experiment!r}; it has none")
+    name = args.experiment or ""
+    if name not in JOINT_TABLES:
+        known = [one for one in JOINT_TABLES if one]
+        raise RFabricError(
+            f"joint has no experiment {name!r}{meant(name, known)}; there are {', '.join(known)}"
+        )
+    make, table_of = JOINT_TABLES[name]
     with Talk(args.quiet) as talk:
-        rows = list(joint_rows(args.seed, lambda part: talk.tell("joint", {"stage": part})))
+        rows = list(make(args.seed, lambda part: talk.tell("joint", {"stage": part})))
     if args.json:
         print_json({"seed": args.seed, "rows": [row.to_json() for row in rows]})
     elif args.markdown:
-        print("\n".join(joint_page(args.seed, joint_table(rows))))
+        words = f"joint --experiment {name}" if name else "joint"
+        print("\n".join(joint_page(args.seed, table_of(rows), words)))
     else:
-        show_tables([joint_table(rows)])
+        show_tables([table_of(rows)])
 
 
-def joint_page(seed: int, table: Table) -> Iterator[str]:
-    """The table for a page, line by line."""
-    yield from ("## joint", "", f"`rfabric reproduce joint --seed {seed}`. {table.note}", "")
+def joint_page(seed: int, table: Table, words: str = "joint") -> Iterator[str]:
+    """The table for a page, line by line; `words`: what was asked for."""
+    yield from (f"## {words}", "", f"`rfabric reproduce {words} --seed {seed}`. {table.note}", "")
     yield f"| {' | '.join(table.columns)} |"
     yield f"|{'|'.join('---' if i in table.words else '--:' for i in range(len(table.columns)))}|"
     for row in table.rows:
