@@ -5,17 +5,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
 from ..report.compare import Row, Table
 from ..study import reproduce as published
 from ..study.days import days_rows, days_table
 from ..study.joint import joint_rows, joint_table
+from ..study.regret import regret_table, regrets
 from .terminal import Talk, print_json, show_tables
 
-# what makes the rows, and the table of them
-UNPUBLISHED: dict[str, tuple[Callable[..., Iterable[Any]], Callable[..., Table]]] = {
-    "joint": (joint_rows, joint_table),
-    "days": (days_rows, days_table),
+# by experiment, '' for none: what makes the rows, and the table of them
+UNPUBLISHED: dict[str, dict[str, tuple[Callable[..., Iterable[Any]], Callable[..., Table]]]] = {
+    "joint": {"": (joint_rows, joint_table), "forecasts": (regrets, regret_table)},
+    "days": {"": (days_rows, days_table)},
 }
 
 
@@ -55,23 +56,26 @@ def reproduce(args: argparse.Namespace) -> None:
 
 
 def _unpublished(args: argparse.Namespace) -> None:
-    name = args.paper
-    if args.experiment:
-        raise RFabricError(f"{name} has no experiment {args.experiment!r}; it has none")
-    rows_of, table_of = UNPUBLISHED[name]
+    made, name = UNPUBLISHED[args.paper], args.experiment or ""
+    if name not in made:
+        known = [one for one in made if one]
+        there = f"{meant(name, known)}; there are {', '.join(known)}" if known else "; it has none"
+        raise RFabricError(f"{args.paper} has no experiment {name!r}{there}")
+    rows_of, table_of = made[name]
     with Talk(args.quiet) as talk:
-        rows = list(rows_of(args.seed, lambda part: talk.tell(name, {"stage": part})))
+        rows = list(rows_of(args.seed, lambda part: talk.tell(args.paper, {"stage": part})))
     if args.json:
         print_json({"seed": args.seed, "rows": [row.to_json() for row in rows]})
     elif args.markdown:
-        print("\n".join(page(name, args.seed, table_of(rows))))
+        words = f"{args.paper} --experiment {name}" if name else args.paper
+        print("\n".join(page(words, args.seed, table_of(rows))))
     else:
         show_tables([table_of(rows)])
 
 
-def page(name: str, seed: int, table: Table) -> Iterator[str]:
-    """The table for a page, line by line."""
-    yield from (f"## {name}", "", f"`rfabric reproduce {name} --seed {seed}`. {table.note}", "")
+def page(words: str, seed: int, table: Table) -> Iterator[str]:
+    """The table for a page, line by line; `words`: what was asked for."""
+    yield from (f"## {words}", "", f"`rfabric reproduce {words} --seed {seed}`. {table.note}", "")
     yield f"| {' | '.join(table.columns)} |"
     yield f"|{'|'.join('---' if i in table.words else '--:' for i in range(len(table.columns)))}|"
     for row in table.rows:

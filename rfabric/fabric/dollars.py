@@ -6,11 +6,14 @@ named, nothing counted twice.
     nics           the NICs of the bill, spread over their life
     network        switches, optics and fibre of the bill, spread over their life
     network_power  the electricity of these
+    cpu_servers    CPU servers of environments at their hourly price, less their electricity
+    cpu_power      that electricity
 
 A GPU is rented with the server around it: the price holds its electricity and its NICs (`RENTED`),
 so these are taken out of the price before they are named. Whether it holds a network too no cloud
 says: if so, every total is too high by that network, the same on every fabric, and differences
-between fabrics are right.
+between fabrics are right. The price of a CPU server holds its electricity alone: its card is one of
+the fabric's, dearer than the 50 Gbit/s that such a server is rented with.
 """
 
 import math
@@ -28,6 +31,7 @@ KWH_USD = 0.08
 YEARS = 4.0
 HOLDABLE = ("power", "nics")  # what the hourly price of a GPU may hold
 RENTED = HOLDABLE
+CPU = ("cpu_servers", "cpu_power")  # parts that only jobs with CPU servers have
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,27 @@ class Gpus:
 
 
 @dataclass(frozen=True)
+class CpuServers:
+    """The CPU servers of a job: USD an hour and W of all together; `cards`: their share of the
+    network's cards, which no price of GPUs holds.
+    """
+
+    usd_per_hour: float
+    watts: float
+    cards: float
+
+    def __post_init__(self):
+        for name in ("usd_per_hour", "watts"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise RFabricError(f"CPU servers: {name}={value} must be a number, 0 or more")
+        if not 0 <= self.cards <= 1:
+            raise RFabricError(f"CPU servers: cards={self.cards} is no share; it is 0 to 1")
+
+
+@dataclass(frozen=True)
 class StepCost:
     """USD of one step by part; a part is None where its watts are not known, and then not in the
-    sum.
+    sum. Those of CPU servers are None where there are none.
     """
 
     gpus: float
@@ -69,6 +91,8 @@ class StepCost:
     nics: float
     network: float
     network_power: float | None
+    cpu_servers: float | None = None
+    cpu_power: float | None = None
 
     @property
     def usd(self) -> float:
@@ -83,10 +107,13 @@ class StepCost:
         }
 
     def to_json(self) -> dict:
-        """`usd_per_step`, and `usd_per_step_parts` with None for what is not known."""
+        """`usd_per_step`, and `usd_per_step_parts` with None for what is not known; without CPU
+        servers nothing is said of them.
+        """
+        there = [f.name for f in fields(self) if self.cpu_servers is not None or f.name not in CPU]
         return {
             "usd_per_step": self.usd,
-            "usd_per_step_parts": {f.name: getattr(self, f.name) for f in fields(self)},
+            "usd_per_step_parts": {name: getattr(self, name) for name in there},
         }
 
 
@@ -98,9 +125,10 @@ def step_cost(
     years: float = YEARS,
     usd_per_kwh: float = KWH_USD,
     busy: float = 1.0,
+    servers: CpuServers | None = None,
 ) -> StepCost:
     """What one step of `step_s` costs on a network that is written off over `years`, of which it is
-    `busy` a share.
+    `busy` a share; `servers`: CPU servers that the job has beside its GPUs.
     """
     for name, value in (("step_s", step_s), ("usd_per_kwh", usd_per_kwh)):
         if not 0 <= value < math.inf:
@@ -111,22 +139,45 @@ def step_cost(
     life = years * HOURS_A_YEAR * busy
     nics = sum(line.usd for line in network.lines if line.item == "nic")
     power, drawn = (_energy_usd(watts, hours, usd_per_kwh) for watts in (gpus.watts, network.watts))
-    named = {"power": power or 0.0, "nics": nics * hours / life}
+    theirs = servers.cards if servers else 0.0
+    named = {"power": power or 0.0, "nics": nics * (1 - theirs) * hours / life}
     own = gpus.usd_per_hour * hours - sum(named[what] for what in gpus.holds)
     if own < 0:
         raise RFabricError(
             f"{gpus.usd_per_hour:g} USD an hour do not pay for the {' and '.join(gpus.holds)} "
             f"that this price of GPUs is said to hold; say that it holds less"
         )
-    cost = StepCost(own, power, named["nics"], (network.usd - nics) * hours / life, drawn)
+    cost = StepCost(
+        own,
+        power,
+        nics * hours / life,
+        (network.usd - nics) * hours / life,
+        drawn,
+        *(_rented(servers, hours, usd_per_kwh) if servers else ()),
+    )
     # of what a GPU's price may hold
     beside = sum(part for what, part in named.items() if what not in gpus.holds)
     paid = gpus.usd_per_hour * hours + beside + (network.usd - nics) * hours / life + (drawn or 0.0)
+    if servers:
+        paid += servers.usd_per_hour * hours + nics * theirs * hours / life
     if not math.isclose(cost.usd, paid, rel_tol=1e-9):
         raise RunError(
             f"the parts of a step cost {cost.usd:.9g} USD, all that is paid {paid:.9g} USD"
         )
     return cost
+
+
+def _rented(servers: CpuServers, hours: float, usd_per_kwh: float) -> tuple[float, float]:
+    """USD of CPU servers without their electricity, and of that; RFabricError for a price that does
+    not pay for it.
+    """
+    power = servers.watts / 1e3 * hours * usd_per_kwh
+    if servers.usd_per_hour * hours < power:
+        raise RFabricError(
+            f"{servers.usd_per_hour:g} USD an hour do not pay for the {servers.watts:g} W that "
+            "these CPU servers may draw; raise environments.usd_per_hour"
+        )
+    return servers.usd_per_hour * hours - power, power
 
 
 def _energy_usd(watts: float | None, hours: float, usd_per_kwh: float) -> float | None:

@@ -41,6 +41,8 @@ DOLLARS = {
     "network": "network",
     "network_power": "network's electricity",
 }
+# and those of jobs that have CPU servers
+CPU_DOLLARS = {"cpu_servers": "CPU servers' other rent", "cpu_power": "CPU servers' electricity"}
 # `training/0`, or with the label of a communication phase
 _PHASE_KEY = re.compile(r"(.*?)/(\d+)(?: (.*))?")
 
@@ -342,7 +344,7 @@ def _dollar_rows(runs: list[dict]) -> list[Row]:
         rows
         + [
             _row(name, [p.get(key) for p in parts], lambda v: f"{v:,.4f} $", indent=1, tie=None)
-            for key, name in DOLLARS.items()
+            for key, name in (DOLLARS | CPU_DOLLARS).items()
             if any(p.get(key) for p in parts)
         ]
         + _job_rows(runs)

@@ -24,7 +24,7 @@ from .. import __version__
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import Bill, bill, with_price
-from ..fabric.dollars import Gpus, StepCost, step_cost
+from ..fabric.dollars import CpuServers, Gpus, StepCost, step_cost
 from ..files import read_json
 from ..plugins import digests
 from ..units import show_rate, show_time
@@ -229,7 +229,19 @@ def dollars(result: Result, priced: Bill) -> StepCost | None:
     if said.get("gpus_usd_per_hour") is None:
         return None
     gpus = Gpus(said["gpus_usd_per_hour"], said.get("gpus_watts"))
-    return step_cost(result.step_seconds / steps_of(result), gpus, priced)
+    seconds = result.step_seconds / steps_of(result)
+    return step_cost(seconds, gpus, priced, servers=_cpu_servers(result))
+
+
+def _cpu_servers(result: Result) -> CpuServers | None:
+    said = result.trace.provenance
+    if not said.get("cpu_servers"):
+        return None
+    return CpuServers(
+        said["cpu_servers_usd_per_hour"],
+        said["cpu_servers_watts"],
+        said["cpu_servers"] / len(result.fabric.hosts),
+    )
 
 
 def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:

@@ -95,6 +95,17 @@ def reward_bytes(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> np.nd
     return (prompts + outputs) * e.text_bytes + e.reward_bytes
 
 
+def servers_paid(w: Workload) -> dict[str, float]:
+    """What a trace says of CPU servers: how many, and what they cost; nothing without any."""
+    if not w.environments.servers:
+        return {}
+    return {
+        "cpu_servers": w.environments.servers,
+        "cpu_servers_usd_per_hour": w.cpu_usd_per_hour,
+        "cpu_servers_watts": w.cpu_watts,
+    }
+
+
 def _to_servers(
     w: Workload, made: Generated, replica: int, size: Sequence[float] | np.ndarray
 ) -> Flows:

@@ -22,7 +22,7 @@ from ..compute.models import Model
 from ..errors import RunError
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
 from . import flows
-from .environments import REWARD
+from .environments import REWARD, servers_paid
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, ready_at, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
@@ -353,6 +353,7 @@ def _provenance(w: Workload, seed: int) -> dict:
         "generation_gpu": dataclasses.asdict(w.generation_gpu),
         "gpus_usd_per_hour": w.usd_per_hour,
         "gpus_watts": w.gpu_watts,
+        **servers_paid(w),
         "efficiency": dataclasses.asdict(w.efficiency),
         "lengths": {
             kind: {"name": lengths.name, "source": lengths.source}

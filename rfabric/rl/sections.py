@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ..compute import memory
 from ..compute.context_exchange import CONTEXT_EXCHANGES
+from ..compute.cpu_servers import CPU_SERVERS
 from ..compute.gpus import GPUS, HBM_SHARE, PRECISIONS
 from ..compute.models import BF16_BYTES, FP32_BYTES
 from ..compute.serving import Batching
@@ -135,7 +136,9 @@ class Environments(Section):
     text_bytes: of a token as text (about four characters of English: OpenAI's tokenizer page);
     observation_bytes: of an observation beside its tokens, such as a screenshot;
     rewards: whether each response is sent to a CPU server for its reward, and reward_bytes: what a
-    call carries beside prompt and response.
+    call carries beside prompt and response;
+    kind: of server that is paid for (compute/cpu_servers.csv), at `usd_per_hour` where that is
+    said and at the table's price where not. No time depends on it.
     Time of the environments is `generation.environment_latency`; rewards take none.
     """
 
@@ -145,6 +148,8 @@ class Environments(Section):
     observation_bytes: int = key(count(0, 10**12), 0)
     rewards: bool = key(flag, False)
     reward_bytes: int = key(count(0, 10**12), 0)
+    kind: str = key(choice(*CPU_SERVERS), "m7i.48xlarge")
+    usd_per_hour: float | None = key(number(0.1, 1000), None)
 
 
 @dataclass(frozen=True, kw_only=True)

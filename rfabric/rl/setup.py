@@ -25,6 +25,7 @@ from pathlib import Path
 
 from ..compute import memory
 from ..compute.adapters import share_that_learns
+from ..compute.cpu_servers import CPU_SERVERS
 from ..compute.ffn_apart import side_weight_bytes
 from ..compute.gpus import GPUS, Gpu
 from ..compute.layout import Layout
@@ -83,6 +84,18 @@ class Setup:
     def gpu_watts(self) -> float | None:
         """What all its GPUs may draw; None where a figure is not published."""
         return self._of_all(self.gpu.power_w, self.generation_gpu.power_w)
+
+    @property
+    def cpu_usd_per_hour(self) -> float:
+        """What all its CPU servers cost an hour."""
+        e = self.environments
+        each = e.usd_per_hour or CPU_SERVERS[e.kind].usd_per_hour
+        return e.servers * each
+
+    @property
+    def cpu_watts(self) -> float:
+        """What all its CPU servers may draw."""
+        return self.environments.servers * CPU_SERVERS[self.environments.kind].power_w
 
     def _of_all(self, training: float | None, generation: float | None) -> float | None:
         """The sum over all GPUs of a figure of those that train and of those that only generate."""

@@ -18,6 +18,8 @@ import logging
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +36,8 @@ KNOWN = 12  # steps before the run whose phases are known: assumed
 BEFORE = 10**6  # their numbers begin here: no step of a trace has them
 LEVEL, TREND, DAMPING = 0.5, 0.1, 0.8  # of Holt's damped smoothing: assumed, the usual middle
 LEAST_FITTED = 6  # steps that two parameters are fitted to; fewer are smoothed
+# a fact: forecasts of this run for which smoothing stood in, as no model could be fitted
+FELL_BACK = "forecast_fell_back"
 _LOG = logging.getLogger(__name__)
 
 
@@ -45,8 +49,17 @@ def check_forecast(how: str, who: str) -> None:
         _statsmodels()
 
 
-def ahead(seen: np.ndarray, how: str = "smoothed") -> np.ndarray:
-    """What comes after `seen` (float64[steps, k], oldest first): float64[k].
+class Expected(NamedTuple):
+    """What is expected of k series (float64[k]); `fell_back`: of how many by smoothing, as no model
+    could be fitted to them.
+    """
+
+    values: np.ndarray
+    fell_back: int = 0
+
+
+def ahead(seen: np.ndarray, how: str = "smoothed") -> Expected:
+    """What comes after `seen` (float64[steps, k], oldest first).
 
     Where a fit gives no number, what smoothing says stands in its place, and a warning says so.
     RFabricError without a step to go by, or for what is not finite.
@@ -58,8 +71,9 @@ def ahead(seen: np.ndarray, how: str = "smoothed") -> np.ndarray:
         raise RFabricError(f"forecast: what was seen holds {bad}; it must be finite numbers")
     by_smoothing = smoothed(seen)
     if how != "arima" or len(seen) < LEAST_FITTED:
-        return by_smoothing
-    fitted = np.array([_fitted(series) for series in seen.T])
+        return Expected(by_smoothing)
+    model = _statsmodels()
+    fitted = np.array([_fitted(tuple(series), model) for series in seen.T.tolist()])
     if missing := int((~np.isfinite(fitted)).sum()):
         _LOG.warning(
             "ARIMA gives no forecast for %d of %d series of %d steps: smoothed instead",
@@ -67,7 +81,7 @@ def ahead(seen: np.ndarray, how: str = "smoothed") -> np.ndarray:
             len(fitted),
             len(seen),
         )
-    return np.where(np.isfinite(fitted), fitted, by_smoothing)
+    return Expected(np.where(np.isfinite(fitted), fitted, by_smoothing), missing)
 
 
 def smoothed(seen: np.ndarray) -> np.ndarray:
@@ -80,15 +94,17 @@ def smoothed(seen: np.ndarray) -> np.ndarray:
     return level + DAMPING * trend
 
 
-def _fitted(series: np.ndarray) -> float:
+@lru_cache(1 << 16)  # the same steps are looked back on for every fabric
+def _fitted(seen: tuple[float, ...], model: type) -> float:
     """What ARIMA(0, 1, 1) says of one series; nan: no fit."""
+    series = np.array(seen)
     if np.ptp(series) == 0:
         return float(series[-1])
     scale = float(np.abs(series).max())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a poor fit is told by what it forecasts
         try:
-            fit = _statsmodels()(series / scale, order=(0, 1, 1)).fit(cov_type="none")
+            fit = model(series / scale, order=(0, 1, 1)).fit(cov_type="none")
             return scale * float(fit.forecast(1)[0])
         except (ValueError, np.linalg.LinAlgError):
             return float("nan")
@@ -119,10 +135,12 @@ def foreseen(
     earlier: steps before the run; lasts: what a phase takes, where a scheduler has its own way.
     """
     history = {kind: [lasts(made.workload, step, kind) for step in earlier] for kind in PHASES}
-    windows, paces, wrong = dict(made.trace.windows), {}, {}
+    windows, paces, wrong, fell_back = dict(made.trace.windows), {}, {}, 0
     for phase in sorted((p for p in made.plan.phases if p.kind in PHASES), key=lambda p: p.step):
         key, seen = PhaseKey(phase.step, phase.kind), history[phase.kind]
-        seconds, comm = np.maximum(ahead(np.array(seen), how), 0.0).tolist()
+        expected = ahead(np.array(seen), how)
+        seconds, comm = np.maximum(expected.values, 0.0).tolist()
+        fell_back += expected.fell_back
         seen.append((phase.seconds, phase.comm))
         windows[key] = seconds + comm
         if phase.seconds:
@@ -130,4 +148,6 @@ def foreseen(
             wrong[str(key)] = round(phase.seconds / seconds - 1, 4) if seconds else None
     trace = replace(made.trace, windows=windows, paces=paces)
     facts = {"forecast": how, "forecast_steps_before": len(earlier), "later_than_forecast": wrong}
+    if how == "arima":
+        facts[FELL_BACK] = fell_back + made.facts.get(FELL_BACK, 0)
     return replace(made, trace=trace, facts=made.facts | facts)

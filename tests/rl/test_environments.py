@@ -2,18 +2,26 @@
 the plan, circuits, and what is refused.
 """
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rfabric.compute.cpu_servers import CPU_SERVERS
 from rfabric.compute.requests import in_turns
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
+from rfabric.fabric.cost import bill
+from rfabric.fabric.dollars import KWH_USD, CpuServers, Gpus, step_cost
 from rfabric.optics.templates import answering
+from rfabric.report.compare import DOLLARS
+from rfabric.report.summary import cost
 from rfabric.rl import explain, read_recipe, trace_of
 from rfabric.rl.phases import step_of
 from rfabric.rl.plan import plan_of
+from rfabric.schedulers.table import scheduled
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.schedulers.weave.traffic import read_shared
 from rfabric.simulate.world import simulate
@@ -149,3 +157,76 @@ def test_rollart_sends_what_its_trajectories_say():
         "grpo-64", [*AGENTS, *REWARDED, "generation.turns=4"], scheduler="rollart"
     ).trace
     assert all(sent(trace, label)[0] for label in ("action", "observation", "reward"))
+
+
+# --- what they cost -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", ["fat-tree", "rfabric", "rail-optimized"])
+def test_servers_are_paid_alike_on_every_fabric(spec):
+    w = job()
+    result = simulate(w.needs.fabric(spec), scheduled(w, 0).trace, "own")
+    said, hours = cost(result), result.step_seconds / 3600
+    parts, table = said["usd_per_step_parts"], CPU_SERVERS["m7i.48xlarge"]
+    assert parts["cpu_servers"] + parts["cpu_power"] == pytest.approx(
+        4 * table.usd_per_hour * hours
+    )
+    assert parts["cpu_power"] == pytest.approx(4 * table.power_w / 1e3 * hours * KWH_USD)
+    assert said["usd_per_step"] == pytest.approx(sum(parts.values()))
+
+
+def test_a_rent_of_gpus_holds_no_card_of_a_cpu_server():
+    """All that is paid: both rents, the cards of CPU servers, switches and their electricity."""
+    w = job(servers=8)
+    fabric = w.needs.fabric("fat-tree")
+    result = simulate(fabric, scheduled(w, 0).trace, "own")
+    parts, hours = cost(result)["usd_per_step_parts"], result.step_seconds / 3600
+    cards = parts["nics"] * 8 / len(fabric.hosts)
+    network = parts["network"] + parts["network_power"]
+    rents = (w.usd_per_hour + w.cpu_usd_per_hour) * hours
+    assert sum(parts.values()) == pytest.approx(rents + cards + network)
+
+
+def test_more_servers_cost_more_an_hour_and_have_more_cards():
+    """On one fabric by the rent, and where a fabric is made for the job by ports and cards too."""
+    few, many = (scheduled(job(servers=n), 0) for n in (2, 40))
+    rates = [one.trace.provenance["cpu_servers_usd_per_hour"] for one in (few, many)]
+    assert rates[1] == pytest.approx(20 * rates[0])
+    bills = [bill(one.workload.needs.fabric("fat-tree")) for one in (few, many)]
+    cards = [sum(x.count for x in one.lines if x.item == "nic") for one in bills]
+    assert cards[1] > cards[0] and bills[1].usd > bills[0].usd
+
+
+def test_a_job_without_servers_says_nothing_of_them():
+    trace = scheduled(read_recipe("grpo-64", AGENTS), 0).trace
+    said = cost(simulate(parse_fabric("fat-tree", 64), trace, "own"))
+    assert list(said["usd_per_step_parts"]) == list(DOLLARS)
+    assert not [key for key in trace.provenance if key.startswith("cpu")]
+
+
+def test_what_is_paid_for_a_server_is_said_or_stands_in_the_table():
+    c7i, asked = job("environments.kind=c7i.48xlarge"), job("environments.usd_per_hour=3")
+    assert c7i.cpu_usd_per_hour == 4 * 8.568 and asked.cpu_usd_per_hour == 12
+    assert asked.cpu_watts == 4 * 770
+    with pytest.raises(RFabricError, match=r"environments\.kind: 'm7i' is not known; use one of m"):
+        job("environments.kind=m7i")
+    with pytest.raises(RFabricError, match=r"environments\.usd_per_hour: 0 must be"):
+        job("environments.usd_per_hour=0")
+
+
+def test_every_server_of_the_table_has_sources_and_a_range():
+    for one in CPU_SERVERS.values():
+        assert re.search(r"aws\.amazon\.com/.*20\d\d-\d\d-\d\d", one.source) and one.power_source
+        assert 0 < one.usd_least < one.usd_per_hour and one.power_w > 0
+
+
+def test_dollars_of_cpu_servers_that_are_nonsense_are_refused():
+    for wrong, text in (
+        ((-1.0, 1.0, 0.1), "CPU servers: usd_per_hour=-1.0 must be a number"),
+        ((1.0, 1.0, 1.5), "CPU servers: cards=1.5 is no share"),
+    ):
+        with pytest.raises(RFabricError, match=text):
+            CpuServers(*wrong)
+    fabric = parse_fabric("fat-tree")
+    with pytest.raises(RFabricError, match="0.01 USD an hour do not pay for the 7700 W"):
+        step_cost(1.0, Gpus(338.0), bill(fabric), servers=CpuServers(0.01, 7700.0, 0.1))

@@ -13,7 +13,7 @@ from rfabric.compute.roofline import DecodeStep
 from rfabric.compute.serving import Batching, serve
 from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe
-from rfabric.schedulers.orchestrrl import engines_of
+from rfabric.schedulers.orchestrrl import engines_of, least
 from rfabric.schedulers.orchestrrl.least import least_generation, least_seconds
 from rfabric.schedulers.orchestrrl.outlook import Cut, Engines
 from rfabric.schedulers.table import scheduled
@@ -76,6 +76,15 @@ def test_no_engine_of_any_width_is_sooner(recipe, seed):
             for part in zip(*parts, strict=True)
         ]
         assert least <= max(ends)
+
+
+def test_narrower_configurations_bound_no_less(monkeypatch):
+    """And more, where many decode at once."""
+    prompts, tokens = np.full(300, 100), np.full(300, 1000)
+    choices = engines_of(read_recipe("grpo-64"))
+    narrow = least_seconds(choices, 1, prompts, tokens, PLACES)
+    monkeypatch.setattr(least, "NARROW", least.GROWTH)
+    assert least_seconds(choices, 1, prompts, tokens, PLACES) < narrow
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -174,4 +183,4 @@ def test_jobs_that_are_not_compared_are_refused(capsys):
     with pytest.raises(RFabricError, match="pipeline async is not compared; use sync or one-step"):
         row_of_case("a", JointCase("grpo-64", ("pipeline=async",)), "ideal", 0)
     assert main(["reproduce", "joint", "-q", "--experiment", "any"]) == 2
-    assert "joint has no experiment 'any'" in capsys.readouterr().err
+    assert "joint has no experiment 'any'; there are forecasts" in capsys.readouterr().err

@@ -263,6 +263,7 @@ def reproduce(verb: Parser) -> None:
     rfabric reproduce weave --experiment billing           what a likely cause does
     rfabric reproduce joint                                in no paper: what asking the fabric gains
     rfabric reproduce days                                 nor these: two weeks of jobs on fabrics
+    rfabric reproduce joint --experiment forecasts         in none either: what not knowing costs
     """
     verb.takes(
         "paper PAPER",

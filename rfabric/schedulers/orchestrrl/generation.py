@@ -21,6 +21,7 @@ from ...compute.serving import Session
 from ...rl.phases import Step, responses, trained_on
 from ...rl.popularity import routing
 from ...trace import Flows
+from ..forecasts import FELL_BACK
 from .negotiation import Alive, Kv, Places, settle
 from .outlook import CutOutlook, LengthForecast, forecast, outlook
 from .replanning import Assignment, Problem, evened, keep, replan
@@ -118,6 +119,8 @@ class _Generating:
         self.counts = dict.fromkeys(
             ("plans", "replans", "servers_cut", "moved", "recomputed", "balanced"), 0
         ) | ({"refused": 0, "given_up": 0} if seats.network else {})
+        if seats.tuning.forecast == "arima":
+            self.counts[FELL_BACK] = expected.fell_back
         self.now = 0.0
         self.slow = 1.0  # so much slower than cards is the network for the KV that is moved now
         self.refusal = ""

@@ -12,7 +12,7 @@ programs that no plan of replicas, widths and moves can beat.
 
 Once for all responses, and once for the longest 1, 2, 4, 8, ..., as if the others were not there:
 the largest T is the bound. A step of generation that ends with few long responses is bound by
-these.
+these. Whichever has the largest is solved again with narrower configurations, which is no less.
 
 Responses may change their configuration with every token, at no cost, all lengths are known, KV has
 room everywhere and nothing is prefilled: a relaxation, so no plan need come near it. A
@@ -37,7 +37,9 @@ from .seats import engines_of, seat_gpus
 
 CLASSES = 8  # of alike lengths
 BINS = 24  # of the tokens of the longest response
-GROWTH = 1.3  # of the batches of one configuration, the most over the fewest
+# of the batches of one configuration, the most over the fewest: to look for the largest bound, and
+# to solve that again (narrower still, 1.02, adds another 1 % at most and takes four times as long)
+GROWTH, NARROW = 1.3, 1.05
 
 
 def least_generation(w: Workload, seed: int, number: int) -> float:
@@ -89,12 +91,16 @@ def least_seconds(
     stands still.
     """
     order = np.argsort(-tokens, kind="stable")
-    bounds = []
-    for count in sorted({*(2**i for i in range(len(order).bit_length())), len(order)}):
+
+    def least(count: int, growth: float) -> float:
         some = order[:count]
-        every = _configurations(engines, min(places, count))
-        bounds.append(_solved(_parts(prompts[some], tokens[some]), every, waits, seats))
-    return max(bounds)
+        every = _configurations(engines, min(places, count), growth)
+        return _solved(_parts(prompts[some], tokens[some]), every, waits, seats)
+
+    counts = sorted({*(2**i for i in range(len(order).bit_length())), len(order)})
+    bounds = {count: least(count, GROWTH) for count in counts}
+    most = max(bounds, key=bounds.__getitem__)
+    return max(bounds[most], least(most, NARROW))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,19 +159,19 @@ def _parts(prompts: np.ndarray, tokens: np.ndarray) -> _Parts:
     )
 
 
-def _configurations(engines: Engines, most: int) -> list[Configuration]:
+def _configurations(engines: Engines, most: int, growth: float) -> list[Configuration]:
     """Every cut with every range of batches; each attention replica has `most` places."""
     return [
         Configuration(step, replicas, low, high)
         for cut, step, replicas in zip(engines.cuts, engines.steps, engines.replicas, strict=True)
-        for low, high in _ranges(most * cut.dp)
+        for low, high in _ranges(most * cut.dp, growth)
     ]
 
 
-def _ranges(most: int) -> Iterator[tuple[int, int]]:
+def _ranges(most: int, growth: float) -> Iterator[tuple[int, int]]:
     low = 1
     while low <= most:
-        high = min(int(low * GROWTH), most)
+        high = min(int(low * growth), most)
         yield low, high
         low = high + 1
 

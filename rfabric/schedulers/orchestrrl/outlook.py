@@ -47,11 +47,12 @@ class Cut:
 @dataclass(frozen=True, eq=False)
 class LengthForecast:
     """Tokens of responses as expected: `tokens` (float64[QUANTILES], ascending) at even quantiles,
-    `limit` at most.
+    `limit` at most; `fell_back` as of `forecasts.Expected`.
     """
 
     tokens: np.ndarray
     limit: int
+    fell_back: int = 0
 
     def remaining(self, made: float) -> np.ndarray:
         """Tokens to come of a response that has `made`, each equally likely; half of what is
@@ -73,10 +74,12 @@ def forecast(history: Sequence[np.ndarray], limit: int, how: str = "smoothed") -
     seen = np.array([np.quantile(lengths, at) for lengths in history])
     if how == "arima":
         few = np.linspace(0, QUANTILES - 1, FITTED).round().astype(int)
-        quantiles = np.interp(at, at[few], ahead(seen[:, few], how))
+        known = ahead(seen[:, few], how)
+        quantiles = np.interp(at, at[few], known.values)
     else:
-        quantiles = ahead(seen)
-    return LengthForecast(np.sort(np.clip(quantiles, 1, limit)), limit)
+        known = ahead(seen)
+        quantiles = known.values
+    return LengthForecast(np.sort(np.clip(quantiles, 1, limit)), limit, known.fell_back)
 
 
 @dataclass(frozen=True, eq=False)
