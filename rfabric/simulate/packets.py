@@ -36,7 +36,7 @@ MODULES = ("core", "network", "internet", "point-to-point")
 FRAME = 2  # bytes of PPP's header
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
 BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
-# CPU s of 20 runs, measured on two busy cores, 300 to 8,000 flows of 1 kB to 1 MB: a packet or an
+# CPU s of 21 runs, measured on two busy cores, 300 to 12,000 flows of 1 kB to 1 MB: a packet or an
 # acknowledgement at a cable; a connection; one look at one connection of a host, which ns-3 has at
 # all of them for each packet that comes in, and which takes twice as long where so many ends are
 # open that memory no longer answers at once. 0.6 to 1.9 times what the runs took
