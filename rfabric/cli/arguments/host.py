@@ -232,7 +232,7 @@ def validate(verb: Parser) -> None:
     verb.takes(
         "--residuals FILE",
         "write how far measurements lie from predictions, by kind, and nothing else: what stands "
-        "in rfabric/compute/residuals.csv and behind every `80 % within`",
+        "in rfabric/compute/residuals.csv and behind every `80 %% within`",
         default=None,
     )
 
