@@ -38,11 +38,10 @@ FABRICS = {
 # what jobs run: training and generation servers, settings
 KINDS = {
     "small": (1, 1, ()),
-    "flat": (1, 1, ("weight_sync.strategy=flat", "generation.max_response=256")),
-    "wide": (2, 2, ("generation.batch=32",)),
+    "flat": (1, 1, ("weight_sync.strategy=flat", "generation.max_response=1024")),
+    "wide": (2, 2, ("generation.max_response=8192",)),
     "more rollouts": (1, 2, ()),
 }
-BUSY = 1, 1, ("generation.batch=256", "generation.max_response=4096")
 
 
 SMALL = (
@@ -52,15 +51,15 @@ SMALL = (
     "cluster.generation_gpus=4",
     "generation.tp=1",
     "training.tp=2",
-    "generation.batch=16",
-    "generation.max_response=1024",
+    "generation.batch=256",
+    "generation.max_response=4096",
 )
 CPUS = "environments.servers=1", "environments.rewards=true"
 
 
 @cache
 def workload(kind):
-    train, roll, own = (KINDS | {"busy": BUSY})[kind]
+    train, roll, own = KINDS[kind]
     settings = (
         *SMALL,
         f"cluster.training_gpus={train * SIZE}",
@@ -88,7 +87,7 @@ def job(kind, number, slo=2.0, arrival=0.0, iterations=20.0):
 
 
 @st.composite
-def arrivals(draw, most=9):
+def arrivals(draw, most=6):
     return [
         job(
             draw(st.sampled_from(list(KINDS))),
@@ -149,6 +148,15 @@ def test_no_fabric_is_sooner_than_network_cards(jobs, fabric):
             assert there.sync >= one.profile.sync * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("fabric", list(FABRICS))
+def test_jobs_of_one_kind_of_server_do_share(fabric):
+    """What holds of every arrival is not held by jobs that always stand alone."""
+    order = "small", "small", "more rollouts", "more rollouts", "small", "more rollouts"
+    jobs = [job(kind, n, 2.0, 10.0 * n) for n, kind in enumerate(order)]
+    bill = run(jobs, floor=floor_of(fabric, jobs, pods=True))
+    assert set(bill.kinds) == {"new group", "direct packing", "rollout scaling"}
+
+
 def test_on_the_ideal_switch_days_cost_what_they_do_by_cards():
     jobs = [job("small", n, slo=1.8, arrival=100.0 * n) for n in range(6)]
     on_cards, there = run(jobs), run(jobs, floor=floor_of("ideal", jobs))
@@ -160,10 +168,10 @@ def test_a_slower_weight_sync_admits_other_partners():
     """Two jobs whose training just fits one period on the ideal switch stand apart where their
     weights cross a thin link.
     """
-    p = planned_profile(workload("busy"))[0]
+    p = planned_profile(workload("small"))[0]
     trained = p.train + p.sync + p.train_switch
     assert trained > p.roll + p.roll_switch
-    jobs = [job("busy", n, slo=1.001 * 2 * trained / p.solo) for n in range(2)]
+    jobs = [job("small", n, slo=1.001 * 2 * trained / p.solo) for n in range(2)]
     assert 1 < jobs[0].slo < 2
     kinds = {name: run(jobs, floor=floor_of(name, jobs)).kinds for name in FABRICS}
     assert kinds["ideal"] == kinds["rfabric"] == {"new group": 0.5, "direct packing": 0.5}
@@ -171,7 +179,7 @@ def test_a_slower_weight_sync_admits_other_partners():
 
 
 @pytest.mark.parametrize("fabric", list(FABRICS))
-@pytest.mark.parametrize("kind", [*KINDS, "busy"])
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_what_the_fabric_foresees_is_what_is_simulated(kind, fabric):
     """The job alone on the servers that it was given: seconds of an iteration, two ways."""
     one = job(kind, 0)
