@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ..errors import RFabricError, meant
 from ..report.compare import Row, Table
@@ -46,7 +47,10 @@ def reproduce(args: argparse.Namespace) -> None:
 
 
 # what `joint` is without an experiment (''), and its experiments: rows, and their table
-JOINT_TABLES = {"": (joint_rows, joint_table), "forecasts": (regrets, regret_table)}
+JOINT_TABLES: dict[str, tuple[Callable[..., Iterator[Any]], Callable[..., Table]]] = {
+    "": (joint_rows, joint_table),
+    "forecasts": (regrets, regret_table),
+}
 
 
 def _joint(args: argparse.Namespace) -> None:
