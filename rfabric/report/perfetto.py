@@ -259,18 +259,19 @@ def _sent(
     trace = result.trace
     place = np.full(2 * len(result.fabric.links) + 1, -1)
     place[links] = np.arange(len(links))
-    sent = np.zeros((len(links), len(edges)))
+    crossings = [(rows[:0], rows[:0], np.zeros(0))]
     for some, circuits in _by_epoch(result, rows):
         offsets, on = PairWays(result.fabric, pairs, circuits, routing).of(some)
         counts, parts = pairs.parts(some)
         part = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        row, hit = np.repeat(some, counts)[part], place[on] >= 0
-        row, link = row[hit], place[on[hit]]
-        bits = 8.0 * trace.size[row] * pairs.share[parts][part[hit]]
-        speed = bits / (result.finish - result.start)[row]
-        for sign, times in ((1, result.start[row]), (-1, result.finish[row])):
-            sent += sign * _since(times, speed, link, edges, len(links))
-    return sent
+        hit = place[on] >= 0
+        row, share = np.repeat(some, counts)[part][hit], pairs.share[parts][part[hit]]
+        crossings.append((row, place[on[hit]], share))
+    row, link, share = map(np.concatenate, zip(*crossings, strict=True))
+    start, finish = result.start[row], result.finish[row]
+    speed = 8.0 * trace.size[row] * share / (finish - start)
+    times, speeds = np.concatenate((start, finish)), np.concatenate((speed, -speed))
+    return _since(times, speeds, np.tile(link, 2), edges, len(links))
 
 
 def _since(
