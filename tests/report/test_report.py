@@ -214,6 +214,24 @@ def test_what_takes_microseconds_is_told_in_them():
     assert cells["step time"] == ("1.02 us",) and cells["dark time"] == ("0.000 s",)
 
 
+@pytest.mark.parametrize(
+    "strange",
+    [
+        3,
+        {"training": WITHIN["training"]},
+        WITHIN | {"training": WITHIN["training"] | {"basis": "mars"}},
+        WITHIN | {"training": WITHIN["training"] | {"low": "x"}},
+        WITHIN | {"training": WITHIN["training"] | {"low": 2.0, "high": 1.0}},
+        WITHIN | {"training": {}},
+    ],
+)
+def test_intervals_that_a_file_says_otherwise_are_refused(strange):
+    result = predicted_run().result
+    trace = replace(result.trace, provenance={"within": strange})
+    with pytest.raises(RFabricError, match="provenance of the trace: within must say low and"):
+        step_within(replace(result, trace=trace))
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_phases_one_after_another_make_a_step_of_their_sums(steps):
     entry = run_summary(predicted_run(steps=steps))
