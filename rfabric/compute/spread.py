@@ -15,6 +15,7 @@ residuals`).
 """
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -69,6 +70,15 @@ def spread(kind: str, model: Model, gpu: Gpu, gpus: int) -> Spread:
         kinds = ", ".join(dict.fromkeys(row.kind for row in _table()))
         raise RFabricError(f"no residuals of {kind!r}; there are those of {kinds}")
     return fitting if gpus <= max(row.most_gpus for row in table) else _wide(fitting, table)
+
+
+def widest(each: Sequence[dict]) -> dict:
+    """`Spread.shares` for predictions of several jobs: from the lowest to the highest of theirs,
+    on the basis that is farthest from its job.
+    """
+    farthest = max(each, key=lambda one: (SAME, OTHER, SCALE).index(one["basis"]))
+    low, high = min(one["low"] for one in each), max(one["high"] for one in each)
+    return farthest | {"low": low, "high": high}
 
 
 def _wide(fitting: Spread, table: list[Spread]) -> Spread:

@@ -376,11 +376,13 @@ def _joules(name: str, values: Sequence[float | None]) -> Row:
 
 
 def _seconds(name: str, values: Sequence[float | None], tie: float | None, indent: int = 0) -> Row:
-    """Seconds or milliseconds, whichever the largest of the row asks for; a lead of `tie` s is
-    none, and None marks no best.
+    """Seconds, ms or us, whichever the largest of the row asks for; a lead of `tie` s is none, and
+    None marks no best.
     """
     largest = max((abs(v) for v in values if v is not None), default=0.0)
     factor, unit, digits = (1e3, "ms", 2) if 0 < largest < 1 else (1.0, "s", 3)
+    if 0 < largest < 1e-4:  # two decimals of a ms would say little of it
+        factor, unit = 1e6, "us"
     return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}", indent, tie)
 
 

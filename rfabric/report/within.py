@@ -12,10 +12,13 @@ All errors are taken to go in one direction: the sums of what is low, and of wha
 the widest that they can be together. Traces that were given, and not predicted, have none.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from ..errors import RFabricError
 from .result import PhaseTime, Result, union_seconds
 
 NEAREST_FIRST = ("same system", "other system", "other scale")  # how far `basis` is from the job
@@ -24,11 +27,18 @@ COMMUNICATION = "communication"
 
 def phases_within(result: Result) -> dict[str, dict]:
     """By phase name, steps added up: `low` and `high` (s), `basis`, and the `kind` and `rows` of
-    the residuals; a phase of unknown kind is communication. Empty where nothing was predicted.
+    the residuals; a phase of unknown kind is communication. Empty where nothing was predicted;
+    RFabricError where a trace's file says it otherwise.
     """
     said = result.trace.provenance.get("within")
     if not said:
         return {}
+    if not _are_spreads(said):
+        raise RFabricError(
+            "provenance of the trace: within must say low and high (numbers, low at most high), "
+            f"basis ({', '.join(NEAREST_FIRST)}), kind and rows of each phase, and of "
+            f"{COMMUNICATION}; write the trace anew, or leave within out for no intervals"
+        )
     return {
         name: _phase(times, said.get(name, said[COMMUNICATION]), said[COMMUNICATION])
         for name, times in _by_name(result).items()
@@ -62,6 +72,24 @@ def within_note(runs: Sequence[dict]) -> str:
         f"{', '.join(told)}, exposed bytes by collectives measured at NIC rate; the step all low, "
         "or all high. Fabrics share these errors: their order is surer than their seconds."
     )
+
+
+def _are_spreads(said: Any) -> bool:
+    if not isinstance(said, dict) or COMMUNICATION not in said:
+        return False
+    return all(isinstance(one, dict) and _is_spread(**one) for one in said.values())
+
+
+def _is_spread(
+    low: Any = None,
+    high: Any = None,
+    basis: Any = None,
+    kind: Any = None,
+    rows: Any = None,
+    **_: Any,
+) -> bool:
+    numbers = all(type(one) in (int, float) for one in (low, high, rows))
+    return numbers and 0 <= low <= high < math.inf and basis in NEAREST_FIRST and bool(kind)
 
 
 def _by_name(result: Result) -> dict[str, list[PhaseTime]]:

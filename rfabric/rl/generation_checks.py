@@ -5,6 +5,7 @@ and prompts apart, environments on CPU servers.
 from ..compute.ffn_apart import side_weight_bytes
 from ..compute.memory import room_for_kv
 from ..errors import RFabricError
+from .sections import Environments
 from .setup import Setup
 
 
@@ -115,7 +116,9 @@ def _check_prefill(w: Setup) -> None:
 
 
 def _check_environments(w: Setup) -> None:
-    """RFabricError for CPU servers that nothing is sent to, and for bytes without servers."""
+    """RFabricError for CPU servers that nothing is sent to, and for bytes and prices without
+    servers.
+    """
     e, g = w.environments, w.generation
     if e.servers and g.turns == 1 and not e.rewards:
         raise RFabricError(
@@ -128,11 +131,18 @@ def _check_environments(w: Setup) -> None:
         "observation_bytes": e.observation_bytes,
         "reward_bytes": e.reward_bytes,
     }
+    paid = {"kind": e.kind != Environments.kind and e.kind, "usd_per_hour": e.usd_per_hour}
     for key, value in asked.items():
         if value and not e.servers:
             raise RFabricError(
                 f"environments.{key}: {value} go to no server, as environments.servers is 0; say "
                 "how many CPU servers there are, or leave it out"
+            )
+    for key, value in paid.items():
+        if value and not e.servers:
+            raise RFabricError(
+                f"environments.{key}: {value} pays for no server, as environments.servers is 0; "
+                "say how many CPU servers there are, or leave it out"
             )
     if e.reward_bytes and not e.rewards:
         raise RFabricError(

@@ -125,7 +125,8 @@ class Outlook:
     def notes(self, result: Result) -> Iterator[str]:
         """For each kind of phase where a transport could matter: how many messages are small, and
         by how much at most the phase would be longer, in the step where that is most: by all that
-        is added on its longest chain.
+        is added on its longest chain. Messages that come later may also meet others that they
+        missed before, or miss some that they met: that is not in it.
         """
         if not len(self._rows):
             return
@@ -139,9 +140,10 @@ class Outlook:
             steps = [key for key in open_ if key.phase == name]
             key = max(steps, key=open_.__getitem__)
             mine, seconds = self._trace.rows(key), tcp[key] / share[key]
+            of = f"{name or 'flows'}/{key.step}"
             also = f" (and in {len(steps) - 1} other steps)" if len(steps) > 1 else ""
             yield (
-                f"{result.fabric.name}: {key}{also}: {np.count_nonzero(small[mine]):,} of "
+                f"{result.fabric.name}: {of}{also}: {np.count_nonzero(small[mine]):,} of "
                 f"{np.count_nonzero(self._trace.size[mine]):,} flows send messages so small that "
                 f"what a fluid leaves out shows: at most {_share(rdma[key], seconds)} longer with "
                 f"packets that go cable by cable (--transport rdma), {_share(tcp[key], seconds)} "
@@ -161,7 +163,7 @@ class Outlook:
         added[self._rows] = np.maximum.reduceat(self._sent.beyond(transport), self._first)
         if self._trace.origin:
             added *= self._trace.origin.times
-        chains = longestlongest(self._trace, added)
+        chains = longest_chains(self._trace, added)
         return {key: float(chains[rows].max()) for key, rows in self._trace.rows_by_phase.items()}
 
 
@@ -169,7 +171,7 @@ def _share(seconds: float, of: float) -> str:
     return f"{show_time(seconds)} ({seconds / of:.1%})"
 
 
-def longestlongest(trace: Trace, spent: np.ndarray) -> np.ndarray:
+def longest_chains(trace: Trace, spent: np.ndarray) -> np.ndarray:
     """float64[n]: of all chains of rows of one phase that end with a row, each waiting for the one
     before, the most that they spend.
     """

@@ -116,7 +116,7 @@ def require(settings: RunSettings) -> None:
         if settings.transport != FLUID:
             raise RFabricError(
                 f"--transport {settings.transport} is simulated; real packets go as the kernel's "
-                "TCP has them: leave it out, or --engine emulate"
+                "TCP has them: leave it out, or simulate (--engine simulate of compare)"
             )
         from ..emulate.sandbox import require as require_host
     else:

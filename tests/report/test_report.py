@@ -205,6 +205,33 @@ def test_predicted_phases_have_intervals_and_a_given_trace_has_none():
     assert [len(figure.axes[0].lines) for figure in drawn] == [0, 4]
 
 
+def test_what_takes_microseconds_is_told_in_them():
+    builder = TraceBuilder(["h1", "h2"])
+    builder.flows([0], [1], [1000])
+    run = Run(simulate(parse_fabric("ideal,gpus=2"), builder.build()))
+    table = compare.comparison(summary_of([run], "rfabric simulate", CREATED))
+    cells = {row.name: row.cells for row in table.rows}
+    assert cells["step time"] == ("1.02 us",) and cells["dark time"] == ("0.000 s",)
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        3,
+        {"training": WITHIN["training"]},
+        WITHIN | {"training": WITHIN["training"] | {"basis": "mars"}},
+        WITHIN | {"training": WITHIN["training"] | {"low": "x"}},
+        WITHIN | {"training": WITHIN["training"] | {"low": 2.0, "high": 1.0}},
+        WITHIN | {"training": {}},
+    ],
+)
+def test_intervals_that_a_file_says_otherwise_are_refused(strange):
+    result = predicted_run().result
+    trace = replace(result.trace, provenance={"within": strange})
+    with pytest.raises(RFabricError, match="provenance of the trace: within must say low and"):
+        step_within(replace(result, trace=trace))
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_phases_one_after_another_make_a_step_of_their_sums(steps):
     entry = run_summary(predicted_run(steps=steps))

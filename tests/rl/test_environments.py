@@ -127,6 +127,8 @@ def test_groups_that_answer_have_two_sides_or_none():
         (["environments.rewards=true"], "rewards: True go to no server, as environments.servers"),
         (["environments.observation_bytes=5"], "environments.observation_bytes: 5 go to no server"),
         (["environments.reward_bytes=5"], "environments.reward_bytes: 5 go to no server"),
+        (["environments.usd_per_hour=3"], "environments.usd_per_hour: 3.0 pays for no server"),
+        (["environments.kind=c7i.48xlarge"], "environments.kind: c7i.48xlarge pays for no server"),
         (["environments.servers=-1"], "environments.servers: -1 must be 0 or more"),
         (["environments.text_bytes=0"], "environments.text_bytes: 0 must be 0.1 or more"),
         (["environments.server=1"], "unknown key environments.server; did you mean"),

@@ -17,6 +17,7 @@ from rfabric.compute.roofline import CHUNK_TOKENS
 from rfabric.compute.training import PCIE_BYTES_PER_S, PassSeconds
 from rfabric.errors import RFabricError
 from rfabric.fabric import BUILDERS, parse_fabric
+from rfabric.report.within import phases_within
 from rfabric.rl import read_recipe
 from rfabric.rl.phases import MiniBatch, Trained
 from rfabric.rl.timing import server_of
@@ -223,6 +224,9 @@ def test_waves_cross_the_fabric_while_others_generate(layout):
     generation = next(p for p in made.plan.phases if p.kind == "generation")
     experience = made.trace.label == made.trace.labels.index("experience")
     assert made.trace.compute_only()[0][experience].min() < generation.seconds / 2
+    ahead = phases_within(ideal)["streaming"]  # computing, of which training's residuals speak
+    seconds = sum(p.seconds for p in ideal.phases if p.key.phase == "streaming")
+    assert ahead["kind"] == "training" and ahead["low"] < seconds < ahead["high"]
 
 
 def test_exchanges_hide_behind_the_rollout_where_the_fabric_is_thin():

@@ -559,6 +559,21 @@ def test_the_shipped_file_of_jobs_is_traffic_like_any_other():
     assert len({file.name for file in made.inputs}) >= 2
 
 
+@pytest.mark.parametrize("scheduler", ["sync", "rollpacker"])
+def test_phases_of_several_jobs_lie_within_the_widest_of_theirs(scheduler):
+    w = read_recipe("grpo-64")
+    jobs = placed([Job(name, profile_of(w)) for name in "ab"])
+    trace = read_traffic("grpo-64", scheduler=scheduler).trace
+    own = trace.provenance["within"]
+    worse = own["training"] | {"high": 9.0, "basis": "other scale"}
+    other = replace(trace, provenance=trace.provenance | {"within": own | {"training": worse}})
+    both = traffic_of(jobs, {"a": w, "b": w}, traces={"a": other, "b": trace})
+    assert both.provenance["within"] == own | {"training": worse}
+    given = replace(trace, provenance={})
+    both = traffic_of(jobs, {"a": w, "b": w}, traces={"a": given, "b": trace})
+    assert not both.provenance["within"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ...compute.gpus import Gpu
+from ...compute.spread import widest
 from ...errors import RFabricError
 from ...fabric import Needs
 from ...folders import data_dir
@@ -140,7 +141,8 @@ def traffic_of(
         merge(out, seats, foreseen)
         train, roll = train + group.train_nodes, roll + group.roll_nodes
     made = {name: workloads[name].name for name in names}
-    said = {"made_by": "several jobs, round robin", "jobs": made, "seed": seed}
+    within = _within([traces[name] for name in names])
+    said = {"made_by": "several jobs, round robin", "jobs": made, "seed": seed, "within": within}
     trace = out.build(foreseen.windows, said | _prices(groups, workloads, size))
     return replace(trace, paces=foreseen.paces)
 
@@ -190,6 +192,15 @@ def _prices(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload],
     return {"gpus_usd_per_hour": whole["usd_per_hour"], "gpus_watts": whole["power_w"]} | (
         {"held": held} if priced else {}
     )
+
+
+def _within(traces: Sequence[Trace]) -> dict[str, dict]:
+    """How far measurements of each phase lie: the widest of all jobs that have it, as phases of
+    several jobs have one name; nothing where a job was given, and not predicted.
+    """
+    each = [trace.provenance.get("within", {}) for trace in traces]
+    names = dict.fromkeys(name for one in each for name in one) if all(each) else ()
+    return {name: widest([one[name] for one in each if name in one]) for name in names}
 
 
 def _of(pools: Sequence[tuple[Gpu, int]], figures: Sequence[float], size: int) -> float:
