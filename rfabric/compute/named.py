@@ -45,8 +45,7 @@ def load_model(text: str) -> Model:
     """The model of a config file, of a folder that holds one, or of a name; RFabricError names
     those like it where it is none.
     """
-    path = Path(text)
-    file = path / "config.json" if path.is_dir() else path
+    file = config_file(Path(text))
     if file.suffix == ".json":
         model = read_model(file)
         return replace(model, name=file.resolve().parent.name) if file.stem == "config" else model
@@ -57,6 +56,11 @@ def load_model(text: str) -> Model:
             f"{likely_models(text)}"
         )
     return model
+
+
+def config_file(path: Path) -> Path:
+    """The file that says what model a file or a folder is."""
+    return path / "config.json" if path.is_dir() else path
 
 
 def likely_models(text: str) -> str:

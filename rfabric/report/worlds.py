@@ -19,13 +19,12 @@ def side_by_side(entries: Sequence[dict]) -> list[dict]:
     """{"label", "phase", "seconds": {engine: s}} of each communication phase, and of the step, of
     runs (entries of summary.json) that more than one world has played.
     """
-    rows = []
-    for some in _together(entries):
-        engines = [engine for engine in WORLDS if engine in some]
-        if len(engines) > 1:
-            label = some[engines[-1]]["label"]
-            rows += [{"label": label, "phase": p, "seconds": s} for p, s in _phases(some)]
-    return rows
+    several = [some for some in _together(entries) if len(some) > 1]
+    return [
+        {"label": label, "phase": phase, "seconds": seconds}
+        for label, some in zip(_labels(several), several, strict=True)
+        for phase, seconds in _phases(some)
+    ]
 
 
 def table(entries: Sequence[dict]) -> Table:
@@ -63,6 +62,21 @@ def _together(entries: Sequence[dict]) -> Iterator[Mapping[str, dict]]:
     for entry in entries:
         runs.setdefault(tuple(entry.get(key) for key in SAME), {})[entry["engine"]] = entry
     return iter(runs.values())
+
+
+def _labels(several: Sequence[Mapping[str, dict]]) -> list[str]:
+    """What tells runs apart: their labels, and where two are alike what else they differ in."""
+    last = [some[[engine for engine in WORLDS if engine in some][-1]] for some in several]
+    labels = [entry["label"] for entry in last]
+    if len(set(labels)) == len(labels):
+        return labels
+    other = [key for key in SAME if key != "fabric" and len({one.get(key) for one in last}) > 1]
+    words = ([one["label"], *(_word_of(one, key) for key in other)] for one in last)
+    return [", ".join(dict.fromkeys(filter(None, some))) for some in words]
+
+
+def _word_of(entry: dict, key: str) -> str:
+    return f"seed {entry[key]}" if key == "seed" else entry.get(key) or ""
 
 
 def _phases(runs: Mapping[str, dict]) -> Iterator[tuple[str, Seconds]]:

@@ -237,12 +237,17 @@ def _servegen(cls: type[Lengths], path: Path, text: str, side: str) -> Lengths:
     return cls.of_samples(path.stem, tokens, weights, f"ServeGen {path.name}, {column}")
 
 
+def rates_beside(path: Path) -> Path | None:
+    """The file of rates that is read with a file of lengths: ServeGen's trace beside a data set."""
+    trace = path.with_name(path.name.replace("-dataset.json", "-trace.csv"))
+    return trace if trace != path and trace.is_file() else None
+
+
 def _servegen_rates(path: Path) -> list[tuple[float, float]] | None:
     """(start, requests/s) of ServeGen's trace beside a data set; None where there is none or it is
     all 0.
     """
-    trace = path.with_name(path.name.replace("-dataset.json", "-trace.csv"))
-    if trace == path or not trace.is_file():
+    if (trace := rates_beside(path)) is None:
         return None
     cells = csv.reader(read_text(trace).splitlines())
     rates = [(float(row[0]), float(row[1])) for row in cells if len(row) > 1]

@@ -3,7 +3,7 @@
 You cannot hold one that does not fit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ..compute.named import find_config, likely_models, read_model
 from ..errors import RFabricError, meant
 from ..folders import data_dir
 from .checks import check
-from .lengths import Lengths
+from .lengths import Lengths, rates_beside
 from .recipe import choice, count, make, override, read_yaml, refuse_unknown
 from .sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
 from .setup import PIPELINES, Setup
@@ -100,9 +100,15 @@ def _workload(path: Path, values: dict) -> Workload:
         generation=make(Generation, generation),
         **{name: values[name] for name in SCALARS if name in values},
         recipe=values,
-        files=tuple(files.values()),
+        files=(*files.values(), *_beside_lengths(files)),
         **sections,
     )
+
+
+def _beside_lengths(files: Mapping[str, Path]) -> list[Path]:
+    """The rates that weight the lengths of files."""
+    rates = (rates_beside(file) for key, file in files.items() if key in _LENGTHS)
+    return list(dict.fromkeys(file for file in rates if file))
 
 
 def _inline(config: dict) -> Model:

@@ -9,7 +9,7 @@ from ..errors import RFabricError
 from ..fabric import Needs
 from ..rl.workload import Workload, read_recipe
 from ..specs import head_of
-from ..trace import Traffic, is_trace, needs_of, read_trace
+from ..trace import Traffic, files_of_trace, is_trace, needs_of, read_trace
 from .base import Network
 from .table import asked_network, scheduled
 from .weave import POLICIES
@@ -44,7 +44,7 @@ def read_traffic(
                 "whose schedule is made"
             )
         trace = read_trace(name, **dict(map(_setting, settings)))
-        return Traffic(trace, Path(name).stem, _inside(Path(name)), needs_of(trace))
+        return Traffic(trace, Path(name).stem, _files(name, settings), needs_of(trace))
     if is_shared(name):
         return _shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
@@ -65,7 +65,7 @@ def inputs_of_job(name: str, settings: Sequence[str] = ()) -> tuple[Path, ...]:
     scheduled.
     """
     if _is_trace(name, settings):
-        return _inside(Path(name))
+        return _files(name, settings)
     return (
         read_traffic(name, settings).inputs
         if is_shared(name)
@@ -77,9 +77,9 @@ def _is_trace(name: str, settings: Sequence[str]) -> bool:
     return is_trace(name) or any(one.startswith("format=") for one in settings)
 
 
-def _inside(path: Path) -> tuple[Path, ...]:
+def _files(name: str, settings: Sequence[str]) -> tuple[Path, ...]:
     """The files of a trace."""
-    return tuple(sorted(filter(Path.is_file, path.iterdir()))) if path.is_dir() else (path,)
+    return files_of_trace(Path(name), dict(map(_setting, settings)).get("format", ""))
 
 
 def _shared(name: str, settings: Sequence[str], seed: int, scheduler: str) -> Traffic:

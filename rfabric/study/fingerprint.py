@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from .. import __version__, native
+from ..compute.named import config_file
 from ..fabric.formats import names_topology
 from ..folders import data_dir
 from ..plugins import file_of, is_file
@@ -98,14 +99,15 @@ def _read_digest(path: str, _time: int, _size: int) -> str:
 
 def files_of(words: str) -> list[Path]:
     """The files that a fabric, a policy or a routing names: a topology, a plug-in with the Python
-    beside it, a setting that is a file.
+    beside it, a setting that is a file, or the folder of a model.
     """
     files: list[Path] = []
     for spec in _either_side(words):
         head, *settings = split_at(spec, ",")
         files += _behind(head.strip())
         values = (unescaped(text.partition("=")[2].strip()) for text in settings)
-        files += [Path(value) for value in values if value and Path(value).is_file()]
+        settled = (config_file(Path(value)) for value in values if value)
+        files += filter(Path.is_file, settled)
     return list(dict.fromkeys(files))
 
 

@@ -26,19 +26,32 @@ from .grid import Cell, Grid
 
 MOST_BYTES = 16 * 2**20  # of one folder: a larger one is copied and kept for too much
 MOST_FOLDERS = 200  # who was not asked for longest goes
+WHOLE = ".whole"  # in a kept folder: the digest of all else in it
 log = logging.getLogger(__name__)
 
 
 def cache_home() -> Path:
-    """Where cells are kept when nothing is said: $XDG_CACHE_HOME/rfabric, or ~/.cache/rfabric."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rfabric"
+    """Where cells are kept when nothing is said: $XDG_CACHE_HOME/rfabric, or ~/.cache/rfabric.
+
+    RFabricError for a user who has no home.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rfabric"
+    except RuntimeError:
+        raise RFabricError(
+            "this user has no home folder to keep results in; set XDG_CACHE_HOME to a folder"
+        ) from None
 
 
 def usual_folders() -> "Folders | None":
-    """The folders that are kept on this machine; None where the environment says so."""
+    """The folders that are kept on this machine; None where the environment says so, or where no
+    place is known.
+    """
     if os.environ.get("RFABRIC_CACHE") == "none":
         return None
-    return Folders(cache_home() / "folders")
+    with suppress(RFabricError):
+        return Folders(cache_home() / "folders")
+    return None
 
 
 @dataclass(frozen=True)
@@ -48,13 +61,18 @@ class Folders:
     home: Path
 
     def fetch(self, key: str, place: Path) -> bool:
-        """Copy what is kept under `key` to `place`, which must not be there; whether it was."""
-        if not key or not (self.home / key).is_dir():
+        """Copy what is kept under `key` to `place`, which must not be there; whether it was there,
+        whole.
+        """
+        if not key or not os.path.isdir(self.home / key):
             return False
         beside = place.with_name(f".{place.name}.{os.getpid()}.part")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self.home / key, beside, dirs_exist_ok=True)
+            if not _is_whole(beside):
+                shutil.rmtree(self.home / key)
+                raise OSError("it was damaged")
             os.rename(beside, place)
             os.utime(self.home / key)  # asked for just now
         except (OSError, shutil.Error) as error:
@@ -71,6 +89,7 @@ class Folders:
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             shutil.copytree(place, beside)
+            (beside / WHOLE).write_text(_digest_of(beside))
             os.rename(beside, self.home / key)
             self._let_go()
         except (OSError, shutil.Error) as error:
@@ -82,6 +101,24 @@ class Folders:
         oldest_first = sorted(os.scandir(self.home), key=lambda entry: entry.stat().st_mtime)
         for entry in oldest_first[:-MOST_FOLDERS]:
             shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether all is in a copy as it was kept; the file that tells it is taken away."""
+    try:
+        said = (folder / WHOLE).read_text()
+    except FileNotFoundError:
+        return False
+    (folder / WHOLE).unlink()
+    return said == _digest_of(folder)
+
+
+def _digest_of(folder: Path) -> str:
+    """One name for all files in a folder."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return sha256(
+        json.dumps([(str(f.relative_to(folder)), sha256(f.read_bytes())) for f in files]).encode()
+    )
 
 
 def _bytes_in(folder: Path) -> int:

@@ -49,6 +49,17 @@ def test_a_phase_that_one_world_cannot_resolve_is_left_open():
     assert worlds.table(runs).rows[1].cells[2:] == ("1.100 s", "–", "+10.0%", "–", "–")
 
 
+def test_runs_of_one_label_are_told_by_what_they_differ_in():
+    runs = [
+        entry(engine, 1.0) | {"traffic": traffic, "seed": seed}
+        for engine in ("simulate", "ns3")
+        for traffic in ("a", "b")
+        for seed in (0, 1)
+    ]
+    labels = [row["label"] for row in worlds.side_by_side(runs)]
+    assert labels == [f"rfabric, {traffic}, seed {seed}" for traffic in "ab" for seed in (0, 1)]
+
+
 def test_other_runs_do_not_stand_beside_each_other():
     runs = [entry("simulate", 1.0), entry("ns3", 2.0) | {"seed": 1}]
     assert worlds.side_by_side(runs) == [] and not worlds.table(runs).rows

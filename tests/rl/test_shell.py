@@ -34,6 +34,11 @@ def words(text: str, **environment: str) -> list[tuple[str, ...]]:
          ["4", "1", "b c", "3", "4", "b", "c"]),
         ("A=run.v2.sh; go ${A%.sh} ${A%%.*} ${A#*.} ${A##*.} ${A/v2/x} ${A^^} ${A:0:3}",
          ["run.v2", "run", "v2.sh", "sh", "run.x.sh", "RUN.V2.SH", "run"]),
+        ("A=abcdef; L=(p q r); set -- m n; go ${A::2} ${A::-4} ${L[@]::2} ${L[*]::1} ${@:2}",
+         ["ab", "ab", "p", "q", "p", "n"]),
+        ("A='p q r'; go $(echo \"$A\" | cut -d' ' -f2) $(echo \"$A\" | cut -f 3 -d ' ')",
+         ["q", "r"]),
+        ("A='x \"y z\"'; eval set -- $A; go \"$2\" $#", ["y z", "2"]),
         ("case x235b in *30b*) T=1;; *235b|y) T=4;; *) T=9;; esac; go $T", ["4"]),
         ('if [ "$A" = 1 ]; then T=1; elif [[ 3 -gt 2 && -z $A ]]; then T=2; fi; go $T', ["2"]),
         ("X=; for i in a b; do X=$X$i; done; go ${X}", ["ab"]),
@@ -134,6 +139,18 @@ def test_what_is_unknown_keeps_its_name():
     assert (readable(gpus), unknown_names(gpus)) == ("$WORLD_SIZE", ["WORLD_SIZE"])
     assert (readable(host), unknown_names(host)) == ("$(hostname)", [])
     assert words("go $WORLD_SIZE", WORLD_SIZE="16") == [("go", "16")]
+
+
+@pytest.mark.parametrize(
+    "expansion",
+    ["${T[$B]:-2}", "${T[$B]}", "${L[$B]:-9}", "${L[@]:${B}:1}", "${L:${B}:1}", "${T2[32b]:-2}"],
+)
+def test_an_element_that_cannot_be_told_is_unknown(expansion):
+    """The default of ${T[$B]:-2} is for a key that is known not to be there."""
+    table = "B=$(size_of model); declare -A T=([32b]=4) T2=([$B]=4); L=(1 2 3); "
+    (said,) = [c for c in words(f"{table}go {expansion}") if c[0] == "go"]
+    assert len(said) == 2 and readable(said[1]).startswith("$(")
+    assert words("declare -A T; go ${T[$(size_of model)]:-2}")[-1] == ("go", "2")
 
 
 def test_defaults_are_told_and_conditions_that_programs_decide():

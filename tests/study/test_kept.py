@@ -102,6 +102,51 @@ def test_the_same_command_shows_the_run_that_it_was(capsys, played):
     assert len(played) == 2 + 2 + 2  # other words: -q and --json are words as well
 
 
+@pytest.fixture
+def rank_files():
+    """Chakra's files of a job's ranks, and what makes another job of the last of them."""
+    Path("other.csv").write_text(TRACE.replace("h5,h1,2", "h5,h1,9"))
+    for name in ("one", "other"):
+        assert main(["trace", f"{name}.csv", "-o", f"{name}.et", "-q"]) == 0
+    last = sorted(Path("one.et").iterdir())[-1]
+    return "one.et/one.0.et", lambda: shutil.copy(
+        f"other.et/{last.name.replace('one', 'other')}", last
+    )
+
+
+@pytest.fixture
+def rates_beside():
+    """A recipe whose lengths are weighted by the rates in a file beside theirs, and other rates."""
+    recipe = (ROOT / "traffic" / "grpo-64.yaml").read_text()
+    recipe = recipe.replace("lengths: deepseek-r1 ", "lengths: chunk-0-dataset.json ")
+    windows = {at: {"output_tokens": f"{{{n}: 1.0}}"} for at, n in (("0", 500), ("600", 9000))}
+    Path("job.yaml").write_text(recipe)
+    Path("chunk-0-dataset.json").write_text(json.dumps(windows))
+    Path("chunk-0-trace.csv").write_text("0,1\n600,0\n")
+    return "job.yaml", lambda: Path("chunk-0-trace.csv").write_text("0,0\n600,1\n")
+
+
+@pytest.mark.parametrize("job", ["rank_files", "rates_beside"])
+def test_a_file_that_is_read_beside_the_one_named_counts(capsys, played, request, job):
+    traffic, change = request.getfixturevalue(job)
+    words = ["simulate", "--traffic", traffic, "--topo", "ideal", "--no-report"]
+    steps = [told(capsys, *words)["runs"][0]["step_s"] for _ in "12"]
+    assert len(played) == 1
+    change()
+    assert steps[0] == steps[1] != told(capsys, *words)["runs"][0]["step_s"]
+    assert len(played) == 2
+
+
+def test_the_config_in_a_folder_that_a_policy_names_counts(capsys, played):
+    Path("judge").mkdir()
+    models = ROOT / "traffic" / "models"
+    words = ["simulate", "--policy", "rollpacker,judge=judge+own", "--topo", "ideal", "--no-report"]
+    for count, model in enumerate(("Qwen2.5-7B", "Qwen2.5-14B"), 1):
+        shutil.copy(models / f"{model}.json", "judge/config.json")
+        told(capsys, *words)
+        assert len(played) == count
+
+
 def test_code_of_ones_own_runs_every_time(capsys, played):
     Path("mine.py").write_text(
         "from rfabric.fabric import parse_fabric\n\n\n"
@@ -156,6 +201,40 @@ def test_the_cache_is_bounded_and_none_where_it_cannot_be_written(tmp_path, monk
     (tmp_path / "file").write_text("")
     Folders(tmp_path / "file").keep("a", tmp_path / "x")
     assert not Folders(tmp_path / "file").fetch("a", tmp_path / "y")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_text("")])
+def test_a_kept_folder_that_is_damaged_is_made_again(capsys, played, tmp_path, damage):
+    words = ["replay", "one.csv", "--topo", TREE, "--no-report"]
+    told(capsys, *words)
+    (summary,) = (tmp_path / "cache/rfabric/folders").glob("*/summary.json")
+    damage(summary)
+    for _ in "12":
+        folder = Path(told(capsys, *words)["folder"])
+        assert len(played) == 2
+        assert sorted(os.listdir(folder / "inputs")) == ["one.csv"]
+        assert "summary.json" in os.listdir(folder) and ".whole" not in os.listdir(folder)
+
+
+def test_a_user_without_a_home_keeps_nothing(capsys, played, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    for count in (1, 2):
+        told(capsys, "replay", "one.csv", "--topo", TREE, "--no-report")
+        assert len(played) == count
+    assert main(["sweep", "--store", "cells", "--traffic", "one.csv", "--topo", TREE]) == 2
+    assert "set XDG_CACHE_HOME" in capsys.readouterr().err
+
+
+def test_a_cache_that_may_not_be_looked_into_is_as_none(tmp_path, monkeypatch):
+    def refused(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", refused)
+    assert not Folders(tmp_path / "locked").fetch("a", tmp_path / "y")
 
 
 # --- workers elsewhere ----------------------------------------------------------------------------

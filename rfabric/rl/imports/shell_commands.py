@@ -115,11 +115,7 @@ class ShellCommands(ShellTests):
         return self.in_other_shell(lambda: self._inside(walk, arguments), state)
 
     def _inside(self, walk: Callable[[], bool | None], arguments: list[str]) -> bool | None:
-        if self.depth >= DEPTH:
-            raise RFabricError(
-                f"{self.script.path}: its functions and sourced files call one another more "
-                f"than {DEPTH} deep"
-            )
+        self._check_depth()
         outer, self.arguments, self.depth = self.arguments, arguments, self.depth + 1
         loops, self.loops = self.loops, 0
         try:
@@ -128,6 +124,13 @@ class ShellCommands(ShellTests):
             return end.status
         finally:
             self.arguments, self.depth, self.loops = outer, self.depth - 1, loops
+
+    def _check_depth(self) -> None:
+        if self.depth >= DEPTH:
+            raise RFabricError(
+                f"{self.script.path}: its functions and sourced files call one another more "
+                f"than {DEPTH} deep"
+            )
 
     # --- what a shell does itself -----------------------------------------------------------------
 
@@ -304,8 +307,13 @@ class ShellCommands(ShellTests):
         raise FunctionEnd(words[0] == "0" if words and words[0].isdigit() else self.status)
 
     def evaluate(self, words: list[str], line: int) -> bool | None:
-        """`eval WORDS`: walked as text."""
-        return self._inside(lambda: self.text(" ".join(words)), self.arguments)
+        """`eval WORDS`: walked as text; `eval set -- ...` sets the arguments of who says it."""
+        self._check_depth()
+        self.depth += 1
+        try:
+            return self.text(" ".join(map(readable, words)))
+        finally:
+            self.depth -= 1
 
 
 _BUILTINS: dict[str, Callable[[ShellCommands, list[str], int], bool | None]] = {

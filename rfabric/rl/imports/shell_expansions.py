@@ -91,6 +91,13 @@ class ShellExpansions(ShellSums):
         inside = held is not None and isinstance(key, int) and 0 <= key < len(held)
         return held[key] if inside else None  # type: ignore[index]
 
+    def _may_be_there(self, name: str, key: str | int | None) -> bool:
+        """Whether what is asked for may be any element, as its key or another is not known."""
+        if name not in self.tables:
+            return key is None and bool(self.values.get(name))
+        table = self.tables[name]
+        return bool(table) and any(MARK.search(one) for one in (str(key), *table))
+
     def _put_element(
         self, name: str, key: str | int | None, value: str, node: tree_sitter.Node
     ) -> None:
@@ -116,14 +123,15 @@ class ShellExpansions(ShellSums):
         element = self._element(name, key)
         if element is None and name not in self.values and name not in self.tables:
             return unset_piece(name)
-        if element is None and key is None:
+        if element is None and self._may_be_there(name, key):
             return opaque_piece(readable(text_of(head)))
         return element or ""
 
     def _is_set(self, head: tree_sitter.Node) -> bool:
         if head.type == "subscript":
             name, key = self._key(head)
-            return name == "BASH_SOURCE" or self._element(name, key) is not None
+            there = self._element(name, key) is not None or self._may_be_there(name, key)
+            return there or name == "BASH_SOURCE"
         name = self.state.meant(text_of(head))
         if name.isdigit():
             return int(name) <= len(self.arguments)
@@ -196,8 +204,8 @@ class ShellExpansions(ShellSums):
         """What the operator of an expansion leaves of `words`, counted from its `first`."""
         operator, rest = self._operator(node)
         if operator == ":":
-            start, end = self._bounds(rest, len(words))
-            return words[start:end]
+            bounds = self._bounds(rest, len(words))
+            return words[slice(*bounds)] if bounds else [opaque_piece(readable(text_of(node)))]
         words = words[first:]
         if operator in (":+", "+"):
             return [self._joined(rest)] if words else []
@@ -205,9 +213,15 @@ class ShellExpansions(ShellSums):
             return words
         return [self._rewritten(word, operator, node) for word in words]
 
-    def _bounds(self, rest: list[tree_sitter.Node], size: int) -> tuple[int, int]:
-        """Where a slice `:start:length` of `size` words or letters begins and ends."""
-        start, *length = [self._number(each) or 0 for each in rest if each.is_named] or [0]
+    def _bounds(self, rest: list[tree_sitter.Node], size: int) -> tuple[int, int] | None:
+        """Where a slice `:start:length` of `size` words or letters begins and ends; None where that
+        is not known.
+        """
+        numbers = [self._number(each) for each in rest if each.is_named]
+        if None in numbers:
+            return None
+        known = [each for each in numbers if each is not None]
+        start, *length = [0, *known] if rest and rest[0].type == ":" else known or [0]
         start = start if start >= 0 else max(0, size + start)
         if not length:
             return start, size
@@ -230,8 +244,8 @@ class ShellExpansions(ShellSums):
             return self._defaulted(head, operator, rest)
         value = self._head(head)
         if operator == ":" and not MARK.search(value):
-            start, end = self._bounds(rest, len(value))
-            return value[start:end]
+            bounds = self._bounds(rest, len(value))
+            return value[slice(*bounds)] if bounds else opaque_piece(readable(text_of(node)))
         return self._rewritten(value, operator, node)
 
     def _of_other(self, node: tree_sitter.Node, head: tree_sitter.Node) -> str:

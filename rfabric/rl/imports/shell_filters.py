@@ -134,9 +134,9 @@ def _letters(said: str) -> str:
 
 def _fields_of(words: list[str], text: str) -> str | None:
     """cut -dSIGN -fN."""
-    said = " ".join(words)
-    asked = re.search(r"-f ?(\d+)(?!\S)", said)
-    sign = re.search(r"-d ?(\S)", said)
+    said = "\n".join(words)  # a sign may be a blank
+    asked = re.search(r"-f\n?(\d+)(?!\S)", said)
+    sign = re.search(r"-d\n?(.)", said)
     if asked is None or re.search(r"-[bcs]|--", said):
         return None
     at = int(asked[1]) - 1

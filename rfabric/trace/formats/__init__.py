@@ -6,6 +6,7 @@ To add one: write its module beside these, with a TraceFormat, and name that in 
 import csv
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
@@ -80,6 +81,18 @@ def read_trace(path: str | Path, format: str = "", **settings) -> Trace:
     except (csv.Error, ValueError, RecursionError) as error:
         kind = kind_of(path)[1:] or "trace"
         raise RFabricError(f"{path}: not a valid {kind} file: {error}") from error
+
+
+def files_of_trace(path: Path, format: str = "") -> tuple[Path, ...]:
+    """The files that a trace is read from: those of a folder, of a file those that its format reads
+    with it; the file alone where something is wrong with them, which reading them will tell.
+    """
+    if path.is_dir():
+        return tuple(sorted(filter(Path.is_file, path.iterdir())))
+    with suppress(RFabricError, OSError, ValueError):
+        if reads := _format_of(path, format).reads:
+            return tuple(sorted(reads(path)))
+    return (path,)
 
 
 def _ends(path: Path) -> bool:

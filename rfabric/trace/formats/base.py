@@ -21,7 +21,8 @@ class TraceFormat:
     the first bytes of a file, whatever its name, whether they are of this format. read: the Trace
     of a file; parameters behind the path are settings of the format. write: a trace to a file, or
     to a folder where the format has `folders`; None: rfabric only reads this format. folders: it
-    also reads a folder of such files. lines: rows of text, which may be cut in mid-number.
+    also reads a folder of such files. lines: rows of text, which may be cut in mid-number. reads:
+    the files that are read for the one that is named; None: that one alone.
 
     A reader may raise RFabricError, OSError and ValueError: `read_trace` puts the path before.
     """
@@ -34,6 +35,7 @@ class TraceFormat:
     write: Callable[[Trace, Path], None] | None = None
     folders: bool = False
     lines: bool = False
+    reads: Callable[[Path], Iterable[Path]] | None = None
 
 
 def written(path: Path, lines: Iterable[str]) -> None:

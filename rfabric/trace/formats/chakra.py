@@ -41,7 +41,8 @@ def read_ranks(
 ) -> Trace:
     """The trace of all ranks' files; `graph_of` reads one."""
     per_host = whole(ranks_per_host, "ranks_per_host", 1, MOST_RANKS)
-    files, groups = _files(path, form)
+    files, lists = _files(path, form)
+    groups = {k: v for one in lists.values() for k, v in one.items()}
     graphs = {rank: graph_of(file) for rank, file in sorted(files.items())}
     for graph in graphs.values():
         graph.groups.update({k: v for k, v in groups.items() if k not in graph.groups})
@@ -53,13 +54,19 @@ def read_ranks(
     return understood(trace, form.name, path, [said, *notes])
 
 
-def _files(path: Path, form: TraceFormat) -> tuple[dict[int, Path], dict]:
-    """The file of each rank, and process groups that a JSON file beside them lists."""
+def files_read(path: Path, form: TraceFormat) -> list[Path]:
+    """The files of all ranks, and those that list their process groups."""
+    files, lists = _files(path, form)
+    return [*files.values(), *lists]
+
+
+def _files(path: Path, form: TraceFormat) -> tuple[dict[int, Path], dict[Path, dict]]:
+    """The file of each rank, and the process groups that each JSON file beside them lists."""
     wanted = None if path.is_dir() else _prefix(path)[0]
     if wanted is not None and _prefix(path)[1] is None:
         return {0: path}, {}
     workloads: dict[str, dict[int, Path]] = {}
-    groups: dict = {}
+    lists: dict[Path, dict] = {}
     for file in sorted((path if path.is_dir() else path.parent).iterdir()):
         prefix, rank = _prefix(file)
         if not file.is_file() or (wanted not in (None, prefix) and file.suffix != ".json"):
@@ -71,7 +78,7 @@ def _files(path: Path, form: TraceFormat) -> tuple[dict[int, Path], dict]:
                 raise RFabricError(f"{file.name}: a second file of rank {rank}; keep one")
             workloads[prefix][rank] = file
         elif file.suffix == ".json" and head[:1] == b"{" and not form.sniff(head):
-            groups |= _groups(file)
+            lists[file] = _groups(file)
         elif rank is not None and wanted in (None, prefix) and file.suffix in form.suffixes:
             workloads.setdefault(prefix, {})[rank] = file  # whose reader says what is wrong
     if len(workloads) > 1:
@@ -79,7 +86,7 @@ def _files(path: Path, form: TraceFormat) -> tuple[dict[int, Path], dict]:
         raise RFabricError(f"holds {len(workloads)} workloads: {names}; name a file of one")
     if not workloads:
         raise RFabricError("holds no file that is named after its rank, such as step.0.et")
-    return next(iter(workloads.values())), groups
+    return next(iter(workloads.values())), {file: some for file, some in lists.items() if some}
 
 
 def _prefix(file: Path) -> tuple[str, int | None]:
@@ -219,5 +226,5 @@ def _micros(seconds: float) -> int:
 
 CHAKRA = TraceFormat(
     "chakra", "Chakra execution traces (ASTRA-sim): PREFIX.RANK.et in a folder, protobuf",
-    (".et",), _sniff, _read, _write, folders=True,
+    (".et",), _sniff, _read, _write, folders=True, reads=lambda path: files_read(path, CHAKRA),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ...errors import RFabricError
 from ...files import open_text, parse_json
 from ..model import Trace
 from .base import TraceFormat, whole
-from .chakra import check_schema, read_ranks
+from .chakra import check_schema, files_read, read_ranks
 from .chakra_graph import COLLECTIVES
 from .chakra_wire import COLLECTIVE, COMPUTE, RECEIVE, SEND, Graph, Node
 
@@ -194,5 +194,5 @@ def _sniff(head: bytes) -> bool:
 
 CHAKRA_JSON = TraceFormat(
     "chakra-json", "Chakra as JSON, a file a rank: PyTorch's execution trace, `chakra_jsonizer`",
-    (".json",), _sniff, _read, folders=True,
+    (".json",), _sniff, _read, folders=True, reads=lambda path: files_read(path, CHAKRA_JSON),
 )  # fmt: skip
