@@ -76,3 +76,11 @@ def test_servers_that_have_no_one_price(tmp_path, recipes, settings, message):
     jobs, workloads = read_recipe_jobs(written(tmp_path, text), (*FEW, *settings))
     with pytest.raises(RFabricError, match=message):
         run_on_fabric(jobs, workloads, "ideal", "weave")
+
+
+@pytest.mark.parametrize("pipeline", ["one-step-off", "async"])
+def test_pipelines_that_run_ahead_are_refused(tmp_path, pipeline):
+    settings = (*FEW, f"pipeline={pipeline}")
+    jobs, workloads = read_recipe_jobs(written(tmp_path, TWO), settings)
+    with pytest.raises(RFabricError, match=f"has pipeline {pipeline}.*use pipeline=sync"):
+        run_on_fabric(jobs, workloads, "ideal", "weave")
