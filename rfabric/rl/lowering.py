@@ -25,8 +25,7 @@ from . import flows
 from .environments import REWARD, servers_paid
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, ready_at, step_of
-from .plan import Plan, phase_order, plan_of_steps, waits
-from .timing import within_of
+from .plan import Plan, phase_order, plan_of_steps, waits, within_of
 from .totals import check_bytes
 from .traffic import (
     GenerationTraffic,
@@ -143,7 +142,7 @@ def trace_of_steps(
         if key.phase == "generation":
             out.hold(key.step, before)
         done[key] = lower[key.phase](out, steps[key.step], before)
-    trace = out.builder.build(plan.windows, _provenance(w, seed))
+    trace = out.builder.build(plan.windows, _provenance(w, plan, seed))
     _check_seconds(trace, plan, done)
     check_bytes(trace, w, steps, [kind for kind in lower if kind not in (parts or {})])
     return trace
@@ -341,7 +340,7 @@ def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:
     return rows
 
 
-def _provenance(w: Workload, seed: int) -> dict:
+def _provenance(w: Workload, plan: Plan, seed: int) -> dict:
     g = w.generation
     return {
         "made_by": f"rfabric {__version__}",
@@ -360,7 +359,7 @@ def _provenance(w: Workload, seed: int) -> dict:
             for kind, lengths in (("responses", g.lengths), ("prompts", g.prompt_lengths))
         },
         "merged": _merged(w),
-        "within": within_of(w),
+        "within": within_of(w, plan),
     }
 
 

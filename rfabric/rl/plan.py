@@ -23,7 +23,7 @@ from .environments import environments_exposed
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, handover, step_of
 from .sharing import update_exposed_sharded
-from .timing import phase_within
+from .timing import COMMUNICATION, PHASE_KINDS, phase_within, residuals
 from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .workload import Workload
 
@@ -192,3 +192,15 @@ def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
 def weight_sync_comm(w: Workload) -> float:
     """Its levels, one after the other."""
     return sum(flows.wire_seconds(w, flows.leaving(w, level.flows)) for level in weight_levels(w))
+
+
+def within_of(w: Workload, plan: Plan) -> dict[str, dict]:
+    """For a trace: the residuals of each phase, and of what bytes add to it; of a phase that a
+    scheduler adds, those of what its GPUs do.
+    """
+    kinds = PHASE_KINDS | {COMMUNICATION: COMMUNICATION}
+    said = {name: residuals(w, kind).shares() for name, kind in kinds.items()}
+    for phase in plan.phases:
+        trains = not w.colocated and max(phase.gpus, default=0) < w.cluster.training_gpus
+        said.setdefault(phase.kind, said["training" if trains else "generation"])
+    return said

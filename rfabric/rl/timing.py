@@ -136,9 +136,3 @@ def phase_within(w: Workload, phase: str, seconds: float, comm: float) -> tuple[
     """
     own, sent = (residuals(w, kind) for kind in (PHASE_KINDS[phase], COMMUNICATION))
     return own.low * seconds + sent.low * comm, own.high * seconds + sent.high * comm
-
-
-def within_of(w: Workload) -> dict[str, dict]:
-    """For a trace: the residuals of each phase, and of what bytes add to it."""
-    kinds = PHASE_KINDS | {COMMUNICATION: COMMUNICATION}
-    return {name: residuals(w, kind).shares() for name, kind in kinds.items()}

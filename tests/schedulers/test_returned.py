@@ -14,6 +14,7 @@ from rfabric.rl import read_recipe
 from rfabric.rl.plan import Plan
 from rfabric.schedulers.base import as_it_stands
 from rfabric.schedulers.returned import check_made
+from rfabric.trace import PhaseKey
 
 
 @cache
@@ -46,6 +47,19 @@ def test_what_the_job_s_own_scheduler_makes_can_be():
         (lambda: replace(made(), plan=Plan(())), "whose plan has no phases; `of_steps` makes"),
         (lambda: drawn(seconds=math.nan), "span generation of step 0 has seconds nan s"),
         (lambda: drawn(gpus=(-1,)), "span generation of step 0 is on GPU -1"),
+        (lambda: planned(seconds="1"), "has seconds '1' s; it must be 0 or more"),
+        (lambda: planned(gpus=None), "is on GPUs None; write their numbers, a tuple"),
+        (lambda: planned(gpus=("a",)), "is on GPUs ('a',); write their numbers, a tuple"),
+        (lambda: planned(kind=None), "None of step 0, which has kind None; it must be text"),
+        (lambda: planned(step=1), "generation of step 1, which is of no step of the job, 0 to 0"),
+        (lambda: replace(made(), plan=Plan(5)), "whose plan.phases are no tuple of Phases"),
+        (lambda: replace(made(), plan=Plan((5,))), "whose plan.phases are no tuple of Phases"),
+        (lambda: drawn(start="a"), "span generation of step 0 has start 'a' s"),
+        (lambda: drawn(what=None), "span None of step 0 has what None; it must be text"),
+        (lambda: drawn(gpus=()), "span generation of step 0 is on no GPU"),
+        (lambda: drawn(pool="mine"), "is of pool 'mine'; the job has training, generation"),
+        (lambda: drawn(step="x"), "span generation of step x is of no step of the job, 0 to 0"),
+        (lambda: replace(made(), facts={1: 2}), "whose facts have the key 1; keys are text"),
     ],
 )
 def test_a_plan_that_cannot_be_is_an_error(wrong, text):
@@ -54,6 +68,20 @@ def test_a_plan_that_cannot_be_is_an_error(wrong, text):
     said = str(caught.value)
     assert said.startswith("mine.py: mine returned a Scheduled whose ")
     assert text in said and said.endswith("see traffic/longest_first.py")
+
+
+def test_fewer_steps_than_the_job_has_are_an_error():
+    text = "a Scheduled of 0 steps, whose workload has 1; draw each of them with `step_of`"
+    with pytest.raises(RFabricError, match=text):
+        check_made(replace(made(), steps=()), "mine.py:mine")
+
+
+@pytest.mark.parametrize("windows", [{"generation/0": 1.0}, {PhaseKey(0, "generation"): None}])
+def test_windows_of_no_phase_and_no_time_are_an_error(windows):
+    own = as_it_stands(made().workload, 0)
+    own.trace.windows.update(windows)
+    with pytest.raises(RFabricError, match="whose trace foresees .*see traffic/longest_first.py"):
+        check_made(own, "mine.py")
 
 
 def test_windows_that_became_no_numbers_are_an_error():

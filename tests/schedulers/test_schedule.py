@@ -401,3 +401,13 @@ def test_compare_puts_schedulers_side_by_side(capsys, tmp_path):
     assert [row["label"] for row in comparison["rows"]] == ["fat-tree sync", "fat-tree orchestrrl"]
     assert comparison["rows"][0]["step_s"] > comparison["rows"][1]["step_s"]
     assert "recipe, seed and compute scheduler" in comparison["fairness"][0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "phase", "alike"),
+    [("rollpacker", "streaming", "training"), ("orchestrrl", "migration-1", "generation")],
+)
+def test_phases_that_a_scheduler_adds_are_off_as_what_their_gpus_do(policy, phase, alike):
+    within = read_traffic("orchestrrl-64", (), 0, policy).trace.provenance["within"]
+    assert within[phase] == within[alike]
+    assert within[phase]["low"] <= 1 <= within[phase]["high"]

@@ -76,3 +76,21 @@ def test_servers_that_have_no_one_price(tmp_path, recipes, settings, message):
     jobs, workloads = read_recipe_jobs(written(tmp_path, text), (*FEW, *settings))
     with pytest.raises(RFabricError, match=message):
         run_on_fabric(jobs, workloads, "ideal", "weave")
+
+
+@pytest.mark.parametrize("pipeline", ["one-step-off", "async"])
+def test_pipelines_that_run_ahead_are_refused(tmp_path, pipeline):
+    settings = (*FEW, f"pipeline={pipeline}")
+    jobs, workloads = read_recipe_jobs(written(tmp_path, TWO), settings)
+    with pytest.raises(RFabricError, match=f"has pipeline {pipeline}.*use pipeline=sync"):
+        run_on_fabric(jobs, workloads, "ideal", "weave")
+
+
+@pytest.mark.parametrize("arrival", ["1732374000", "1e10"])
+def test_short_jobs_end_however_late_the_clock_is(tmp_path, arrival):
+    text = HEAD + "".join(f"job{i},grpo-64-h20,2,{arrival},{i}\n" for i in (1e-9, 1, 2, 3))
+    jobs, workloads = read_recipe_jobs(written(tmp_path, text), FEW)
+    bill = run_on_fabric(jobs, workloads, "ideal", "solo")
+    for stay in bill.stays:
+        took = stay.end - stay.job.arrival
+        assert took == pytest.approx(stay.job.iterations * stay.job.profile.solo, abs=1e-5)

@@ -24,6 +24,7 @@ taken alone.
 """
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -311,8 +312,6 @@ def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
     """Book what the group did and cost since it was last looked at."""
     seconds, group = now - state.since, state.group
     state.since = now
-    if seconds <= 0:
-        return
     rounds, billed = seconds / state.period, _times_billed(cluster, state)
     for (roll, train), job, nodes in zip(_phases(state), group.jobs, group.pins, strict=True):
         by_itself = alone(job, state.left[job.name])
@@ -320,7 +319,8 @@ def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
         cluster.busy["roll"][0] += rounds * roll * len(nodes)
         cluster.busy["train"][0] += rounds * train * group.train_nodes
         done = rounds if cluster.stay == "done" else seconds / by_itself
-        state.left[job.name] = max(0.0, state.left[job.name] - done)
+        left = state.left[job.name] - done  # a late clock tells no shorter times apart
+        state.left[job.name] = left if left * by_itself > math.ulp(now) else 0.0
     cluster.busy["roll"][1] += seconds * group.roll_nodes
     cluster.busy["train"][1] += seconds * group.train_nodes
     hours = billed * seconds / SECONDS_PER_HOUR

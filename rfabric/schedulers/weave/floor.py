@@ -124,7 +124,8 @@ class Floor:
     """The servers of a fabric that jobs stand on, by name of the job its workload; `near`: whether
     they are chosen as near each other, else by number.
 
-    RFabricError for a job whose servers are of another size, or whose GPUs do both.
+    RFabricError for a job whose servers are of another size, whose GPUs do both, or whose pipeline
+    runs ahead.
     """
 
     profiles: FabricProfiles
@@ -152,6 +153,11 @@ class Floor:
                 f"job {job.name}: {w.name} asks for servers of {w.gpus_per_server} GPUs"
                 f"{', colocated' * w.colocated}, with {w.environments.servers} CPU servers; here "
                 f"stand servers of {self.size} GPUs that train or generate, and none of CPUs"
+            )
+        if w.pipeline != "sync":
+            raise RFabricError(
+                f"job {job.name}: {w.name} has pipeline {w.pipeline}, and iterations are planned "
+                "here whose phases follow one another; use pipeline=sync"
             )
         return w
 
