@@ -195,7 +195,6 @@ def trace_of(w: Workload, steps: Sequence[Step], plan: Plan, seed: int) -> Trace
         return trace_of_steps(w, steps, plan, seed)
     trace = trace_of_steps(w, steps, plan, seed, {GENERATION: _lowered})
     trace.provenance["merged"] = [*trace.provenance["merged"], MERGED_WAVES]
-    trace.provenance["within"][STREAMING] = trace.provenance["within"][TRAINING]
     return trace
 
 
