@@ -679,6 +679,18 @@ def test_the_page_follows_a_real_emulation_to_its_end(watched, run_dir, tmp_path
         assert len(done) == sends and max(done.values()) == pytest.approx(run["step_s"])
 
 
+def doing(page):
+    """What a page says is under way, asked again where the report takes its place meanwhile."""
+    from playwright.sync_api import Error
+
+    try:
+        return page.locator("#doing").all_inner_texts()
+    except Error as error:
+        assert "navigation" in str(error)
+        page.wait_for_load_state()
+        return page.locator("#doing").all_inner_texts()
+
+
 def followed(watched, out, trace):
     """(exit code, its page at the end, what the page said by and by) of one emulation."""
     small = "pods=2,tors=2,gpus=2"
@@ -690,7 +702,7 @@ def followed(watched, out, trace):
         address = run.stderr.readline().split()[-1]
         drained, _ = aside(run.stderr.read)
         page = watched(address)
-        while texts := page.locator("#doing").all_inner_texts():  # none: it is the report now
+        while texts := doing(page):  # none: it is the report now
             seen[texts[0]] = True
             if texts[0].startswith("The run has ended"):
                 break

@@ -451,6 +451,14 @@ def same_as_here(capsys):
     assert figures[0] == figures[1]
 
 
+def compared_as_here(capsys, address):
+    """`compare` has the same figures by workers as by processes of this machine."""
+    asked = "compare", *TWO, "--traffic", "one.csv", "--seeds", "2", "--no-report", "--no-cache"
+    both = [told(capsys, *asked, *how) for how in (["--workers", address], ["--jobs", "2"])]
+    there, here = ([(r["fabric"], r["seed"], r["step_s"]) for r in one["runs"]] for one in both)
+    assert there == here and len(here) == 4
+
+
 def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed: rfabric[dask]")
     place = ["--scheduler-file", "dask.json", "--no-dashboard"]
@@ -492,6 +500,7 @@ def test_ray_workers_that_die_lose_no_cell(capsys, background):
         swept = told(capsys, "sweep", *WHOLE, "--workers", address)
         assert swept["run"] == swept["cells"] == 32
         same_as_here(capsys)
+        compared_as_here(capsys, address)
         background(
             "-m", "ray.scripts.scripts", "start", "--address", f"127.0.0.1:{head}", *small,
             RAY_USAGE_STATS_ENABLED="0",
