@@ -114,6 +114,8 @@ def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[T
     if args.topo:
         jobs, workloads = read_recipe_jobs(args.jobs, args.set)
         bill = run_on_fabric(jobs, workloads, args.topo, policy, args.seed)
+    elif args.set:
+        raise RFabricError("--set goes over recipes; with --jobs these are read with --topo FABRIC")
     else:
         bill = run_jobs(read_jobs(args.jobs), policy, seed=args.seed)
     document = {

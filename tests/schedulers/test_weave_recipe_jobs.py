@@ -94,3 +94,16 @@ def test_short_jobs_end_however_late_the_clock_is(tmp_path, arrival):
     for stay in bill.stays:
         took = stay.end - stay.job.arrival
         assert took == pytest.approx(stay.job.iterations * stay.job.profile.solo, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        (TWO, [], "recipes are read with a fabric: --topo FABRIC"),
+        ("name,roll_s,train_s\na,1,1\n", ["--topo", "rfabric"], "are read without --topo"),
+        ("name,roll_s,train_s\na,1,1\n", ["--set", "steps=2"], "--set goes over recipes"),
+    ],
+)
+def test_the_other_kind_of_file_is_told_how_it_is_read(tmp_path, capsys, text, more, message):
+    assert main(["timeline", "--jobs", str(written(tmp_path, text)), *more]) == 2
+    assert message in capsys.readouterr().err

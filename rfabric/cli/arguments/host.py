@@ -233,6 +233,7 @@ def validate(verb: Parser) -> None:
         "--residuals FILE",
         "write how far measurements lie from predictions, by kind, and nothing else: what stands "
         "in rfabric/compute/residuals.csv and behind every `80 %% within`",
+        file,
         default=None,
     )
 

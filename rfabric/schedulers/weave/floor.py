@@ -283,8 +283,10 @@ def racks_apart(fabric: Fabric) -> np.ndarray:
     return apart
 
 
-def _passed(rack: str, beside: Mapping[str, Sequence[str]], through) -> dict[str, int]:
-    """The switches that lie between a rack and every node that is reached `through` some."""
+def _passed(
+    rack: str, beside: Mapping[str, Sequence[str]], through: Callable[[str], bool]
+) -> dict[str, int]:
+    """How many switches lie between a rack and every node that is reached `through` some."""
     steps, waiting = {rack: 0}, deque([rack])
     while waiting:
         node = waiting.popleft()

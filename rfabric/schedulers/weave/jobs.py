@@ -235,6 +235,10 @@ COLUMNS: dict[str, Column] = {
     "arrival_s": ("arrival", 1.0, True),
     "iterations": ("iterations", 1.0, True),
 }
+OTHER_KIND = {  # columns of the other kind of CSV, and when that is read
+    "recipe": "; recipes are read with a fabric: --topo FABRIC",
+    "roll_s": "; seconds of phases are read without --topo, whose fabric says them of recipes",
+}
 _OF_PROFILE = {f.name for f in fields(Profile)}
 
 
@@ -264,7 +268,8 @@ def rows_of(path: str | Path, columns: Mapping[str, Column]) -> dict[str, dict[s
     ]
     if unknown or missing:
         what = f"unknown column {unknown[0]!r}" if unknown else f"column {missing[0]!r} is missing"
-        raise RFabricError(f"jobs {path}: {what}; the columns are {', '.join(columns)}")
+        other = next((OTHER_KIND[column] for column in unknown if column in OTHER_KIND), "")
+        raise RFabricError(f"jobs {path}: {what}; the columns are {', '.join(columns)}{other}")
     jobs: dict[str, dict[str, str]] = {}
     for number, row in enumerate(rows, 1):
         name = (row.get("name") or "").strip()
