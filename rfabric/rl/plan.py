@@ -14,7 +14,7 @@ Each phase waits for others (`waits`); = is communication alone:
     bounded-staleness, async: weights leave when a step is trained and come while replicas generate
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..trace import PHASES, PhaseKey
@@ -141,6 +141,21 @@ def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: PhaseTimes | None =
             key.phase, key.step, gpus[key.phase], start, *lasts(w, steps[key.step], key.phase)
         )
     return Plan(tuple(phases.values()))
+
+
+def plan_beside(
+    w: Workload,
+    steps: Sequence[Step],
+    lasts: PhaseTimes,
+    more: Callable[[Workload, Step, float], Iterable[Phase]],
+) -> Plan:
+    """`plan_of_steps` with the phases that a scheduler adds beside each generation: `more` makes
+    them of a step and when it begins to generate (s).
+    """
+    pipeline = plan_of_steps(w, steps, lasts)
+    starts = {p.step: p.start for p in pipeline.phases if p.kind == "generation"}
+    added = (phase for step in steps for phase in more(w, step, starts[step.number]))
+    return Plan((*pipeline.phases, *added))
 
 
 def phase_seconds(w: Workload, step: Step, kind: str) -> tuple[float, float]:

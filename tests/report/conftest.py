@@ -18,32 +18,30 @@ def browser():
 
 
 @pytest.fixture
-def opened(browser):
-    """Opens a page, waits until it is drawn; afterwards there must have been no error."""
-    errors = []
+def opened(watched):
+    """Opens a page from a file, which asks for nothing elsewhere."""
+    asked = []
 
     def open_(path, width=1400, **more):
-        page = browser.new_page(viewport={"width": width, "height": 900}, **more)
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda r: None if r.url.startswith("file:") else errors.append(r.url))
-        page.goto(path if str(path).startswith("file:") else f"file://{path}")
-        page.wait_for_selector("html[data-ready]")
-        return page
+        address = path if str(path).startswith("file:") else f"file://{path}"
+        return watched(address, width, lambda request: asked.append(request.url), **more)
 
     yield open_
-    assert not errors
+    assert all(url.startswith("file:") for url in asked)
 
 
 @pytest.fixture
 def watched(browser):
-    """Opens an address as people do; afterwards there must have been no error."""
+    """Opens an address as people do, waits until it is drawn; afterwards there must have been no
+    error. `asking` is told of each request.
+    """
     errors = []
 
-    def open_(address, width=1400, **more):
+    def open_(address, width=1400, asking=lambda request: None, **more):
         page = browser.new_page(viewport={"width": width, "height": 900}, **more)
         page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", asking)
         page.goto(address)
         page.wait_for_selector("html[data-ready]")
         return page

@@ -1,7 +1,7 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import REPRODUCTIONS, UNPUBLISHED
-from .options import out_option, seed_option, set_option
+from .options import live_option, out_option, seed_option, set_option
 from .parsing import Parser, count, file, port, time
 
 
@@ -131,14 +131,7 @@ def control(verb: Parser) -> None:
         const="1",
         default="",
     )
-    verb.takes(
-        "--live PORT",
-        "serve a page on loopback that follows circuits, rewires and link rates; its address goes "
-        "to stderr (default: a free port)",
-        port,
-        nargs="?",
-        const=0,
-    )
+    live_option(verb, "circuits, rewires and link rates")
 
 
 def ocs(verb: Parser) -> None:

@@ -189,12 +189,12 @@ def pcap_option(verb: Parser) -> None:
     )
 
 
-def live_option(verb: Parser) -> None:
-    """--live: a page that follows an emulation."""
+def live_option(verb: Parser, what: str = "the packets, and becomes the report") -> None:
+    """--live: a page that follows an emulation, or a controller."""
     verb.takes(
         "--live PORT",
-        "serve a page on loopback that follows the packets, and becomes the report; its address"
-        " goes to stderr (default: a free port)",
+        f"serve a page on loopback that follows {what}; its address goes to stderr (default: a "
+        "free port)",
         port,
         nargs="?",
         const=0,

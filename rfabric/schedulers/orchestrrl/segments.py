@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...rl import flows
 from ...rl.phases import Generated, Step
-from ...rl.plan import Phase, Plan, phase_seconds, plan_of_steps
+from ...rl.plan import Phase, Plan, phase_seconds, plan_beside
 from ...rl.workload import Workload
 from ...trace import Flows, Span, point_to_point
 from ..base import GENERATION, Scheduled, spans_of
@@ -76,10 +76,7 @@ class Orchestrated(Generated):
 
 def plan_of(w: Workload, steps: Sequence[Step]) -> Plan:
     """The pipeline's phases, and those in which responses move."""
-    pipeline = plan_of_steps(w, steps, lasts)
-    starts = {p.step: p.start for p in pipeline.phases if p.kind == GENERATION}
-    moves = (p for step in steps for p in _migrations(w, step, starts[step.number]))
-    return Plan((*pipeline.phases, *moves))
+    return plan_beside(w, steps, lasts, _migrations)
 
 
 def lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:

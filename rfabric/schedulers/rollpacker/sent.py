@@ -20,7 +20,7 @@ from ...rl import flows
 from ...rl.exchanges import Repeated
 from ...rl.lowering import trace_of_steps
 from ...rl.phases import Generated, Step, Trained
-from ...rl.plan import Phase, Plan, phase_seconds, plan_of_steps
+from ...rl.plan import Phase, Plan, phase_seconds, plan_beside
 from ...rl.traffic import UpdateTraffic, generation_traffic, training_traffic
 from ...rl.workload import Workload
 from ...trace import Flows, Span, Trace, point_to_point
@@ -129,10 +129,7 @@ def _asked(w: Workload, packed: Packed, groups: np.ndarray, maker: np.ndarray) -
 
 def plan_of(w: Workload, steps: Sequence[Step]) -> Plan:
     """The pipeline's phases, and what training computes beside the rollouts."""
-    pipeline = plan_of_steps(w, steps, _lasts)
-    starts = {p.step: p.start for p in pipeline.phases if p.kind == GENERATION}
-    ahead = (p for step in steps for p in _streaming(w, step, starts[step.number]))
-    return Plan((*pipeline.phases, *ahead))
+    return plan_beside(w, steps, _lasts, _streaming)
 
 
 def _lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
