@@ -28,7 +28,9 @@ from ..report.result import Scale
 from ..routing.schemes import ECMP, Routing
 from ..trace import PLAN_AHEAD, Scene, Stage, Trace, begins, stages
 from ..trace.pairs import PairWays
+from ..units import transfer_seconds
 from .clock import Clock
+from .network import fastest_line
 from .planning import Answered, BothWays, Control, ScenePlanner
 from .sampling import samples_of
 from .wire import Arrival, Carrier
@@ -79,6 +81,7 @@ class Replay:
             control,
             timing,
         )
+        self.line = fastest_line(fabric)  # bit/s
         self.scale, self.progress, self.watch = (
             scale,
             progress or (lambda _: None),
@@ -106,6 +109,8 @@ class Replay:
         )
         self.planning: tuple[Scene, Future] | None = None
         self.answer: Answered | None = None
+        self.planned_ahead = False  # the plan under way, or the answer that came of it
+        self.asked, self.plan_takes = 0.0, 0.0  # s of wall clock: when the last began; how long
         self.looks_ahead = False  # for circuits of the stages that come next
         self.commit: Future | None = None
         # s, virtual: nothing has been in flight since, while a plan is made
@@ -275,6 +280,7 @@ class Replay:
         """Take every step of planning and rewiring that is due now; none of them blocks."""
         if self.planning and self.planning[1].done():
             self.answer, self.planning = self.planning[1].result(), None
+            self.plan_takes = time.monotonic() - self.asked
         self.contract.ask_again(self.finish)
         if self.contract.asking and not self.planning:
             self._take_circuits()
@@ -311,7 +317,7 @@ class Replay:
         if self.control and self.waiting and not self.planning and not self.one_shot:
             soon = min(stage.begin for stage in self.waiting) + TOGETHER
             asking = tuple(stage for stage in self.waiting if stage.begin <= soon)
-            self._plan(self._scene(asking, self._unfinished_before(asking)))
+            self._plan(self._scene(asking, self._unfinished_before(asking)), ahead=True)
 
     def _unfinished_before(self, some: tuple[Stage, ...]) -> frozenset[int]:
         """The rows, not finished yet, that these stages wait for: when they begin those have sent
@@ -325,8 +331,8 @@ class Replay:
             open_ += new
         return frozenset(before)
 
-    def _plan(self, scene: Scene) -> None:
-        self.answer = None
+    def _plan(self, scene: Scene, ahead: bool = False) -> None:
+        self.answer, self.planned_ahead, self.asked = None, ahead, time.monotonic()
         self.planning = (
             scene,
             self.pool.submit(self.planner.answer, scene, self.clock.now(), self.ways),
@@ -348,7 +354,7 @@ class Replay:
 
     def _take_circuits(self) -> None:
         scene = self._scene(self.contract.asking)
-        if not self.answer or not self.answer.scene.fits(scene):
+        if not self.answer or not self.answer.scene.fits(scene) or self._is_stale(scene):
             self._plan(scene)
             self.idle_since = None if self.flying else self.clock.now()
             return
@@ -366,6 +372,15 @@ class Replay:
             self.contract.stay()
             self._release()
             self.looks_ahead = True
+
+    def _is_stale(self, scene: Scene) -> bool:
+        """Whether the plan made ahead counted with others that have long sent what it took them to
+        send still: by more seconds than it takes to plan again.
+        """
+        if not self.planned_ahead:
+            return False
+        drift = self.answer.scene.drift(scene, self.trace.src)
+        return transfer_seconds(drift, self.line) > self.plan_takes / self.scale.dilation
 
     def _rewire(self, decision: Decision) -> None:
         """The rewire is requested: flows in flight that it concerns are paused, or waited for."""

@@ -6,8 +6,10 @@
 What is emulated is simulated first: that says how small and slow it must be, and how true it is.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -286,10 +288,11 @@ def check_link_bytes(result: Result, expected: Result) -> Result:
     from ..emulate.guard import RESENT_FEW, RESENT_LIMIT
     from ..trace.packets import PAYLOAD
 
+    why = [_other_circuits(result, expected)]
     if changed_under_way(result) or changed_under_way(expected):
-        return _unchecked(result, "circuits changed under flows")
-    if [c for _, c in result.epochs] != [c for _, c in expected.epochs]:
-        return _unchecked(result, "other circuits than simulated came into force")
+        why.insert(0, "circuits changed under flows")
+    if why := [some for some in why if some]:
+        return _unchecked(result, "; ".join(why))
     ours, theirs = result.link_bytes, expected.link_bytes
     other = theirs.reshape(-1, 2)[:, ::-1].ravel()
     off, packet = np.abs(ours - theirs), PAYLOAD / result.scale.bandwidth
@@ -305,6 +308,24 @@ def check_link_bytes(result: Result, expected: Result) -> Result:
             f"{show_size(theirs[worst])} ({len(over)} such cables): packets took other ways"
         )
     return result
+
+
+def _other_circuits(result: Result, expected: Result) -> str:
+    """Where circuits came into force that were not simulated; "": nowhere."""
+    pairs = zip_longest(*([c for _, c in some.epochs] for some in (result, expected)))
+    other = [a != b for a, b in pairs]
+    if not any(other):
+        return ""
+    ours, theirs = (["the start", *(r.phase for r in s.rewires)] for s in (result, expected))
+    if ours != theirs:
+        return f"rewired for {_listed(ours[1:])}, simulated for {_listed(theirs[1:])}"
+    at = [phase for phase, is_other in zip(ours, other, strict=False) if is_other]
+    return f"other circuits than simulated came into force for {_listed(at)}"
+
+
+def _listed(phases: list[str]) -> str:
+    counted = Counter(phases).items()
+    return ", ".join(f"{phase} x {n}" if n > 1 else phase for phase, n in counted) or "nothing"
 
 
 def _unchecked(result: Result, why: str) -> Result:

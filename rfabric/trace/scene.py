@@ -72,6 +72,17 @@ class Scene:
         same = self.asking == other.asking and self.circuits == other.circuits
         return same and other.open.keys() <= self.open.keys()
 
+    def drift(self, other: "Scene", source: np.ndarray) -> float:
+        """Bytes, of the sender with the most, that those who began before have more or fewer left
+        here than in `other`. source: int64[rows of the trace], who sends each.
+        """
+        apart = np.zeros(int(source.max(initial=-1)) + 1)
+        for scene, sign in ((self, 1.0), (other, -1.0)):
+            for stage in scene.sending:
+                rows, left = scene.open[stage]
+                np.add.at(apart, source[rows], sign * left)
+        return float(np.abs(apart).max(initial=0.0))
+
 
 class Demands:
     """What the stages of a trace send."""

@@ -26,8 +26,8 @@ from rfabric.emulate.scale import (
 )
 from rfabric.emulate.shaping import ETHERNET
 from rfabric.errors import PaceError, RFabricError, RunError
-from rfabric.fabric import fat_tree, parse_fabric
-from rfabric.optics import RewireRecord
+from rfabric.fabric import Port, fat_tree, parse_fabric
+from rfabric.optics import Circuit, Circuits, RewireRecord
 from rfabric.report.result import Pace, Scale
 from rfabric.simulate.world import simulate
 from rfabric.study import run as study
@@ -324,3 +324,24 @@ def test_bytes_are_not_compared_where_circuits_changed_under_flows_and_that_is_s
     before = replace(rewire, requested=0.0, programmed=0.0, dark_until=0.0, usable=0.0)
     with pytest.raises(RunError, match="packets took other ways"):
         check_link_bytes(replace(result, rewires=(before,)), expected)
+
+
+def test_the_note_names_the_rewires_and_circuits_that_were_not_simulated():
+    expected = simulate(SMALL, pairs(SMALL, 1e11))
+    first, other = Circuits(), Circuits({Circuit(Port("o1", 1), Port("o1", 2))})
+
+    def run(*rewires):
+        records = [RewireRecord(i, who, 0, 0, 0, 0, 2) for i, (who, _) in enumerate(rewires, 1)]
+        epochs = [(0.0, first), *((0.0, circuits) for _, circuits in rewires)]
+        return replace(expected, rewires=tuple(records), epochs=tuple(epochs))
+
+    def said(ours, theirs):
+        return check_link_bytes(run(*ours), run(*theirs)).notes[-1].rpartition("simulation: ")[2]
+
+    assert said([("a/0", other)], [("b/0", other), ("b/0", first)]) == (
+        "rewired for a/0, simulated for b/0 x 2"
+    )
+    assert said([], [("b/0", other)]) == "rewired for nothing, simulated for b/0"
+    assert said([("a/0", other)], [("a/0", first)]) == (
+        "other circuits than simulated came into force for a/0"
+    )

@@ -193,6 +193,41 @@ def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():
     assert len(done.epochs) == 3
 
 
+class SteadyWire(FakeWire):
+    """Of a flow that says how much it has sent, by the clock."""
+
+    def send(self, flow, src, dst, nbytes):
+        super().send(flow, src, dst, nbytes)
+        self.sizes = getattr(self, "sizes", {}) | {flow: nbytes}
+
+    def progress(self, flow):
+        left = (self.ends[flow] - time.monotonic()) / self.seconds
+        return 0, int(self.sizes[flow] * min(1.0, 1.0 - left))
+
+
+@dataclass
+class ListeningControl(FakeControl):
+    """Notes what each plan was told that others still send, bytes."""
+
+    told: list = field(default_factory=list)
+
+    def plan(self, demand, pairs, now, upcoming, sending, also):
+        self.told.append(sum(float(d.bytes.sum()) for d in sending))
+        return super().plan(demand, pairs, now, upcoming, sending, also)
+
+
+@pytest.mark.parametrize("wire", [SteadyWire(seconds=1.0), FakeWire(seconds=1.0)])
+def test_a_plan_made_ahead_is_made_again_where_others_have_sent_since(wire):
+    fabric, size = rfabric(), 5e10
+    b = TraceBuilder(fabric.hosts)
+    b.flows(range(4), range(60, 64), size, phase="a", label="long")
+    b.flows(range(4), range(16, 20), size, start=0.7, phase="b", label="late")
+    control = ListeningControl(fabric, Circuits(), wire)
+    play(fabric, b.build(), wire, control).run()
+    assert max(control.told) > 3 * size  # ahead, as all but nothing was sent
+    assert (min(t for t in control.told if t) < 2 * size) == isinstance(wire, SteadyWire)
+
+
 @pytest.mark.parametrize("in_flight", ["hold", "drain", "drop"])
 def test_traffic_in_flight_follows_the_stated_policy(in_flight):
     fabric, wire = rfabric(), FakeWire(seconds=1.0)

@@ -1,5 +1,7 @@
 """Stages of any trace, against their definition written out row by row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -127,3 +129,23 @@ def test_an_outlook_is_the_busiest_link_of_each_kind_added_up(flows):
     asked = transfer_seconds(table, rates)
     assert outlook.least[0] == pytest.approx(asked.max(axis=1).sum())
     np.testing.assert_allclose(outlook.seconds[0], asked.sum(axis=0))
+
+
+def test_scenes_drift_apart_by_what_the_busiest_sender_has_sent_meanwhile():
+    builder = TraceBuilder(HOSTS)
+    builder.flows([0, 0, 1], [1, 2, 2], 100, phase="training", label="a")
+    builder.flows([3], [0], 100, start=5.0, phase="weight_sync", label="b")
+    before, asks = stages(builder.build(), "per-phase")
+    source = np.array([0, 0, 1, 3])
+
+    def scene(rows, left):
+        still = {before: (np.array(rows), np.array(left)), asks: (asks.rows, np.array([100.0]))}
+        return Scene((asks,), still, (), Circuits(), 0.0)
+
+    ahead = scene([0, 1, 2], [100.0, 100.0, 100.0])
+    assert ahead.drift(ahead, source) == 0
+    # host 0 sent 60 + 100, host 1 sent 30
+    now = scene([0, 2], [40.0, 70.0])
+    assert ahead.drift(now, source) == now.drift(ahead, source) == 160
+    # what those who ask have left does not count
+    assert ahead.drift(replace(ahead, open={before: ahead.open[before]}), source) == 0
