@@ -396,6 +396,8 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
     ("words", "message"),
     [
         (["simulat"], "no verb 'simulat', did you mean simulate?"),
+        (["-q", "simulate"], "-q comes after the verb, as in `rfabric simulate -q`; see `rfabric"),
+        (["--topo", "x"], "--topo comes after the verb, as in `rfabric VERB --topo`"),
         (["simulate", "--polcy", "demand"], "unknown argument --polcy, did you mean --policy?"),
         (["simulate", "--in-flight", "hodl"], "no way 'hodl', did you mean hold?"),
         ([], "VERB"),

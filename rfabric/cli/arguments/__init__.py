@@ -72,6 +72,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     `command` is the whole of it as one would type it, `defaults` the file or an empty text.
     """
     top = parser()
+    if words and words[0].startswith("-") and words[0] not in (*HELP, "--version"):
+        verb = next((word for word in words if word in top.by_word()), "VERB")
+        top.error(f"{words[0]} comes after the verb, as in `rfabric {verb} {words[0]}`")
     verb = top.by_word().get(words[0]) if words else None
     given, added = defaults.FileDefaults(), []
     if verb is None or HELP & set(words):
