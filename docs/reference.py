@@ -45,8 +45,12 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown: str, **_) -> str:
-    """A mark behind the language of a block, as its title; pictures where the site has them."""
-    markdown = markdown.replace("](../topologies/", "](pictures/")
+    """A mark behind the language of a block, as its title; pictures where the site has them; files
+    of the repository, which it has not, by their names.
+    """
+    for name in PICTURES:
+        markdown = markdown.replace(f"](../topologies/{name})", f"](pictures/{name})")
+    markdown = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", markdown)
     return MARK.sub(lambda m: f'```{m[1]} title="{TITLES.get(m[2], m[2])}"', markdown)
 
 

@@ -647,7 +647,7 @@ def test_fabrics_need_no_library_until_a_file_does():
     assert not {"yaml", "networkx", "numpy", "defusedxml"} & set(done.stdout.split())
 
 
-# --- the table of the README ----------------------------------------------------------------------
+# --- the tables of docs/inputs.md -----------------------------------------------------------------
 
 OWNED = {
     "cluster.csv": lambda path: made(path, cluster(("ip", "DSW", "PSW", "ASW"), 64)),
@@ -660,21 +660,21 @@ OWNED = {
         "", ("Ethernet0", "node-a", "eth0"), ("Ethernet4", "node-b", "eth0")))),
     "topology.txt": lambda path: made(path, written(fat_tree(), "x.ns3")),
 }  # fmt: skip
+PAGE = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
 TYPED = [
-    line for line in re.findall(
-        r"^\|[^|]*\| `rfabric ([^`]*)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M
-    ) if line.startswith("topo ") or any(name in line for name in OWNED)
+    line for line in re.findall(r"^\|[^|]*\| `rfabric ([^`]*)` \|", PAGE, re.M)
+    if line.startswith("topo ") or any(name in line for name in OWNED)
 ]  # fmt: skip
 
 
-def test_the_readme_has_a_row_for_each():
+def test_the_page_has_a_row_for_each():
     assert {name for name in OWNED if any(name in line for line in TYPED)} == set(OWNED)
     outs = {form.suffixes[0] for form in TOPOLOGIES.values() if form.write}
     assert {end for end in outs if any(end in line for line in TYPED)} == outs
 
 
 @pytest.mark.parametrize("line", TYPED)
-def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
+def test_each_row_of_the_page_runs(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
     for name, make in OWNED.items():
         if name in line:

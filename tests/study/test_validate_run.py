@@ -285,12 +285,12 @@ def test_an_offline_run_as_wandb_itself_writes_it(tmp_path):
 
 ROWS = re.findall(
     r"^\|[^|]*\| `rfabric (validate-run [^`]*)` \|",
-    (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.M,
+    (Path(__file__).parents[2] / "docs/inputs.md").read_text(encoding="utf-8"), re.M,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ROWS)
-def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
+def test_each_row_of_the_page_runs(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
     if "train.log" in line:
         written(tmp_path / "train.log", "verl")

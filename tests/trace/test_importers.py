@@ -485,7 +485,7 @@ def test_published_files_are_read_as_they_are(name, caplog):
     assert f"{Path(name).name}: {SAMPLES[name]}, {len(trace):,} rows, " in caplog.text
 
 
-# --- the table of the README ----------------------------------------------------------------------
+# --- the tables of docs/inputs.md -----------------------------------------------------------------
 
 OWNED = {
     "step.et": lambda path: chakra(path, *[[call(), work(1, 9, [0])]] * 16),
@@ -504,11 +504,11 @@ OWNED = {
     "grpo-64": lambda path: None,
 }  # fmt: skip
 TYPED = re.findall(
-    r"^\|[^|]*\| `rfabric ([^`]*)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M
+    r"^\|[^|]*\| `rfabric ([^`]*)` \|", (ROOT / "docs/inputs.md").read_text(encoding="utf-8"), re.M
 )
 
 
-def test_the_readme_has_a_row_for_each():
+def test_the_page_has_a_row_for_each():
     assert {name for name in OWNED if any(name in line for line in TYPED)} == set(OWNED)
 
 
@@ -517,7 +517,7 @@ OTHERS = ("topo ", "validate-run ", "replay flows.csv", "merge ", "best ", "quer
 
 
 @pytest.mark.parametrize("line", [line for line in TYPED if not line.startswith(OTHERS)])
-def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
+def test_each_row_of_the_page_runs(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
     if ".pcap" in line:
         pytest.importorskip("scapy")
