@@ -16,7 +16,7 @@ from ..fabric import Fabric, Port, host_ip
 from ..optics import Circuits, Demand, parse_policy
 from ..routing import Routes
 from . import flowmods
-from .epochs import Epochs, RewirePlan
+from .epochs import MESSAGE_S, Epochs, RewirePlan
 from .journal import Journal
 from .recovery import Remembered, judge
 from .seam import Push
@@ -237,7 +237,7 @@ class Upkeep(Remembered):
         }
         if not wires:
             return
-        push = self.switches.push(wires, 10 * self.epochs.timeout)
+        push = self.switches.push(wires, self._patience(wires, 10))
         refused = {dpid for dpid, _, _ in push.refused}
         took = set(push.done_s) - refused
         doubtful = {d for d in took if wires[d] and d in self._ocs_ids}
@@ -273,20 +273,25 @@ class Upkeep(Remembered):
 
     # --- sending ----------------------------------------------------------------------------------
 
+    def _patience(self, wires: Wires, times: float = 1.0) -> float:
+        """s that the barriers behind these messages may take."""
+        return times * self.epochs.timeout + MESSAGE_S * sum(map(len, wires.values()))
+
     def _push(self, wires: Wires, doing: str) -> Push:
         if not wires:
             return Push(self.clock.now(), {})
-        push = self.switches.push(wires, self.epochs.timeout)
+        patience = self._patience(wires)
+        push = self.switches.push(wires, patience)
         self._forget_unfit(push)
         if not push.ok:
-            raise RunError(f"{doing}: {self._said(push)}")
+            raise RunError(f"{doing}: {self._said(push, patience)}")
         return push
 
     def _push_what_answers(self, wires: Wires, answer: Iterable[int] = ()) -> None:
         """Send to the switches that have not failed yet; no use in waiting for the others again."""
         able = {d: w for d, w in wires.items() if d in answer or self.name_of[d] in self.synced}
         try:
-            self._forget_unfit(self.switches.push(able, self.epochs.timeout))
+            self._forget_unfit(self.switches.push(able, self._patience(able)))
         except RunError as error:  # the event loop hangs: nothing is known of any of them
             _log.error("%s", error)
             self._unfit({self.name_of[d] for d in able}, "unknown")
@@ -296,12 +301,9 @@ class Upkeep(Remembered):
         self._unfit({self.name_of[d] for d in push.silent}, "no answer")
         self._unfit({self.name_of[r[0]] for r in push.refused}, "refuses")
 
-    def _said(self, push: Push) -> str:
+    def _said(self, push: Push, patience: float) -> str:
         said = [f"{self.name_of[d]} refused: {reason}" for d, _, reason in push.refused]
-        said += [
-            f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s"
-            for d in push.silent
-        ]
+        said += [f"{self.name_of[d]} did not answer within {patience:.3g} s" for d in push.silent]
         return "; ".join(said[:8])
 
     def _require(self, dpids: set[int]) -> None:

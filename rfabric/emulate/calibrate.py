@@ -65,7 +65,7 @@ def probe_host() -> Host:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=os.uname().release,
-        datapath="kernel" if Path("/sys/module/openvswitch").is_dir() else "user",
+        datapath=datapath(),
         netem="netem" in qdiscs,
         qdiscs=qdiscs,
         congestion=tuple(
@@ -73,6 +73,11 @@ def probe_host() -> Host:
         ),
         programs={name: _version(argv) for name, argv in VERSIONS.items()},
     )
+
+
+def datapath() -> str:
+    """`kernel` where Open vSwitch has its module, else `user`."""
+    return "kernel" if Path("/sys/module/openvswitch").is_dir() else "user"
 
 
 def boot_id() -> str:
@@ -87,9 +92,7 @@ def packet_hops(sandbox: Sandbox, fabric: Fabric | None = None) -> float:
     fabric = fabric or fat_tree()
     fastest = max(link.rate for link in fabric.links)
     pairs = _across(fabric)
-    network = EmulatedNetwork(
-        sandbox, fabric, OVERLOAD / fastest, probe_host().datapath, pairs=pairs
-    )
+    network = EmulatedNetwork(sandbox, fabric, OVERLOAD / fastest, datapath(), pairs=pairs)
     network.start()
     install_rules(network, [*pairs, *((dst, src) for src, dst in pairs)])
     wire = Wire(network)

@@ -7,25 +7,28 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
 from ..control.client import Client, Committed, PlannedRewire
+from ..control.epochs import MESSAGE_S
 from ..control.journal import NONE
 from ..control.launch import command
 from ..fabric import Fabric, Port
 from ..optics import Circuit, Circuits, Demand, Timing
 from ..plugins import listing
 from ..report.result import Scale
+from ..trace.packets import WAY
 from . import calibrate
 from .network import EmulatedNetwork, fastest_line
 from .sandbox import Sandbox, run
 
 OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
 READY_S = 30.0  # s the controller may take to come up, and to program every switch
-ANSWER_S = 30.0  # s of wall clock the controller may take to answer, beside the dark time
+# s of wall clock the controller may take to answer, beside the dark time and what it tells switches
+ANSWER_S = 30.0
 JOURNAL_BYTES = 8 << 20  # of the disk that the journal has to itself
 
 
@@ -48,6 +51,16 @@ def start_controller(
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
     argv = command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT, journal=journal)
     box.start("controller", [*before, *argv], env | {"RFABRIC_STANDBY": ""})
+
+
+def rest_of(pairs: Collection[tuple[str, str]], dark: float = 0.0) -> Client:
+    """The controller of this world, asked by one who waits as long as it does for its switches:
+    these pairs have a rule each way at every switch of their way. dark: s of wall clock of a
+    rewire.
+    """
+    rules = 2 * WAY * len(pairs)
+    patience = ANSWER_S + MESSAGE_S * rules + dark
+    return Client(f"http://127.0.0.1:{REST_PORT}", timeout=patience)
 
 
 @dataclass(frozen=True)
@@ -161,10 +174,9 @@ def live(
         journal = str(disk(box)) if keeps else NONE
         start_controller(box, fabric, folder, *plugins, journal=journal)
         scale = rate / fastest_line(fabric)
-        datapath = calibrate.probe_host().datapath
-        network = EmulatedNetwork(box, fabric, scale, datapath, OFP_PORT)
+        network = EmulatedNetwork(box, fabric, scale, calibrate.datapath(), OFP_PORT)
         network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
-        rest = Client(f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S)
+        rest = rest_of(list(permutations(fabric.hosts, 2)))
         up = Live(box, fabric, folder, network, rest, journal)
         rest.wait_ready(READY_S, box.check)
         rest.put_pairs(up.pairs)

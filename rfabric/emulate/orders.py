@@ -280,10 +280,11 @@ class Orders:
 
 def _lines(running: subprocess.Popen) -> Iterator[str]:
     """What it writes, by lines. What it leaves in the background writes on, to nobody."""
-    out, left = running.stdout.fileno(), b""
+    out, left, poller = running.stdout.fileno(), b"", select.poll()
+    poller.register(out, select.POLLIN)
     while True:
         ended = running.poll() is not None
-        if select.select([out], [], [], 0 if ended else LOOK_S)[0]:
+        if poller.poll(0 if ended else 1000 * LOOK_S):
             if not (piece := os.read(out, 1 << 16)):
                 break
             *lines, left = (left + piece).split(b"\n")

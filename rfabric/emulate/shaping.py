@@ -8,11 +8,16 @@ A turn must be one packet. What TCP hands on as several in one (GSO) makes turns
 and a class that sent more than its quantum in a turn owes it for as many turns: acknowledgements
 that have to share such a class later held their flows at a third of their rate. Hosts therefore
 have `gso_max_segs 1` (see `network`).
+
+Every class costs, for the kernel keeps those of all interfaces in one list, which it searches from
+end to end for each that comes or goes (`flow_indr_dev_setup_offload`): twice as many take four
+times as long. So cables have as few as they can do with, and ports of OCSes mostly none (`paced`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from math import inf
 
-from ..fabric import Fabric
+from ..fabric import Fabric, Port
 from ..trace.packets import MTU, PAYLOAD
 
 ETHERNET = 14  # bytes of header that HTB counts on top of the IP packet
@@ -21,20 +26,53 @@ OVERHEAD = (MTU + ETHERNET) / PAYLOAD
 BURST = 2 * (MTU + ETHERNET)
 # Classes a port serves in turn, and what the number of the receiver counts in them: odd, so that
 # the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
-# share one of 256, three in a hundred share one of 64; a quarter did where the step was 5. So many
-# at most are set up on all cables between switches, for their cost.
-STEPS = {256: 31, 128: 15, 64: 15}
-MOST_CLASSES = 16384
+# share one of 256, three in a hundred share one of 64; a quarter did where the step was 5.
+STEPS = {256: 31, 128: 15, 64: 15, 32: 7, 16: 5, 8: 3}
+# All that are set up, for their cost: on two cores 4,096 took 0.3 s, 8,192 0.9 s, 16,384 2.9 s.
+# Where it is not known who will send to whom nothing is measured either, and somebody waits.
+MOST_CLASSES, MOST_WAITED_FOR = 20480, 12288
 # bytes of frame below which a packet carries no data to speak of: acknowledgements, probes
 SHORT, SHORT_CLASS = 200, 0xFFFE
 
+Pair = tuple[str, str]
 
-def turns_of(fabric: Fabric) -> int:
-    """How many classes each port between switches has."""
-    kind = {node.name: node.kind for node in fabric.nodes}
-    between = sum("host" not in (kind[k.a.node], kind[k.b.node]) for k in fabric.links)
-    fitting = (turns for turns in STEPS if 2 * between * turns <= MOST_CLASSES)
-    return next(fitting, min(STEPS))
+
+def paced(fabric: Fabric) -> frozenset[Port]:
+    """The ports that must be shaped: those of an OCS only where a cable of it is faster.
+
+    What leaves an OCS came in by another of its cables, and that one's sender was held to its rate.
+    """
+    fastest = {n.name: max(map(fabric.rate, fabric.ports[n.name]), default=0) for n in fabric.ocses}
+    return frozenset(
+        port for port in fabric.peer if fabric.rate(port) < fastest.get(port.node, inf)
+    )
+
+
+def turns_of(
+    fabric: Fabric, pairs: Collection[Pair], most: int = MOST_CLASSES
+) -> tuple[int, Mapping[Port, Collection[int]]]:
+    """How many turns there are, and which of them each port that is `paced` has: the most with
+    which all ports together have `most`, but no fewer than the least of STEPS.
+
+    pairs: (src, dst) of all that will be sent; a cable of a host has the turns of its own alone.
+    """
+    for turns in STEPS:
+        taken = _taken(fabric, pairs, turns)
+        if sum(map(len, taken.values())) <= most:
+            break
+    return turns, taken
+
+
+def _taken(fabric: Fabric, pairs: Collection[Pair], turns: int) -> dict[Port, Collection[int]]:
+    number = {host: i for i, host in enumerate(fabric.hosts, 1)}  # as addresses count them
+    out = {host: fabric.ports[host][0] for host in fabric.hosts}
+    into = {host: fabric.peer[port][1] for host, port in out.items()}
+    taken: dict[Port, set[int]] = {port: set() for port in (*out.values(), *into.values())}
+    for src, dst in pairs:
+        turn = turn_of(number[src], number[dst], turns)
+        taken[out[src]].add(turn)
+        taken[into[dst]].add(turn)
+    return {port: taken.get(port, range(turns)) for port in paced(fabric)}
 
 
 def turn_of(src: int, dst: int, turns: int) -> int:
@@ -63,16 +101,14 @@ def class_of_packet(turns: int) -> str:
     return f'"{len(program)},{",".join(lines)}"'
 
 
-def shaping(
-    interface: str, rate: float, turns: int, of_them: Iterable[int] | None = None
-) -> list[str]:
+def shaping(interface: str, rate: float, turns: int, of_them: Iterable[int]) -> list[str]:
     """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
     by the flows in it.
 
-    One HTB class owns the rate; below it a leaf class for each of `turns`, or `of_them`, owns next
-    to nothing and borrows it in turn, a packet each. What belongs to none of them goes with the
-    first turn. Short packets go before all others: an acknowledgement that waits holds up the flow
-    that needs it.
+    One HTB class owns the rate; below it a leaf class for each `of_them`, of `turns` in all, owns
+    next to nothing and borrows it in turn, a packet each. What belongs to none of them goes with
+    the first turn. Short packets go before all others: an acknowledgement that waits holds up the
+    flow that needs it.
     """
     bits = round(rate * OVERHEAD)
     little = "htb rate 1kbit burst 10b"
@@ -85,10 +121,7 @@ def shaping(
             f"{full}"
         ),
         f"{leaf} 1:{SHORT_CLASS:x} {little} {full} prio 0",
-        *(
-            f"{leaf} 1:{turn + 1:x} {little} {full} prio 1"
-            for turn in sorted({0, *(range(turns) if of_them is None else of_them)})
-        ),
+        *(f"{leaf} 1:{turn + 1:x} {little} {full} prio 1" for turn in sorted({0, *of_them})),
         (
             f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode "
             f"{class_of_packet(turns)}"

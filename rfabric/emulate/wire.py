@@ -33,7 +33,7 @@ import numpy as np
 from ..errors import RFabricError, RunError
 from ..trace.packets import PAYLOAD
 from ..units import bytes_in
-from .network import WINDOW, EmulatedNetwork, packets_under_way
+from .network import WINDOW, EmulatedNetwork
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
@@ -177,7 +177,7 @@ class Wire:
         if host not in self._listeners:
             with self.network.namespaces[host]:
                 sock = socket.socket()
-            few = self._window(host)
+            few = self.network.window(host)
             buffer = few * PAYLOAD if few < WINDOW else RECEIVE_BUFFER
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             sock.bind((self.network.ip[host], PORT))
@@ -214,8 +214,8 @@ class Wire:
         """A lane of these ends; of one between two machines each has one."""
         rate = self.network.rate(src)
         unsent = max(2 * PAYLOAD, int(bytes_in(rate, UNSENT_S)))
-        piece = self._window(dst) // 2 * PAYLOAD
-        if self._window(dst) == WINDOW:  # the buffer has room for more than is under way
+        piece = self.network.window(dst) // 2 * PAYLOAD
+        if self.network.window(dst) == WINDOW:  # the buffer has room for more than is under way
             piece = max(piece, int(bytes_in(rate, PIECE_S)))
         lane = Lane(src, dst, sender, receiver, unsent, min(piece, SCRATCH, RECEIVE_BUFFER // 4))
         if sender:
@@ -227,10 +227,6 @@ class Wire:
             self._by_fd[receiver.fileno()] = (lane, False)
             self._epoll.register(receiver, select.EPOLLIN)
         return lane
-
-    def _window(self, host: str) -> int:
-        """Packets that a lane to `host` may have under way."""
-        return packets_under_way(self.network.rate(host))
 
     def _accept(self, host: str, peer: tuple[str, int]) -> socket.socket:
         """The receiving end of the connection from `peer`; the others that wait are kept for their

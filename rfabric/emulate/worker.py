@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..control.client import Client
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import Circuits, Timing, parse_policy
@@ -32,7 +31,7 @@ from .capture import captured
 from .counters import PortCounters, payload
 from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
-from .live import ANSWER_S, OFP_PORT, READY_S, REST_PORT, Controller, Live, live, start_controller
+from .live import OFP_PORT, READY_S, Controller, Live, live, rest_of, start_controller
 from .looks import Looks
 from .machines.leader import Leader, led
 from .machines.spread import Spread
@@ -90,9 +89,7 @@ def replay(job: dict, folder: Path) -> dict:
         else:
             up = Here(box, fabric, factor, trace.pairs())
         dark = scale.dilation * fabric.reconfig_delay
-        rest = Client(
-            f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark
-        )  # there and, rolled back, back again
+        rest = rest_of(trace.pairs(), 2 * dark)  # there and, rolled back, back again
         health = rest.wait_ready(READY_S, box.check)
         routing = routing_of(job["routing"], fabric, trace)
         rest.put_pairs(trace.pairs(), routing, fabric)
@@ -120,9 +117,8 @@ class Here:
     """
 
     def __init__(self, box: Sandbox, fabric: Fabric, factor: float, pairs: list[tuple[str, str]]):
-        datapath = calibrate.probe_host().datapath
         self.box, self.fabric = box, fabric
-        self.network = EmulatedNetwork(box, fabric, factor, datapath, OFP_PORT, pairs)
+        self.network = EmulatedNetwork(box, fabric, factor, calibrate.datapath(), OFP_PORT, pairs)
         self.network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
 
     def wire(self) -> Wire:

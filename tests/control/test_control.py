@@ -30,7 +30,15 @@ from test_seam import NAMESPACE, RYU_PYTHON, WITHOUT_RYU, free_port, listens, pr
 from rfabric.control import app_file, command, flowmods, frames, schema, seam
 from rfabric.control.client import Client
 from rfabric.control.core import Core, RolledBackError, UnavailableError
-from rfabric.control.epochs import UNDER_WAY, Epochs, NotFoundError, StateError, violations
+from rfabric.control.epochs import (
+    MESSAGE_S,
+    TIMEOUT,
+    UNDER_WAY,
+    Epochs,
+    NotFoundError,
+    StateError,
+    violations,
+)
 from rfabric.control.fake import FakeClock, FakeSwitches, RealClock, apply, decode
 from rfabric.control.infer import contradiction, infer
 from rfabric.control.rest import Handler, answer
@@ -631,6 +639,20 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
     )
     again, _, _ = core.plan(explicit(other_circuits(SMALL)))
     assert core.commit(again.epoch).state == "ACTIVE"
+
+
+def test_a_time_out_grows_with_what_is_told():
+    """A switch is silent while few rules are told, and while many are."""
+    waited = {}
+    for pairs in (all_pairs(SMALL)[:2], all_pairs(SMALL)):
+        core, switches = controlled()
+        before, switches.moods["t1"] = switches.clock.now(), "silent"
+        with pytest.raises(RunError, match="adding routes: t1 did not answer within 1"):
+            core.set_pairs(pairs)
+        told = sum(rule.match[0] == "pair" for rule in core.table.values())
+        waited[told] = switches.clock.now() - before
+        assert waited[told] == pytest.approx(TIMEOUT + MESSAGE_S * told)
+    assert len(waited) == 2
 
 
 def test_a_time_out_takes_as_long_as_it_says_and_names_the_switch():

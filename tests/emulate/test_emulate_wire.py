@@ -14,6 +14,8 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +23,9 @@ import pytest
 
 from rfabric.emulate import calibrate, guard, network, sandbox, shaping
 from rfabric.errors import RFabricError, RunError
-from rfabric.fabric import fat_tree
+from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.trace import packets
+from rfabric.units import transfer_seconds
 
 RATE = 20e6  # bit/s of a cable in the root tests
 SMALL = {"pods": 2, "tors": 2, "gpus": 2}
@@ -369,7 +372,7 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 
 
 def test_cables_carry_their_rate_as_payload():
-    lines = shaping.shaping("t1-eth3", 20e6, 64)
+    lines = shaping.shaping("t1-eth3", 20e6, 64, range(64))
     rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
     assert rate * packets.PAYLOAD / (packets.MTU + shaping.ETHERNET) == pytest.approx(
         20e6, rel=1e-6
@@ -381,13 +384,18 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
     some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
     step = shaping.STEPS[some.turns]
-    assert some.sent_in["h1"] == {(1 + step * 3) % some.turns}
-    assert some.got_in["h3"] == {(host + step * 3) % some.turns for host in (1, 2)}
-    assert not some.sent_in["h3"] and not some.got_in["h4"]
-    classes = _classes(shaping.shaping("h3-eth0", 20e6, some.turns, some.got_in["h3"]))
-    assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in some.got_in["h3"]}
+    sent_in = {host: some.taken[fabric.ports[host][0]] for host in fabric.hosts}
+    got_in = {host: some.taken[fabric.peer[fabric.ports[host][0]][1]] for host in fabric.hosts}
+    assert sent_in["h1"] == {(1 + step * 3) % some.turns}
+    assert got_in["h3"] == {(host + step * 3) % some.turns for host in (1, 2)}
+    assert not sent_in["h3"] and not got_in["h4"]
+    assert some.sends == {"h1": 1, "h2": 1}
+    classes = _classes(shaping.shaping("h3-eth0", 20e6, some.turns, got_in["h3"]))
+    assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in got_in["h3"]}
     every = network.EmulatedNetwork(None, fabric, 1e-4)
-    assert {len(turns) for turns in every.sent_in.values()} == {len(fabric.hosts) - 1}
+    others = len(fabric.hosts) - 1
+    assert {len(every.taken[fabric.ports[host][0]]) for host in fabric.hosts} == {others}
+    assert set(every.sends.values()) == {others}
 
 
 def _classes(lines):
@@ -450,9 +458,60 @@ def test_what_is_under_way_lasts_as_long_as_a_host_may_stall():
         assert lasts >= network.STALL_S or few == network.WINDOW
 
 
+def test_what_is_under_way_lasts_while_acknowledgements_wait_at_slower_cables():
+    few = {}
+    for rate in (400, 200, 100):
+        spec = f"rfabric,electrical={rate}Gbit/s"
+        up = network.EmulatedNetwork(None, parse_fabric(spec), 2e-5)
+        few[rate] = up.window("h1")
+        waits = network.LEAST_WINDOW * transfer_seconds(packets.MTU, rate * 1e9 * 2e-5)
+        lasts = transfer_seconds(few[rate] * packets.MTU, up.rate("h1"))
+        assert lasts >= waits or few[rate] == network.WINDOW
+    assert few[400] == network.LEAST_WINDOW < few[200] < few[100]
+    # NVLink is faster than what its server's packets leave by, and that is as fast as all others
+    inside = network.EmulatedNetwork(None, parse_fabric("mixnet"), 2e-5)
+    assert inside.window("h1") == network.packets_under_way(inside.rate("h1"))
+
+
+def test_a_part_of_a_fabric_has_the_windows_of_the_whole():
+    fabric = parse_fabric("two-clusters")
+    hosts = fabric.hosts[0], fabric.hosts[-1]  # of 400 and 200 Gbit/s, as the cable between
+    whole = network.EmulatedNetwork(None, fabric, 2e-5)
+    part = network.EmulatedNetwork(None, fabric, 2e-5, here=frozenset(hosts))
+    fast, slow = (whole.window(host) for host in hosts)
+    assert (part.window(hosts[0]), part.window(hosts[1])) == (fast, slow)
+    assert fast == 2 * slow == 2 * network.LEAST_WINDOW
+
+
 def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_be():
-    small, large = fat_tree(**SMALL), fat_tree(pods=8, tors=8, gpus=8)
-    assert shaping.turns_of(small) == max(shaping.STEPS) and shaping.turns_of(large) == 64
+    """All hosts send to all, on fabrics of 8, 64 and 256."""
+    turns = []
+    for spec in ("fat-tree,pods=2,tors=2,gpus=2", "rfabric", "rfabric,pods=16"):
+        fabric = parse_fabric(spec)
+        most, taken = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)))
+        assert sum(map(len, taken.values())) <= shaping.MOST_CLASSES
+        turns.append(most)
+    assert turns == sorted(turns, reverse=True) and turns[0] == max(shaping.STEPS) > turns[-1]
+
+
+def test_the_fewest_turns_are_set_up_where_even_they_are_too_many():
+    fabric = fat_tree(**SMALL)
+    turns, taken = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)), most=1)
+    assert turns == min(shaping.STEPS) and set(taken) == set(fabric.peer)
+
+
+def test_only_ports_of_ocses_that_a_faster_cable_may_fill_are_shaped():
+    """Circuits join any two cables of an OCS; what comes in is held to the rate of its own."""
+    assert shaping.paced(fat_tree()) == set(fat_tree().peer)
+    kind = {node.name: node.kind for node in parse_fabric("rfabric").nodes}
+    alike = shaping.paced(parse_fabric("rfabric"))
+    assert {port.node for port in alike} == {name for name in kind if kind[name] != "ocs"}
+
+    slow = parse_fabric("rfabric")
+    cable = next(k for k in slow.links if kind[k.a.node] == kind[k.b.node] == "ocs")
+    links = tuple(replace(k, rate=k.rate / 2) if k == cable else k for k in slow.links)
+    shaped = shaping.paced(replace(slow, links=links))
+    assert shaped - alike == {cable.a, cable.b}
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0])

@@ -1,11 +1,14 @@
 """A fabric that is up: its prompt, the drills against it, a soak; most of it as root."""
 
+import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,14 +17,18 @@ import pytest
 
 from rfabric.cli import main
 from rfabric.cli.prompt import Prompt
+from rfabric.control.epochs import MESSAGE_S
+from rfabric.control.tables import table_of
 from rfabric.emulate import orders, sandbox, soak
 from rfabric.emulate.drills import DRILLS, INSIDE, Drilled, judged, turned
+from rfabric.emulate.live import ANSWER_S, rest_of
 from rfabric.emulate.soak import Soaked
 from rfabric.emulate.stream import PERIOD_S, Loss, lost_of
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Circuits, Demand, parse_policy
 from rfabric.optics.circuits import clashes
+from rfabric.routing import Routes
 from rfabric.study import drill
 from rfabric.trace import PhaseKey, TraceBuilder
 
@@ -174,6 +181,27 @@ def test_a_command_ends_with_what_it_leaves_running():
         assert running.returncode == 0
     finally:
         os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_a_command_is_heard_on_a_host_among_hundreds():
+    """select(2) knows no descriptor from 1024 on; 256 hosts have as many."""
+    running = shelled("echo one")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with running.stdout as low:
+            running.stdout = os.fdopen(fcntl.fcntl(low, fcntl.F_DUPFD, 1024), "rb")
+        assert list(orders._lines(running)) == ["one"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_who_asks_waits_longer_than_the_controller_for_its_switches():
+    fabric = fat_tree(pods=2, tors=2, gpus=2)
+    pairs = list(permutations(fabric.hosts, 2))
+    rules = table_of(Circuits(), Routes(fabric), pairs)
+    more = rest_of(pairs, dark=3.0).timeout - ANSWER_S - 3.0
+    assert more > MESSAGE_S * len(rules) and rest_of([]).timeout == ANSWER_S
 
 
 def test_what_does_not_heed_a_stop_ends_with_the_next(monkeypatch):
