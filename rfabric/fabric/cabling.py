@@ -18,6 +18,17 @@ def cabling_of(fabric: Fabric) -> "Cabling":
     return fabric.memo["cabling"]
 
 
+def host_numbers(fabric: Fabric, names: tuple[str, ...]) -> np.ndarray:
+    """int64[names]: the number of each host in the fabric; those that were asked for last are
+    kept.
+    """
+    if (kept := fabric.memo.get("host numbers")) is None or kept[0] != names:
+        numbers = np.array([fabric.host_index[name] for name in names], dtype=np.int64)
+        numbers.flags.writeable = False
+        fabric.memo["host numbers"] = kept = names, numbers
+    return kept[1]
+
+
 class Cabling:
     """A fabric's ports, nodes and hosts by number.
 

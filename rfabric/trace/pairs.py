@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import cabling_of, host_numbers
 from ..optics import Circuits
 from ..optics.outlook import Load
 from ..routing import Routes, routes_of
@@ -41,7 +41,7 @@ class Pairs:
     """
 
     def __init__(self, fabric: Fabric, trace: Trace, routing: Routing = ECMP):
-        host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+        host = host_numbers(fabric, trace.hosts)
         sends = np.flatnonzero(trace.size > 0)
         codes, which = np.unique(
             host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True
