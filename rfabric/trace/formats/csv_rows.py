@@ -20,7 +20,7 @@ Rows that run again and again have five columns more:
 
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
@@ -166,7 +166,7 @@ def _alike(trace: Trace, rows: np.ndarray, heads: dict[int, dict]) -> Iterable[s
     looped = (_loop_texts(trace, row, heads) for row in rows.tolist()) if trace.loops else None
     columns = (
         Cells.of(trace.start[rows]).texts,
-        (" ".join(map(str, trace.waits_for(row).tolist())) for row in rows.tolist()),
+        _waits(trace, rows),
         Cells.of(trace.gap[rows]).texts,
         Cells.of(trace.step[rows]).texts,
         (phases[phase] for phase in trace.phase[rows].tolist()),
@@ -174,6 +174,14 @@ def _alike(trace: Trace, rows: np.ndarray, heads: dict[int, dict]) -> Iterable[s
         *([looped] if looped else []),
     )
     return map(",".join, zip(*columns, strict=True))
+
+
+def _waits(trace: Trace, rows: np.ndarray) -> Iterator[str]:
+    """What each of these rows waits for."""
+    first = trace.after_offsets[rows]
+    counts = trace.after_offsets[rows + 1] - first
+    every = map(str, trace.after[spread(first, counts)].tolist())
+    return (" ".join(islice(every, count)) for count in counts.tolist())
 
 
 def _loop_texts(trace: Trace, row: int, heads: dict[int, dict]) -> str:
