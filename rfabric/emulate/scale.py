@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import cabling_of, host_numbers
 from ..report.result import Result, Scale
 from ..trace import Trace
 from ..trace.packets import MTU, PAYLOAD, WAY
@@ -69,7 +69,7 @@ def loop_seconds(trace: Trace, fabric: Fabric) -> np.ndarray:
     `trace` plays.
     """
     rows = np.flatnonzero(trace.loop_of >= 0)
-    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+    host = host_numbers(fabric, trace.hosts)
     nic = cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
     loops, hosts = len(trace.looped.loops), len(trace.hosts)
     cards = (

@@ -4,6 +4,8 @@ A port is named by the directed link that leaves it: 2i at end a of cable i, 2i 
 port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that comes back.
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from .model import Fabric
@@ -14,6 +16,17 @@ def cabling_of(fabric: Fabric) -> "Cabling":
     if "cabling" not in fabric.memo:
         fabric.memo["cabling"] = Cabling(fabric)
     return fabric.memo["cabling"]
+
+
+def host_numbers(fabric: Fabric, names: tuple[str, ...]) -> np.ndarray:
+    """int64[names]: the number of each host in the fabric; those that were asked for last are
+    kept.
+    """
+    if (kept := fabric.memo.get("host numbers")) is None or kept[0] != names:
+        numbers = np.array([fabric.host_index[name] for name in names], dtype=np.int64)
+        numbers.flags.writeable = False
+        fabric.memo["host numbers"] = kept = names, numbers
+    return kept[1]
 
 
 class Cabling:
@@ -53,9 +66,12 @@ class Cabling:
 
     def spelled(self, ports: np.ndarray) -> list[str]:
         """Each as a Port prints: `o2:3`."""
-        owners, numbers = self.node[ports].tolist(), self.number[ports].tolist()
-        names = self._names
-        return [f"{names[node]}:{number}" for node, number in zip(owners, numbers, strict=True)]
+        return self._spelled[ports].tolist()
+
+    @cached_property
+    def _spelled(self) -> np.ndarray:
+        ends = zip(self.node.tolist(), self.number.tolist(), strict=True)
+        return np.array([f"{self._names[node]}:{number}" for node, number in ends], object)
 
     @staticmethod
     def _count(of: np.ndarray) -> np.ndarray:

@@ -67,15 +67,14 @@ class Outlook:
         seconds, least = np.zeros((len(demands), len(rate))), np.zeros(len(demands))
         for i, demand in enumerate(demands):
             load = routes.ways.loads(demand.sent)
-            if np.isinf(load).any():
+            if np.isinf(load[:1]).any():  # as all are then
                 least[i] = NEVER
                 continue
             some = np.flatnonzero(load)  # few: most light paths are the cables of hosts
             counts = lit.offsets[some + 1] - lit.offsets[some]
             links = lit.links[spread(lit.offsets[some], counts)]
             on_links = np.bincount(links, np.repeat(load[some], counts), minlength=len(rate))
-            used = np.flatnonzero(on_links)
-            seconds[i, used] = transfer_seconds(on_links[used], rate[used])
+            seconds[i] = transfer_seconds(on_links, rate)
             least[i] = demand.floor
         return cls(seconds, least)
 

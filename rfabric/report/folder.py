@@ -233,7 +233,8 @@ def _write_run(folder: Path, result: Result) -> None:
         parquet.write_flows(folder / "flows.parquet", FLOW_COLUMNS, result)
         parquet.write_links(folder / "links.parquet", LINK_COLUMNS, result)
     rewires = (map(quoted, r.to_json().values()) for r in result.rewires)
-    write_csv(folder / "rewires.csv", REWIRE_COLUMNS, map(",".join, rewires))
+    lines = (f"{','.join(cells)}\n".encode() for cells in rewires)
+    write_csv(folder / "rewires.csv", REWIRE_COLUMNS, lines)
     write_text(folder / "timeline.json", run_text(result))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import RunError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import cabling_of, host_numbers
 from ..optics import Circuits, RewireRecord
 from ..trace import PhaseKey, Trace
 from ..units import show_time, transfer_seconds
@@ -384,7 +384,7 @@ def card_seconds(fabric: Fabric, trace: Trace) -> np.ndarray:
 
 def _card_rates(fabric: Fabric, trace: Trace) -> np.ndarray:
     """bit/s of the network card of each host of the trace."""
-    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+    host = host_numbers(fabric, trace.hosts)
     return cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from .. import __version__
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..fabric.cost import Bill, bill, with_price
 from ..fabric.dollars import CpuServers, Gpus, StepCost, step_cost
 from ..files import read_json
@@ -160,17 +161,16 @@ def nic_rates(fabric: Fabric) -> list[float]:
     """bit/s of the NICs of a GPU, each rate once: of the hosts' cables, or where a server stands
     above, a share of its.
     """
-    below, above = Counter(), Counter()
-    kinds = {n.name: n.tier for n in fabric.nodes}
-    for cable in fabric.links:
-        for end, other in ((cable.a.node, cable.b.node), (cable.b.node, cable.a.node)):
-            if kinds[end] == "server":
-                (below if kinds[other] == "host" else above)[end] += (
-                    1 if kinds[other] == "host" else cable.rate
-                )
-            elif kinds[end] == "host" and kinds[other] != "server":
-                below[end], above[end] = 1, cable.rate
-    return sorted({rate / below[name] for name, rate in above.items() if below[name]})
+    c = cabling_of(fabric)
+    end, other = c.node, c.node[np.arange(len(c.node)) ^ 1]
+    host, server = (np.array([n.tier == tier for n in fabric.nodes]) for tier in ("host", "server"))
+    up, down = server[end] & ~host[other], server[end] & host[other]
+    above = np.bincount(end[up], c.rate[up], minlength=len(host))
+    below = np.bincount(end[down], minlength=len(host))
+    alone = host[end] & ~server[other]
+    above[end[alone]], below[end[alone]] = c.rate[alone], 1
+    some = (above > 0) & (below > 0)
+    return np.unique(above[some] / below[some]).tolist()
 
 
 def phase_sums(result: Result) -> dict[str, dict]:

@@ -8,7 +8,7 @@ import numpy as np
 from ..fabric.cabling import cabling_of
 from ..routing.rows import begins
 from ..trace import Trace
-from ..trace.formats.columns import blocks, ended, lines, quoted, repeated, texts
+from ..trace.formats.columns import Cells, Words, blocks, lines, quoted
 from .result import Result
 
 FLOW_COLUMNS = (
@@ -27,45 +27,45 @@ FLOW_COLUMNS = (
 LINK_COLUMNS = ("link", "a", "b", "rate_bps", "bytes", "utilisation")
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[str]) -> None:
-    """A header and these lines."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(",".join(columns) + "\n")
-        file.writelines(ended(rows))
+def write_csv(path: Path, columns: Sequence[str], lines: Iterable[bytes]) -> None:
+    """A header and these lines, each with its end, or blocks of them."""
+    with open(path, "wb") as file:
+        file.write((",".join(columns) + "\n").encode())
+        file.writelines(lines)
 
 
-def flow_lines(result: Result) -> Iterator[str]:
-    """The lines of flows.csv, by FLOW_COLUMNS."""
-    trace = result.trace
-    hosts = np.array(list(map(quoted, trace.hosts)), object)
+def flow_lines(result: Result) -> Iterator[bytes]:
+    """The lines of flows.csv, by FLOW_COLUMNS, in blocks."""
+    trace, hosts = result.trace, Words(map(quoted, result.trace.hosts))
     for rows in blocks(len(trace)):
-        size = texts(trace.size[rows])
+        size = Cells.of(trace.size[rows])
         arrived = (
-            size if np.array_equal(column[rows], trace.size[rows]) else texts(column[rows])
+            size if np.array_equal(column[rows], trace.size[rows]) else Cells.of(column[rows])
             for column in (result.sent, result.received)
         )
-        yield from lines(
-            map(str, range(rows.start, rows.stop)),
-            hosts[trace.src[rows]],
-            hosts[trace.dst[rows]],
+        yield lines(
+            rows.start,
+            Cells(hosts, trace.src[rows]),
+            Cells(hosts, trace.dst[rows]),
             size,
-            texts(result.start[rows]),
-            texts(result.finish[rows]),
-            _kind_texts(trace, rows),
+            Cells.of(result.start[rows]),
+            Cells.of(result.finish[rows]),
+            _kinds(trace, rows),
             *arrived,
         )
 
 
-def _kind_texts(trace: Trace, rows: slice) -> list[str]:
+def _kinds(trace: Trace, rows: slice) -> Cells:
     """Step, phase and label of each row."""
     step, phase, label = (column[rows] for column in (trace.step, trace.phase, trace.label))
     runs = np.flatnonzero(begins(step, phase, label))
-    kinds = lines(
-        texts(step[runs]),
+    kinds = zip(
+        Cells.of(step[runs]).texts,
         (quoted(trace.phases[i]) for i in phase[runs].tolist()),
         (quoted(trace.labels[i]) for i in label[runs].tolist()),
+        strict=True,
     )
-    return repeated(list(kinds), runs, len(step))
+    return Cells.in_runs(map(",".join, kinds), runs, len(step))
 
 
 def flow_columns(result: Result) -> dict[str, np.ndarray]:
@@ -90,12 +90,16 @@ def flow_columns(result: Result) -> dict[str, np.ndarray]:
     return dict(zip(FLOW_COLUMNS, columns, strict=True))
 
 
-def link_lines(result: Result) -> Iterable[str]:
-    """The lines of links.csv, by LINK_COLUMNS: two a cable, a direction each."""
+def link_lines(result: Result) -> Iterable[bytes]:
+    """The lines of links.csv, by LINK_COLUMNS, in one block: two a cable, a direction each."""
     links = result.fabric.links
-    ends = cabling_of(result.fabric).spelled(np.arange(2 * len(links)))
-    other = ends.copy()
-    other[::2], other[1::2] = ends[1::2], ends[::2]
-    rates = texts(np.repeat([link.rate for link in links], 2))
-    used = texts(result.utilisation, lambda share: str(round(share, 6)))
-    return lines(map(str, range(len(ends))), ends, other, rates, texts(result.link_bytes), used)
+    ports = np.arange(2 * len(links))
+    ends = Words(cabling_of(result.fabric).spelled(ports))
+    yield lines(
+        0,
+        Cells(ends, ports),
+        Cells(ends, ports ^ 1),
+        Cells.of(np.repeat([link.rate for link in links], 2)),
+        Cells.of(result.link_bytes),
+        Cells.of(result.utilisation, lambda share: str(round(share, 6))),
+    )

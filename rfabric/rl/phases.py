@@ -9,6 +9,7 @@ that many at once:
     seconds = prefill + tokens x decode step of n responses / n
 """
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -285,9 +286,10 @@ def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:
     [[1, 0], [3, 2]]
     """
     dealt: list[list[int]] = [[] for _ in range(ranks)]
-    load = np.zeros(ranks)
+    least = [(0.0, rank) for rank in range(ranks)]  # a heap; of equals the first
+    values = lengths.tolist()
     for i in np.argsort(-lengths, kind="stable").tolist():
-        rank = int(load.argmin())
+        load, rank = least[0]
         dealt[rank].append(i)
-        load[rank] += lengths[i]
+        heapq.heapreplace(least, (load + values[i], rank))
     return [np.array(part, dtype=np.int64) for part in dealt]

@@ -34,6 +34,7 @@ def loops() -> ctypes.CDLL | None:
             None,
             [ARRAY, COUNT, *[ARRAY] * 5, COUNT, ARRAY, COUNT, ARRAY, COUNT, *[ARRAY] * 4],
         ),
+        ("rf_cost", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
         ("rf_lay", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ctypes.c_double]),
         ("rf_asked", ctypes.c_double, [COUNT, *[ARRAY] * 5, COUNT, ARRAY, ARRAY]),
         ("rf_claims", None, [COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
@@ -212,6 +213,14 @@ class Laid(_Held):
             at(arcs),
         )
         return cost, arcs
+
+    def cost(self, pairs: np.ndarray, arcs: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """`Placer._cost` of one row of arcs a pair."""
+        pairs, arcs, own = (np.ascontiguousarray(column, np.int64) for column in (pairs, arcs, own))
+        cost, need = np.empty(len(pairs)), np.empty(arcs.shape[1] + 8)
+        ways = at(pairs), at(arcs), arcs.shape[1], at(own), own.shape[1]
+        loops().rf_cost(self.handle, len(pairs), *ways, at(need), at(cost))
+        return cost
 
     def lay(self, pairs: np.ndarray, arcs: np.ndarray, sign: int) -> None:
         """Add (or take away) the bytes of pairs on rows of arcs."""

@@ -210,7 +210,8 @@ class Placer:
         pairs, key = pairs[late], key[late]
         if not len(pairs):
             return 0
-        was = self._cost(pairs, self.arcs[pairs], self.arcs[pairs])
+        own = self.arcs[pairs]
+        was = (self._laid.cost if self._laid else self._cost)(pairs, own, own)
         cost, arcs = self._cheapest(pairs, offers, key, self.arcs)
         better = np.flatnonzero(cost < was * (1 - GAIN))
         better = better[self._claims(arcs[better])]

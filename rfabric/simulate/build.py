@@ -1,10 +1,10 @@
 """Build the compiled core: ``python -m rfabric.simulate.build [--sanitize] [--output FILE]``.
 
-C++17 files, the engine's and that of ways and placing, make one shared library beside them
-(`core.so`, no Python headers: it is called through ctypes), so any Python that sees this folder can
-use it. An installed rfabric brings the files and is built by the same command. Where the folder
-cannot be written, `--output FILE` puts the library elsewhere and RFABRIC_CORE=FILE finds it. CXX
-and CXXFLAGS are honoured.
+C++17 files, the engine's, that of ways and placing and that of tables, make one shared library
+beside them (`core.so`, no Python headers: it is called through ctypes), so any Python that sees
+this folder can use it. An installed rfabric brings the files and is built by the same command.
+Where the folder cannot be written, `--output FILE` puts the library elsewhere and RFABRIC_CORE=FILE
+finds it. CXX and CXXFLAGS are honoured.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..native import LIBRARY, SOURCES, source_digest
 
-SOURCE, WAYS = SOURCES
+SOURCE, *OTHERS = SOURCES
 
 BASE = ("-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-Wall", "-Wextra")
 FAST = ("-O3", "-DNDEBUG")
@@ -47,7 +47,7 @@ def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:
             f"cannot write {output}: build as the user who owns that folder, "
             "or with --output FILE, and say RFABRIC_CORE=FILE where rfabric runs"
         )
-    compile_to(output, [*flags, f'-DRF_SOURCE="{source_digest()}"', str(SOURCE), str(WAYS)])
+    compile_to(output, [*flags, f'-DRF_SOURCE="{source_digest()}"', *map(str, (SOURCE, *OTHERS))])
     return output
 
 

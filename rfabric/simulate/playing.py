@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import cabling_of, host_numbers
 from ..optics.circuits import Circuits, Demand
 from ..optics.outlook import Load, Outlook, gain_later, gained
 from ..optics.planner import Decision, cable_mask
@@ -49,7 +49,7 @@ class RunningRounds:
         others: np.ndarray,
     ):
         self.fabric, self.rounds, self.stages, self.rows = fabric, rounds, stages, rows
-        host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+        host = host_numbers(fabric, trace.hosts)
         src, dst = (
             cabling_of(fabric).host_rack[host[ends[rows]]] for ends in (trace.src, trace.dst)
         )

@@ -361,7 +361,13 @@ void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_
                  const int64_t* best, int64_t bundles, const int64_t* now, int64_t m, int64_t* way,
                  double* need, double* cost, int64_t* arcs) {
     const int64_t nowhere = bundles - 1;
+    // Rows lie here and there, in more memory than caches hold: ask early for those of the next.
+    const auto fetch = [&](int64_t at) {
+        const int64_t *row = rows + first[at] * longest, *end = rows + first[at + 1] * longest;
+        for (; row < end; row += 8) __builtin_prefetch(row);
+    };
     for (int64_t i = 0; i < n; ++i) {
+        if (i + 1 < n) fetch(key[i + 1]);
         const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr,
                       *mine = best + signature[pair] * bundles;
         const int64_t held = own ? without_end(own, m, mine[nowhere]) : 0;
@@ -378,6 +384,18 @@ void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_
             }
         }
         for (int64_t hop = 0; hop < longest; ++hop) taken[hop] = mine[rows[least * longest + hop]];
+    }
+}
+
+// Seconds that arcs[i] (rows of `longest`) cost pairs[i], its bytes on them; those arcs of own[i]
+// (rows of m) have them already. `need` has room for 8 more than a row.
+void rf_cost(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs,
+             int64_t longest, const int64_t* own, int64_t m, double* need, double* cost) {
+    const int64_t nowhere = sent->arcs - 1;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t *way = arcs + i * longest, *held = own + i * m;
+        cost[i] = sent->cost(pairs[i], way, without_end(way, longest, nowhere), longest, held,
+                             without_end(held, m, nowhere), need);
     }
 }
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import cabling_of, host_numbers
 from ..optics import Demand
 from ..routing.rows import Entries, begins, distinct, numbered, spread
 from ..routing.schemes import Routing, Sent
@@ -395,7 +395,7 @@ class Trace:
         network card needs for them.
         """
         size = self.total[rows] if left is None else left
-        host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
+        host = host_numbers(fabric, self.hosts)
         ends = host[self.src[rows]], host[self.dst[rows]]
         return rack_demand(fabric, *ends, size, window, phase)
 
@@ -404,7 +404,7 @@ class Trace:
         places.
         """
         rows = np.flatnonzero(self.size > 0)
-        host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
+        host = host_numbers(fabric, self.hosts)
         pairs, which = np.unique(
             host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True
         )

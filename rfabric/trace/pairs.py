@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import cabling_of, host_numbers
 from ..optics import Circuits
 from ..optics.outlook import Load
 from ..routing import Routes, routes_of
@@ -41,7 +41,7 @@ class Pairs:
     """
 
     def __init__(self, fabric: Fabric, trace: Trace, routing: Routing = ECMP):
-        host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+        host = host_numbers(fabric, trace.hosts)
         sends = np.flatnonzero(trace.size > 0)
         codes, which = np.unique(
             host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True
@@ -150,6 +150,7 @@ class PairWays:
         self._routes_of, self.pairs = partial(routes_of, fabric, circuits, routing), pairs
         self.several = routing.scheme == SPLIT
         self.nowhere = 2 * len(fabric.links)
+        self.unknown = np.ones(len(pairs.src), bool)
         self.first = np.full(len(pairs.share), -1, np.int32)
         self.count = np.zeros(len(pairs.share), np.int32)
         self.links = np.zeros(0, np.int32)
@@ -193,11 +194,12 @@ class PairWays:
 
     def _find_new(self, rows: np.ndarray) -> None:
         """Find the ways of those of `rows` that nobody has asked for."""
-        pairs = self.pairs.of[rows]
-        new = np.zeros(len(self.pairs.src), bool)
-        new[pairs[self.first[self.pairs.first[pairs]] < 0]] = True
-        if new.any():
-            self._find(np.flatnonzero(new))
+        if not self.unknown.any():
+            return
+        asked = np.zeros(len(self.unknown), bool)
+        asked[self.pairs.of[rows]] = True
+        if len(new := np.flatnonzero(asked & self.unknown)):
+            self._find(new)
 
     def _find(self, pairs: np.ndarray) -> None:
         for some, offsets, links in self._lay(pairs):
@@ -208,6 +210,7 @@ class PairWays:
             self.count[parts] = np.diff(offsets) + dark
             self.first[parts] = len(self.links) + offsets_of(self.count[parts])[:-1]
             self.links = np.concatenate((self.links, links))
+            self.unknown[some] = False
 
     def _lay(self, pairs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(pairs, CSR offsets and links of the ways of their parts), batch by batch."""

@@ -225,17 +225,18 @@ def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
     """The compute rows right before `rows`, past rows that take no time; where a row waits for
     bytes or nothing, the row.
     """
-    before, seen = set(), set(rows.tolist())
+    before, seen, sends = set(), set(rows.tolist()), trace.size > 0
     open_ = [(row, row) for row in sorted(seen)]
     while open_:
         row, first = open_.pop()
-        parents = trace.waits_for(row).tolist()
-        if not parents or (trace.size[parents] > 0).any():
+        parents = trace.waits_for(row)
+        send = sends[parents]
+        if not len(parents) or send.any():
             before.add(first)
-        for parent in parents:
-            if trace.gap[parent] > 0 and not trace.size[parent]:
+        for parent in parents[~send].tolist():
+            if trace.gap[parent] > 0:
                 before.add(parent)
-            elif not trace.size[parent] and parent not in seen:
+            elif parent not in seen:
                 open_.append((parent, first))
             seen.add(parent)
     return np.array(sorted(before), dtype=np.int64)

@@ -170,6 +170,34 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 # --- what people write ----------------------------------------------------------------------------
 
 
+@given(data=st.data())
+def test_the_core_writes_the_lines_that_python_writes(data):
+    rows = data.draw(st.integers(0, 50))
+    drawn = [
+        columns.Cells(columns.Words(words), np.array(which, np.int32))
+        for words in data.draw(st.lists(st.lists(st.text(), min_size=1), min_size=1, max_size=4))
+        for which in [
+            data.draw(st.lists(st.integers(0, len(words) - 1), min_size=rows, max_size=rows))
+        ]
+    ]
+    first = data.draw(st.integers(0, 1 << 62))
+    core = columns.lines(first, *drawn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_core", lambda: None)
+        assert columns.lines(first, *drawn) == core
+    assert core.decode() == "".join(
+        ",".join([str(first + row), *(cells.words.texts[cells.which[row]] for cells in drawn)])
+        + "\n"
+        for row in range(rows)
+    )
+
+
+@given(st.lists(st.sampled_from([0.0, -0.0, 0.1, 1e300, 5.0]) | st.floats(allow_nan=False)))
+def test_each_number_of_a_column_is_written_as_python_writes_it(values):
+    cells = columns.Cells.of(np.array(values))
+    assert [float(text) for text in cells.texts] == values
+
+
 def test_hand_written_csv_needs_three_columns_only(tmp_path):
     (tmp_path / "t.csv").write_text("src,dst,size_bytes\nh1,h2,64MB\nh2,h10,1 GiB\n")
     trace = read_trace(tmp_path / "t.csv")

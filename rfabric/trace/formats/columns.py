@@ -1,12 +1,56 @@
-"""Columns of a trace or a result as the text of CSV cells, block by block."""
+"""Columns of a trace or a result as lines of CSV, block by block."""
 
-from collections.abc import Callable, Iterable, Iterator
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...routing.rows import begins
+from ... import native
+from ...routing.rows import begins, offsets_of
+
+COUNT, ARRAY = ctypes.c_int64, ctypes.c_void_p
+
+
+class Words:
+    """Texts, each of which many rows may have."""
+
+    def __init__(self, texts: Iterable[str]):
+        self.texts = list(texts)
+
+    @cached_property
+    def packed(self) -> tuple[bytes, np.ndarray]:
+        """(UTF-8 of the texts one after another, int64[n + 1] where each begins)."""
+        encoded = [text.encode() for text in self.texts]
+        return b"".join(encoded), offsets_of(np.array(list(map(len, encoded)), np.int64))
+
+
+class Cells(NamedTuple):
+    """A column of text: the words, and which of them each row has (int64[rows])."""
+
+    words: Words
+    which: np.ndarray
+
+    @classmethod
+    def of(cls, column: np.ndarray, text: Callable[[Any], str] = str) -> "Cells":
+        """Each number as `text` writes it; equal ones are written once, which is what makes it
+        fast.
+        """
+        runs = np.flatnonzero(begins(column))
+        values, which = np.unique(column[runs], return_inverse=True)
+        return cls(Words(map(text, values.tolist())), repeated(which, runs, len(column)))
+
+    @classmethod
+    def in_runs(cls, texts: Iterable[str], runs: np.ndarray, rows: int) -> "Cells":
+        """Of so many rows, where text i stands from row runs[i] to the next run."""
+        return cls(Words(texts), repeated(np.arange(len(runs)), runs, rows))
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """The cell of each row."""
+        return map(self.words.texts.__getitem__, self.which.tolist())
 
 
 def blocks(rows: int, most: int = 1 << 16) -> Iterable[slice]:
@@ -14,9 +58,37 @@ def blocks(rows: int, most: int = 1 << 16) -> Iterable[slice]:
     return (slice(i, min(i + most, rows)) for i in range(0, rows, most))
 
 
-def lines(*columns: Iterable[str]) -> Iterable[str]:
-    """CSV lines of columns of text."""
-    return map(",".join, zip(*columns, strict=True))
+def lines(first: int, *columns: Cells) -> bytes:
+    """CSV lines of columns, each behind its number, that of the first line `first`."""
+    rows = len(columns[0].which)
+    if _core():
+        return _lines_in_core(first, rows, columns)
+    numbers = map(str, range(first, first + rows))
+    cells = zip(numbers, *(column.texts for column in columns), strict=True)
+    return "".join(map("{}\n".format, map(",".join, cells))).encode()
+
+
+@cache
+def _core() -> ctypes.CDLL | None:
+    """The compiled core with what writes lines declared; None where it was never built."""
+    core = native.core()
+    if core is not None:
+        core.rf_lines.restype = COUNT
+        core.rf_lines.argtypes = [COUNT, COUNT, COUNT, *[ARRAY] * 4]
+    return core
+
+
+def _lines_in_core(first: int, rows: int, columns: Sequence[Cells]) -> bytes:
+    which = [np.ascontiguousarray(column.which, np.int64) for column in columns]
+    packed = [column.words.packed for column in columns]
+    texts = (ctypes.c_char_p * len(columns))(*(text for text, _ in packed))
+    begin, entries = (
+        (ARRAY * len(columns))(*(array.ctypes.data for array in arrays))
+        for arrays in ([begin for _, begin in packed], which)
+    )
+    asked = first, rows, len(columns), texts, begin, entries
+    out = np.empty(_core().rf_lines(*asked, None), np.uint8)
+    return out[: _core().rf_lines(*asked, out.ctypes.data)].tobytes()
 
 
 def ended(lines: Iterable[str], most: int = 1 << 12) -> Iterator[str]:
@@ -28,19 +100,9 @@ def ended(lines: Iterable[str], most: int = 1 << 12) -> Iterator[str]:
         yield "\n".join(some) + "\n"
 
 
-def texts(column: np.ndarray, text: Callable[[Any], str] = str) -> list[str]:
-    """Each number as `text` writes it; equal ones are written once, which is what makes it fast."""
-    runs = np.flatnonzero(begins(column))
-    values, which = np.unique(column[runs], return_inverse=True)
-    cells = np.array(list(map(text, values.tolist())), object)[which].tolist()
-    return repeated(cells, runs, len(column))
-
-
-def repeated(cells: list[str], runs: np.ndarray, rows: int) -> list[str]:
-    """The cell of each of so many rows, where cell i stands from row runs[i] to the next run."""
-    if len(runs) == rows:
-        return cells
-    return np.repeat(np.array(cells, object), np.diff(runs, append=rows)).tolist()
+def repeated(values: np.ndarray, runs: np.ndarray, rows: int) -> np.ndarray:
+    """The value of each of so many rows, where value i stands from row runs[i] to the next run."""
+    return values if len(runs) == rows else np.repeat(values, np.diff(runs, append=rows))
 
 
 def quoted(cell) -> str:

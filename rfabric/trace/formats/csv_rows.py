@@ -20,7 +20,7 @@ Rows that run again and again have five columns more:
 
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
@@ -31,8 +31,8 @@ from ...errors import RFabricError
 from ...files import lines_of, open_text, parse_json
 from ...routing.rows import begins, spread
 from ..model import Trace
-from .base import TraceFormat, first_line, written
-from .columns import blocks, lines, quoted, repeated, texts
+from .base import TraceFormat, first_line
+from .columns import Cells, Words, blocks, ended, lines, quoted
 from .records import (
     COLUMNS,
     LOOP_COLUMNS,
@@ -116,10 +116,12 @@ def _head_line(text: str, head: dict) -> None:
 
 
 def _write(trace: Trace, path: Path) -> None:
-    written(path, _lines(trace))
+    with path.open("wb") as file:
+        file.writelines(text.encode() for text in ended(_head(trace)))
+        file.writelines(_rows(trace))
 
 
-def _lines(trace: Trace) -> Iterable[str]:
+def _head(trace: Trace) -> Iterable[str]:
     yield f"# rfabric-trace {VERSION}"
     yield f"# provenance: {json.dumps(trace.provenance)}"
     for key, seconds in trace.windows.items():
@@ -127,19 +129,21 @@ def _lines(trace: Trace) -> Iterable[str]:
     for key, pace in trace.paces.items():
         yield f"# pace {key}: {pace!r}"
     yield ",".join((*COLUMNS, *(LOOP_COLUMNS if trace.loops else ())))
-    hosts = np.array(list(map(quoted, trace.hosts)), object)
-    heads = loop_heads(trace)
+
+
+def _rows(trace: Trace) -> Iterable[bytes]:
+    hosts, heads = Words(map(quoted, trace.hosts)), loop_heads(trace)
     for rows in blocks(len(trace)):
         new = _differ(trace, rows)
         for row in heads:  # stands alone, between others that say less
             new[max(row - rows.start, 0) : max(row - rows.start + 2, 0)] = True
         runs = np.flatnonzero(new)
-        yield from lines(
-            map(str, range(rows.start, rows.stop)),
-            hosts[trace.src[rows]],
-            hosts[trace.dst[rows]],
-            texts(trace.size[rows]),
-            repeated(list(_alike(trace, rows.start + runs, heads)), runs, len(new)),
+        yield lines(
+            rows.start,
+            Cells(hosts, trace.src[rows]),
+            Cells(hosts, trace.dst[rows]),
+            Cells.of(trace.size[rows]),
+            Cells.in_runs(_alike(trace, rows.start + runs, heads), runs, len(new)),
         )
 
 
@@ -160,15 +164,24 @@ def _alike(trace: Trace, rows: np.ndarray, heads: dict[int, dict]) -> Iterable[s
     """What the lines of these rows say behind the size."""
     phases, labels = (list(map(quoted, names)) for names in (trace.phases, trace.labels))
     looped = (_loop_texts(trace, row, heads) for row in rows.tolist()) if trace.loops else None
-    return lines(
-        texts(trace.start[rows]),
-        (" ".join(map(str, trace.waits_for(row).tolist())) for row in rows.tolist()),
-        texts(trace.gap[rows]),
-        texts(trace.step[rows]),
+    columns = (
+        Cells.of(trace.start[rows]).texts,
+        _waits(trace, rows),
+        Cells.of(trace.gap[rows]).texts,
+        Cells.of(trace.step[rows]).texts,
         (phases[phase] for phase in trace.phase[rows].tolist()),
         (labels[label] for label in trace.label[rows].tolist()),
         *([looped] if looped else []),
     )
+    return map(",".join, zip(*columns, strict=True))
+
+
+def _waits(trace: Trace, rows: np.ndarray) -> Iterator[str]:
+    """What each of these rows waits for."""
+    first = trace.after_offsets[rows]
+    counts = trace.after_offsets[rows + 1] - first
+    every = map(str, trace.after[spread(first, counts)].tolist())
+    return (" ".join(islice(every, count)) for count in counts.tolist())
 
 
 def _loop_texts(trace: Trace, row: int, heads: dict[int, dict]) -> str:
