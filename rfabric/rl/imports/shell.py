@@ -22,6 +22,7 @@ import tree_sitter
 
 from ...errors import RFabricError
 from .shell_filters import MOST_TURNS
+from .shell_heredocs import without_documents
 from .shell_patterns import matches, split_ways
 from .shell_statements import ShellStatements
 from .shell_text import (
@@ -90,8 +91,9 @@ class _Walk(ShellStatements):
 
     def text(self, text: str) -> bool | None:
         """Walk the commands of `text`."""
-        self.told_by_slurm(batch_lines(text))
         text = text.replace("\0", "").replace("\r\n", "\n")
+        text = without_documents(text, self.documents)
+        self.told_by_slurm(batch_lines(text))
         text = _BETWEEN_SLASHES.sub(lambda m: m[1] + re.sub(r"(\W)", r"\\\1", m[2]), text)
         root = parsed(_IN_BRACES.sub(lambda m: _NAME.sub(r"${\1}", m[0]), text))
         if (line := left_open(root)) and not self.depth:

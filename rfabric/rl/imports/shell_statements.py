@@ -9,9 +9,11 @@ from contextlib import contextmanager
 import tree_sitter
 
 from .shell_commands import ShellCommands
+from .shell_heredocs import document_at
 from .shell_text import Values, readable, text_of
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_REDIRECTS = ("file_redirect", "herestring_redirect")
 _ASKING = ("test", "command", "which", "type", "hash", "grep", "egrep", "pgrep")
 
 
@@ -207,12 +209,12 @@ class ShellStatements(ShellCommands):
 
     def _redirected(self, node: tree_sitter.Node) -> bool | None:
         body = node.child_by_field_name("body")
-        redirects = node.children_by_field_name("redirect")
-        text = next(filter(None, map(self._given, redirects)), None)
+        redirects = [child for child in node.named_children if child.type in _REDIRECTS]
+        given = [text for each in redirects if (text := self._given(each)) is not None]
         files = [file for each in redirects if (file := self._written_to(each)) is not None]
         if body is None:
             return True
-        with self._reading(text):
+        with self._reading(given[-1] if given else None):
             if not files:
                 return self.statement(body)
             status: list[bool | None] = []
@@ -223,15 +225,15 @@ class ShellStatements(ShellCommands):
 
     def _given(self, redirect: tree_sitter.Node) -> str | None:
         """What a redirect gives to read: <<EOF, <<<, < <(commands), < FILE."""
-        if redirect.type == "heredoc_redirect":
-            return self.here_text(redirect)
-        if redirect.type == "herestring_redirect":
-            return self.one(redirect.named_children[0]) + "\n"
-        if redirect.children[0].type != "<":
-            return None
         source = redirect.named_children[-1]
+        if redirect.type == "herestring_redirect":
+            return self.one(source) + "\n"
+        if redirect.children[-2].type != "<":
+            return None
+        if (document := document_at(text_of(source), self.documents)) is not None:
+            return self.here_text(document)
         if source.type == "process_substitution":
-            return self._substitution(source) + "\n"
+            return self.output(lambda: self.apart(source))
         return self.file_text(self.one(source))
 
     def _written_to(self, redirect: tree_sitter.Node) -> tuple[str, bool] | None:

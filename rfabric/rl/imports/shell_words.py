@@ -8,6 +8,7 @@ import tree_sitter
 
 from ...errors import RFabricError
 from .shell_expansions import ShellExpansions
+from .shell_heredocs import Document
 from .shell_patterns import here_pieces
 from .shell_text import (
     Script,
@@ -66,6 +67,7 @@ class ShellWords(ShellExpansions):
         self.status: bool | None = True
         self.input: str | None = None  # what `read` and its like would take
         self.asked = self.exports_all = False  # only the output counts; `set -a`
+        self.documents: list[Document] = []  # what stands below each <<EOF
         self.written: dict[str, str] = {}  # files that the script itself makes
         self.printed: list[str] | None = None  # what a command substitution has written so far
 
@@ -168,17 +170,13 @@ class ShellWords(ShellExpansions):
         parts.append(unescaped(source[at - start : len(source) - 1]))
         return "".join(parts)
 
-    def here_text(self, redirect: tree_sitter.Node) -> str:
+    def here_text(self, document: Document) -> str:
         """What stands between <<EOF and EOF; its variables stay as they are where EOF is quoted."""
-        parts = {child.type: child for child in redirect.children}
-        body = parts.get("heredoc_body")
-        if body is None:
-            return ""
-        if re.search(r"['\"\\]", text_of(parts.get("heredoc_start"))):
-            return text_of(body)
+        if document.plain:
+            return document.text
         return "".join(
             piece if kind == "plain" else self._piece(kind, piece, quoted=False)
-            for kind, piece in here_pieces(text_of(body))
+            for kind, piece in here_pieces(document.text)
         )
 
     def _substitution(self, node: tree_sitter.Node) -> str:
