@@ -15,7 +15,6 @@ needs the value says so.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import tree_sitter
@@ -35,14 +34,16 @@ from .shell_text import (
     text_of,
     unknown_names,
 )
-from .shell_words import LoopEnd, ScriptEnd
+from .shell_words import LoopEnd
 from .slurm import batch_lines
 
 # The grammar takes the $ of {a=$A,b} for the end of a word, that of {a=${A},b} never.
 # It takes no quotes between the slashes of ${A//'/'/-}, but does take backslashes.
 _BETWEEN_SLASHES = re.compile(r"(\$\{\w+//?)'([^'\n]*)'")
+_COUNT_IN_SLICE = re.compile(r"(\$\{(?:[@*]|\w+\[[@*]\]):[^{}\s]*?)\$#")  # nor $# in ${@:1:$#-1}
 _IN_BRACES, _NAME = re.compile(r"\{[^\s'\"{}]+\}"), re.compile(r"(?<==)\$([A-Za-z_]\w*)(?=,)")
 _WHOLE = ("command", "variable_assignment", "declaration_command", "test_command")
+_TESTS = ("[", "[[", "((")
 MOST_STEPS = 200_000  # statements walked, loops and functions unrolled
 
 
@@ -54,8 +55,7 @@ def read_script(path: Path, text: str, environment: Mapping[str, str] | None = N
     """
     script = Script(path)
     walk = _Walk(script, dict(environment or {}))
-    with suppress(ScriptEnd):
-        walk.text(text)
+    walk.to_its_end(lambda: walk.text(text))
     return script
 
 
@@ -95,6 +95,7 @@ class _Walk(ShellStatements):
         text = without_documents(text, self.documents)
         self.told_by_slurm(batch_lines(text))
         text = _BETWEEN_SLASHES.sub(lambda m: m[1] + re.sub(r"(\W)", r"\\\1", m[2]), text)
+        text = _COUNT_IN_SLICE.sub(r"\1${#}", text)
         root = parsed(_IN_BRACES.sub(lambda m: _NAME.sub(r"${\1}", m[0]), text))
         if (line := left_open(root)) and not self.depth:
             raise RFabricError(
@@ -115,6 +116,9 @@ class _Walk(ShellStatements):
         if walk is None:
             return None
         self.status = walk(node)
+        asks = node.children and node.children[0].type in _TESTS
+        said, self.said = self.said or int(bool(asks)), 0
+        self.code = (said or self.code or 1) if self.status is False else 0
         return self.status
 
     def _each(self, node: tree_sitter.Node) -> bool | None:

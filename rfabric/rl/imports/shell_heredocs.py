@@ -84,12 +84,12 @@ class _Reader:
         elif end and self.text.startswith(end, self.at):
             self.open.pop()
             self._keep(len(end))
-        elif kind != "code" or not self._code():
-            self._opened(kind) or self._keep(1)
+        elif not (kind == "code" and self._code()) and not self._opened(kind):
+            self._keep(1)
 
     def _opened(self, kind: str) -> bool:
         """Whether a quote or bracket opens here; it is passed."""
-        raw = _RAW.match(self.text, self.at) if ("\"", "text") not in self.open else None
+        raw = _RAW.match(self.text, self.at) if ('"', "text") not in self.open else None
         if raw and kind == "value":
             self._keep(len(raw[0]))
             return True
