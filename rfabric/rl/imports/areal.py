@@ -21,7 +21,7 @@ _NO_EFFECT = """
     num_workers pin_memory drop_last dropout init_from_scratch dtype rejection_sampling
     min_new_tokens path type
     log_ random_seed skip_tokenizer econfig. timeout retries
-    discount gae_lambda kl_ parser workflow queue_size stop_token
+    discount gae_lambda kl_ parser workflow queue_size stop_token lora_alpha lora_name peft_type
 """
 _OLD_POLICY = ("actor.recompute_logprob", "actor.use_decoupled_loss")  # the latter implies it
 _BACKEND = re.compile(
@@ -178,6 +178,8 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     recipe.put(
         "training.recompute", "full" if recomputes else "selective", "actor.gradient_checkpointing"
     )
+    on = s.find("actor.use_lora") is not None and s.flag("actor.use_lora")
+    recipe.adapters("actor.use_lora", on, "actor.lora_rank", default=32)
     _log_prob_passes(recipe, s)
 
 

@@ -209,6 +209,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         s.used.discard(f"{TRAIN}.strategy_args.strategy_name")
     else:
         recipe.put("training.optimizer", "sharded", f"{strategy}: parameters are sharded")
+    _adapters(recipe, s)
     reference = s.find("reference.device_mapping") is not None
     recipe.put(
         "training.log_prob_passes",
@@ -220,3 +221,11 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         "full" if s.value(f"{config}.recompute_granularity") == "full" else "selective",
         "recompute_granularity",
     )
+
+
+def _adapters(recipe: SourcedValues, s: Settings) -> None:
+    """LoRA, which is on where lora_target names matrices; engines have settings of their own."""
+    args = f"{TRAIN}.model_args"
+    on = s.find(f"{args}.lora_target") is not None
+    recipe.adapters(f"{args}.lora_target", on, f"{args}.lora_rank", default=8)
+    s.used.add(f"{INFER}.model_args.lora_rank")

@@ -44,6 +44,16 @@ class SourcedValues:
             )
         return self.values[key]
 
+    def adapters(self, switch: str, on: bool, rank: str, default: int) -> None:
+        """LoRA of a framework in which `switch` turns it on; where it is off, that a `rank` is set
+        changes nothing, which is said.
+        """
+        self.settings.used |= {switch, rank}
+        if on:
+            self.take("training.lora_rank", rank, default=default)
+        elif rank in self.settings.values:
+            self.settings.notes += (f"{rank}: {switch} is not on, so that all weights are trained",)
+
     def rolled_out(self, origin: str, prompts: float) -> None:
         """Prompts of a step whose groups a filter drops where their rewards are alike."""
         self.settings.notes += (
