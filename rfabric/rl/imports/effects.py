@@ -75,7 +75,7 @@ def _precision(recipe: SourcedValues, s: Settings) -> None:
 
 def _optimizer(recipe: SourcedValues, s: Settings) -> None:
     """Adam on the host, or its states with every rank."""
-    on_host = _take(s, "optimizer_cpu_offload", "cpu_offload")
+    on_host = _take(s, "optimizer_cpu_offload", "cpu_offload", "offload_params")
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if on_host and _on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
         recipe.put("training.host_optimizer", True, on_host[0])
@@ -124,7 +124,8 @@ def _adapters(recipe: SourcedValues, s: Settings) -> None:
         _rank(recipe, s)
     if not recipe.values.get("training.lora_rank"):
         return
-    key = recipe.origin["training.lora_rank"]
+    stated = "training.lora_rank" not in recipe.assumed
+    key = recipe.origin["training.lora_rank"] if stated else "LoRA"
     merged = [k for k, v in s.values.items() if k.endswith("model.lora.merge") and _on(v)]
     s.used |= set(merged)
     nemo = key.startswith("policy.")

@@ -64,6 +64,8 @@ class Settings:
         if setting is None:
             return None
         key, value = setting
+        if isinstance(value, str) and _is_number(value):  # quoted, or of ${oc.env:NAME,8}
+            value = _scalar(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             raise RFabricError(
                 f"{self.file}: {key} is {shown(value)}, not a number; {self._way_out(key)}"
