@@ -128,7 +128,7 @@ def _cluster(
     origin = "allocation_mode" if "allocation_mode" in s.used & set(s.values) else "backends"
     recipe.gpus(training.gpus, generation.gpus, colocated, origin)
     recipe.take("cluster.gpus_per_server", "cluster.n_gpus_per_node", default=8)
-    _fits(recipe, s, origin)
+    _check_size(recipe, s, origin)
     age = s.number("rollout.max_head_offpolicyness") or ("rollout.max_head_offpolicyness", 0)
     if colocated or not age[1]:
         recipe.put("pipeline", "sync", f"{age[0]} = {age[1]}")
@@ -137,16 +137,16 @@ def _cluster(
         recipe.put("staleness", age[1], age[0])
 
 
-def _fits(recipe: SourcedValues, s: Settings, origin: str) -> None:
-    """RFabricError where the backends stand on more GPUs than the cluster is said to have."""
+def _check_size(recipe: SourcedValues, s: Settings, origin: str) -> None:
+    """A note where the backends stand on more GPUs than the cluster is said to have."""
     nodes, v = s.number("cluster.n_nodes"), recipe.values
+    has = nodes[1] * v["cluster.gpus_per_server"] if nodes else 0
     pools = 1 if "placement" in v else 2
     needs = sum((v["cluster.training_gpus"], v["cluster.generation_gpus"])[:pools])
-    if nodes and nodes[1] and needs > nodes[1] * v["cluster.gpus_per_server"]:
-        raise RFabricError(
-            f"{s.file}: {origin} needs {needs} GPUs, but cluster.n_nodes x cluster.n_gpus_per_node "
-            f"is {nodes[1] * v['cluster.gpus_per_server']}; set n_nodes to "
-            f"{-(-needs // v['cluster.gpus_per_server'])} or narrow the backends"
+    if 0 < has < needs:
+        s.notes += (
+            f"{origin}: {needs} GPUs, though cluster.n_nodes x cluster.n_gpus_per_node is {has}; "
+            f"the {needs} are taken",
         )
 
 

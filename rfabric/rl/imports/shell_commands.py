@@ -198,7 +198,7 @@ class ShellCommands(ShellReads):
 
     def printf(self, words: list[str], line: int) -> bool:
         """`printf FORMAT WORDS`: kept as with echo, or put into the variable after -v."""
-        name, words = (words[1], words[2:]) if words[:1] == ["-v"] else ("", words)
+        name, words = (words[1], words[2:]) if words[:1] == ["-v"] and words[1:] else ("", words)
         words = words[1:] if words[:1] == ["--"] else words
         if "[" in name:
             return bool(self.text(f"{name}={shlex.quote(formatted(words))}"))

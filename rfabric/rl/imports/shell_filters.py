@@ -324,7 +324,8 @@ def _sorted_lines(words: list[str], text: str) -> str | None:
     lines = text.splitlines()
     if "n" in letters and not all(re.fullmatch(r"-?\d{1,15}", line) for line in lines):
         return None
-    lines.sort(key=int if "n" in letters else None, reverse="r" in letters)  # type: ignore[arg-type]
+    numbers = {line: int(line) if "n" in letters else 0 for line in lines}
+    lines.sort(key=lambda line: (numbers[line], line), reverse="r" in letters)
     return "".join(f"{line}\n" for line in (dict.fromkeys(lines) if "u" in letters else lines))
 
 

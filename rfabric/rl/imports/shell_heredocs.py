@@ -71,6 +71,7 @@ class _Reader:
     def whole(self) -> str:
         while self.at < len(self.text):
             self._step()
+        self._take_waiting()
         return "".join(self.made)
 
     def _keep(self, size: int) -> None:
@@ -121,10 +122,13 @@ class _Reader:
         if self.text[self.at] != "\n":
             return False
         self._keep(1)
+        self._take_waiting()
+        return True
+
+    def _take_waiting(self) -> None:
         for each in self.waiting:
             self._take(each)
         self.waiting = []
-        return True
 
     def _take(self, opening: re.Match) -> None:
         """The lines below, up to the one that ends the document."""

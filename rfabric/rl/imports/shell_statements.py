@@ -231,6 +231,7 @@ class ShellStatements(ShellCommands):
     def _redirected(self, node: tree_sitter.Node) -> bool | None:
         body = node.child_by_field_name("body")
         redirects = [child for child in node.named_children if child.type in _REDIRECTS]
+        redirects = [each for each in redirects if each.named_children]  # not 3>&-
         given = [text for each in redirects if (text := self._given(each)) is not None]
         files = [file for each in redirects if (file := self._written_to(each)) is not None]
         if body is None:

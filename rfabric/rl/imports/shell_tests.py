@@ -66,7 +66,7 @@ class ShellTests(ShellWords):
                 self.script.defaulted.setdefault(name, "")
         try:
             return _Test(self, words, double, node).whole()
-        except IndexError:
+        except (IndexError, ValueError):  # words that are no test
             return False
 
     def _test_words(self, node: tree_sitter.Node, double: bool) -> Iterator[_Word]:
