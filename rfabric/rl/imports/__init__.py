@@ -10,7 +10,7 @@ default where that is known, else an assumption; either is marked as one beside 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -118,7 +118,7 @@ def import_job(
     _gpu(recipe, gpu)
     _lengths(recipe, lengths)
     read_effects(recipe, settings, _shaped(recipe.values["model"]))
-    unmapped, ignored = _left(settings, module.without_effect)
+    unmapped, ignored = _left(settings, module.NO_EFFECT.split())
     _fit(recipe)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
     return Imported(
@@ -239,11 +239,16 @@ def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
 _STORED = {"fp8": "fp8", "fp8_block": "fp8", "int4": "int4", "mxfp4": "mxfp4"}
 
 
-def _left(
-    settings: Settings, ignored: Callable[[str], bool]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _left(settings: Settings, words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What nobody asked for: as `key = value`, and the keys that change neither time nor traffic,
+    which hold one of `words`; a judge or reward model on GPUs has its own time.
+    """
     left = settings.left()
-    without = tuple(sorted(key for key in left if ignored(key)))
+    without = tuple(
+        key
+        for key in sorted(left)
+        if any(word in key for word in words) and not key.endswith(".device_mapping")
+    )
     return tuple(f"{key} = {left[key]}" for key in sorted(left) if key not in without), without
 
 

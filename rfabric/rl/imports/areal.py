@@ -14,14 +14,15 @@ from ...errors import RFabricError
 from .settings import Settings, shown
 from .sourced_values import SourcedValues
 
-_NO_EFFECT = """
+NO_EFFECT = """
     experiment_name trial_name seed fileroot tokenizer_path scheduler. scheduling_ name_resolve
     optimizer. eps_clip reward_ adv_norm temperature top_p top_k greedy valid_dataset saver.
     recover. evaluator. stats_logger. perf_tracer. total_train tracing dump_to_file shuffle
     num_workers pin_memory drop_last dropout init_from_scratch dtype rejection_sampling
     min_new_tokens path type
     log_ random_seed skip_tokenizer econfig. timeout retries
-    discount gae_lambda kl_ parser workflow queue_size stop_token
+    discount gae_lambda kl_ parser workflow queue_size stop_token lora_alpha lora_name peft_type
+    enable_lora max_lora_rank rollout.use_lora
 """
 _OLD_POLICY = ("actor.recompute_logprob", "actor.use_decoupled_loss")  # the latter implies it
 _BACKEND = re.compile(
@@ -78,11 +79,6 @@ def _ways(text: str, where: str) -> dict[str, int]:
     return {_WAYS[letter]: int(number) for letter, number in pairs}
 
 
-def without_effect(key: str) -> bool:
-    """Whether a key changes neither time nor traffic."""
-    return any(part in key for part in _NO_EFFECT.split())
-
-
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
     model = s.find("actor.path", "model.path")
@@ -132,13 +128,26 @@ def _cluster(
     origin = "allocation_mode" if "allocation_mode" in s.used & set(s.values) else "backends"
     recipe.gpus(training.gpus, generation.gpus, colocated, origin)
     recipe.take("cluster.gpus_per_server", "cluster.n_gpus_per_node", default=8)
-    s.used.add("cluster.n_nodes")
+    _check_size(recipe, s, origin)
     age = s.number("rollout.max_head_offpolicyness") or ("rollout.max_head_offpolicyness", 0)
     if colocated or not age[1]:
         recipe.put("pipeline", "sync", f"{age[0]} = {age[1]}")
     else:
         recipe.put("pipeline", "bounded-staleness", age[0])
         recipe.put("staleness", age[1], age[0])
+
+
+def _check_size(recipe: SourcedValues, s: Settings, origin: str) -> None:
+    """A note where the backends stand on more GPUs than the cluster is said to have."""
+    nodes, v = s.number("cluster.n_nodes"), recipe.values
+    has = nodes[1] * v["cluster.gpus_per_server"] if nodes else 0
+    pools = 1 if "placement" in v else 2
+    needs = sum((v["cluster.training_gpus"], v["cluster.generation_gpus"])[:pools])
+    if 0 < has < needs:
+        s.notes += (
+            f"{origin}: {needs} GPUs, though cluster.n_nodes x cluster.n_gpus_per_node is {has}; "
+            f"the {needs} are taken",
+        )
 
 
 def _generation(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
@@ -165,19 +174,20 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
         recipe.put(f"training.{key}", ways, origin)
     if backend.engine != "megatron":
         recipe.put("training.optimizer", "sharded", f"{backend.engine or 'fsdp'}: FSDP2")
-    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     budget = s.number("actor.mb_spec.max_tokens_per_mb")
     if budget:
         recipe.micro_batch(budget[1], budget[0])
     else:
-        recipe.assume("training.micro_batch_tokens", longest, "one sequence at a time")
+        recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
     recipe.take("training.mini_batches", "actor.ppo_n_minibatches", default=4)
     recomputes = s.find("actor.gradient_checkpointing") is None or s.flag(
         "actor.gradient_checkpointing"
     )
-    recipe.put(
-        "training.recompute", "full" if recomputes else "selective", "actor.gradient_checkpointing"
-    )
+    recipe.recompute(recomputes, "actor.gradient_checkpointing")
+    if s.find("actor.optimizer.offload") and s.flag("actor.optimizer.offload"):
+        recipe.put("training.host_optimizer", True, "actor.optimizer.offload")
+    on = s.find("actor.use_lora") is not None and s.flag("actor.use_lora")
+    recipe.adapters("actor.use_lora", on, "actor.lora_rank", default=32)
     _log_prob_passes(recipe, s)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 LARGEST = 10**15  # no count of a job is larger
 MOST_TEXT = 10_000  # characters of an expression
 TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+#[0-9a-zA-Z]+|0[xX][0-9a-fA-F]+|\d+)|(?P<name>[A-Za-z_]\w*)"
+    r"\s*(?:(?P<number>\d+#[0-9a-zA-Z@_]+|0[xX][0-9a-fA-F]+|\d+)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<sign>\*\*|\+\+|--|<<=|>>=|&&|\|\||<<|>>|[-+*/%<>=!&|^]=|[-+*/%<>=!~&|^?:,()]))"
 )
 ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^=")
@@ -28,6 +28,7 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
     ">>": lambda a, b: a >> b if b >= 0 else LARGEST + 1,
     "**": lambda a, b: a**b if 0 <= b < 64 else LARGEST + 1,
 }  # fmt: skip
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ@_"
 ASSIGNED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
@@ -202,11 +203,28 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 def _number(text: str) -> int:
     base, mark, digits = text.partition("#")
     if mark:
-        value = int(digits, int(base)) if 2 <= int(base) <= 36 else LARGEST + 1
+        value = _in_base(int(base), digits)
     elif text.lower().startswith("0x"):
         value = int(text, 16)
     else:
         value = int(text, 8 if len(text) > 1 and text.startswith("0") else 10)
     if value > LARGEST:
         raise ValueError("too large")
+    return value
+
+
+def _in_base(base: int, digits: str) -> int:
+    """base#digits: up to base 36 letters of either case are alike, beyond it capitals come later.
+
+    >>> _in_base(16, "Ff"), _in_base(64, "Z"), _in_base(64, "10")
+    (255, 61, 64)
+    """
+    if not 2 <= base <= len(_DIGITS):
+        raise ValueError(f"there are no digits of base {base}")
+    value = 0
+    for digit in digits.lower() if base <= 36 else digits:
+        at = _DIGITS.index(digit)
+        if at >= base:
+            raise ValueError(f"{digit} is no digit of base {base}")
+        value = value * base + at
     return value

@@ -75,7 +75,7 @@ def _precision(recipe: SourcedValues, s: Settings) -> None:
 
 def _optimizer(recipe: SourcedValues, s: Settings) -> None:
     """Adam on the host, or its states with every rank."""
-    on_host = _take(s, "optimizer_cpu_offload", "cpu_offload")
+    on_host = _take(s, "optimizer_cpu_offload", "cpu_offload", "offload_params")
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if on_host and _on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
         recipe.put("training.host_optimizer", True, on_host[0])
@@ -120,24 +120,12 @@ def _critic(recipe: SourcedValues, s: Settings) -> None:
 
 def _adapters(recipe: SourcedValues, s: Settings) -> None:
     """Adapters that learn in place of the weights: their rank, and what of them engines get."""
-    ranks = _named(s, "lora_rank") + [
-        (key, value)
-        for key, value in s.values.items()
-        if key.endswith(("model.lora.rank", "lora_cfg.dim", "megatron_cfg.peft.dim"))
-        and not set(key.split(".")) & {*_OTHER_ROLES, "value"}  # a critic's own
-    ]
-    s.used |= {key for key, _ in ranks}
-    learning = [(k, v) for k, v in ranks if _above(0)(v) and not _is_off(s, k)]
-    if not learning:
-        s.notes += tuple(
-            f"{key}: its rank is in the adapter's own files; say training.lora_rank, without which "
-            "all weights are trained here"
-            for key, value in _named(s, "lora_adapter_path")
-            if value and not _is_off(s, key)
-        )
+    if "training.lora_rank" not in recipe.values:
+        _rank(recipe, s)
+    if not recipe.values.get("training.lora_rank"):
         return
-    key, rank = learning[0]
-    recipe.put("training.lora_rank", int(rank), key)
+    stated = "training.lora_rank" not in recipe.assumed
+    key = recipe.origin["training.lora_rank"] if stated else "LoRA"
     merged = [k for k, v in s.values.items() if k.endswith("model.lora.merge") and _on(v)]
     s.used |= set(merged)
     nemo = key.startswith("policy.")
@@ -149,6 +137,27 @@ def _adapters(recipe: SourcedValues, s: Settings) -> None:
     s.notes += (
         f"{key}: adapters beside every matrix of the layers are trained, experts' too, and a "
         f"weight sync sends {told}; which matrices the job leaves out is not read",
+    )
+
+
+def _rank(recipe: SourcedValues, s: Settings) -> None:
+    """The rank of adapters, in the words that most frameworks have for it."""
+    ranks = [(key, value) for key, value in _named(s, "lora_rank") if key not in s.used] + [
+        (key, value)
+        for key, value in s.values.items()
+        if key.endswith(("model.lora.rank", "lora_cfg.dim", "megatron_cfg.peft.dim"))
+        and not set(key.split(".")) & {*_OTHER_ROLES, "value"}  # a critic's own
+    ]
+    s.used |= {key for key, _ in ranks}
+    learning = [(k, v) for k, v in ranks if _above(0)(v) and not _is_off(s, k)]
+    if learning:
+        recipe.put("training.lora_rank", int(learning[0][1]), learning[0][0])
+        return
+    s.notes += tuple(
+        f"{key}: its rank is in the adapter's own files; say training.lora_rank, without which "
+        "all weights are trained here"
+        for key, value in _named(s, "lora_adapter_path")
+        if value and not _is_off(s, key)
     )
 
 

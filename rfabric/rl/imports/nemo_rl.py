@@ -6,16 +6,11 @@ from .sourced_values import SourcedValues
 
 MEGATRON, DTENSOR, VLLM = "policy.megatron_cfg", "policy.dtensor_cfg", "policy.generation.vllm_cfg"
 RESOURCES = "policy.generation.colocated.resources"
-_NO_EFFECT = """
+NO_EFFECT = """
     optimizer. scheduler lr_ logger. checkpointing loss_fn. data. env. seed val_ max_num_steps
     max_num_epochs temperature top_p top_k stop_ tokenizer normalize baseline policy.model_name
     hf_config overlong reward_
 """
-
-
-def without_effect(key: str) -> bool:
-    """Whether a key changes neither time nor traffic."""
-    return any(part in key for part in _NO_EFFECT.split())
 
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
@@ -135,36 +130,19 @@ def _packed(s: Settings) -> tuple[str, float] | None:
 
 def _training(recipe: SourcedValues, s: Settings) -> None:
     config = _config(s)
-    for key, name in (
-        ("tp", "tensor_model"),
-        ("pp", "pipeline_model"),
-        ("cp", "context"),
-        ("ep", "expert_model"),
-    ):
-        short = name.removesuffix("_model")
-        recipe.take(
-            f"training.{key}",
-            f"{config}.{name}_parallel_size",
-            f"{config}.{short}_parallel_size",
-            default=1,
-        )
+    recipe.parallel(f"{config}.")
     if config == DTENSOR:
         recipe.put("training.optimizer", "sharded", f"{DTENSOR}: FSDP2")
     micro = s.number("policy.train_micro_batch_size") or (
         "policy.train_micro_batch_size, by default",
         1,
     )
-    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     cp, packed = recipe.values["training.cp"], _packed(s)
     if packed:
         recipe.micro_batch(-(-packed[1] // cp), f"{packed[0]} / cp")
     else:
-        recipe.put(
-            "training.micro_batch_tokens",
-            -(-micro[1] * longest // cp),
-            f"{micro[0]} x the longest sequence / cp",
-        )
-    samples = recipe.values["generation.batch"] * recipe.values["generation.group_size"]
+        recipe.whole_sequences(micro[1], micro[0])
+    samples = recipe.samples
     size = s.number("policy.train_global_batch_size")
     recipe.mini_batches(
         samples,
@@ -173,16 +151,10 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     )
     penalty = s.number("loss_fn.reference_policy_kl_penalty")
     reference = penalty is None or bool(penalty[1])
-    recipe.put(
-        "training.log_prob_passes",
-        1 + reference,
-        "old policy" + ((" and reference policy (KL)") if reference else ""),
-    )
+    recipe.log_probs(reference)
     full = (
         s.flag(f"{config}.activation_checkpointing")
         if s.find(f"{config}.activation_checkpointing")
         else False
     )
-    recipe.put(
-        "training.recompute", "full" if full else "selective", f"{config}.activation_checkpointing"
-    )
+    recipe.recompute(full, f"{config}.activation_checkpointing")

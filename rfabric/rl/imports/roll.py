@@ -13,7 +13,7 @@ from .sourced_values import SourcedValues
 
 TRAIN, INFER = "actor_train", "actor_infer"
 CONFIG = "strategy_args.strategy_config"
-_NO_EFFECT = """
+NO_EFFECT = """
     exp_name seed logging output checkpoint tracker track_with track_project save_steps eval
     max_steps lr learning_rate weight_decay warmup clip gamma lambd whiten advantage init_kl kl_
     temperature top_p top_k reward rewards model_args. data_args tracker profiler rpc_timeout
@@ -23,13 +23,6 @@ _NUMBER = r"\s*(\d{1,7})\s*"
 _RANGE = re.compile(
     rf"\s*list\(\s*range\({_NUMBER}(?:,{_NUMBER}(?:,\s*([1-9]\d{{0,6}})\s*)?)?\)\s*\)\s*"
 )
-
-
-def without_effect(key: str) -> bool:
-    """Whether a key changes neither time nor traffic."""
-    if key.endswith(".device_mapping"):  # a judge or reward model on GPUs has its own time
-        return False
-    return any(part in key for part in _NO_EFFECT.split())
 
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
@@ -180,24 +173,17 @@ def _prompts(recipe: SourcedValues, s: Settings) -> int:
 
 def _training(recipe: SourcedValues, s: Settings) -> None:
     config = f"{TRAIN}.{CONFIG}"
-    for key, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "expert")):
-        also = (f"{config}.context_parallel_size",) if key == "cp" else ()
-        recipe.take(f"training.{key}", f"{config}.{name}_model_parallel_size", *also, default=1)
+    recipe.parallel(f"{config}.")
     each = s.number(f"{TRAIN}.training_args.per_device_train_batch_size") or (
         "per_device_train_batch_size, by default",
         1,
     )
-    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
-    recipe.put(
-        "training.micro_batch_tokens",
-        -(-each[1] * longest // recipe.values["training.cp"]),
-        f"{each[0]} x the longest sequence / cp",
-    )
+    recipe.whole_sequences(each[1], each[0])
     accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
     t = recipe.values
     together = t["training.tp"] * t["training.pp"] * t["training.cp"]
     ranks = len(_mapped(s, TRAIN)) // max(1, together)
-    samples = t["generation.batch"] * t["generation.group_size"]
+    samples = recipe.samples
     size = each[1] * accumulated[1] * ranks if accumulated else samples
     recipe.mini_batches(
         samples,
@@ -209,14 +195,25 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         s.used.discard(f"{TRAIN}.strategy_args.strategy_name")
     else:
         recipe.put("training.optimizer", "sharded", f"{strategy}: parameters are sharded")
+    _adapters(recipe, s)
     reference = s.find("reference.device_mapping") is not None
-    recipe.put(
-        "training.log_prob_passes",
-        1 + reference,
-        "old policy" + (" and reference policy" if reference else ""),
-    )
-    recipe.put(
-        "training.recompute",
-        "full" if s.value(f"{config}.recompute_granularity") == "full" else "selective",
-        "recompute_granularity",
-    )
+    recipe.log_probs(reference, "")
+    _recompute(recipe, s, config, "megatron" in strategy)
+
+
+def _recompute(recipe: SourcedValues, s: Settings, config: str, megatron: bool) -> None:
+    """Megatron's granularity; DeepSpeed and FSDP recompute all unless they are told not to."""
+    off = f"{TRAIN}.model_args.disable_gradient_checkpointing"
+    if megatron:
+        full = s.value(f"{config}.recompute_granularity") == "full"
+        recipe.recompute(full, "recompute_granularity")
+    else:
+        recipe.recompute(s.find(off) is None or not s.flag(off), off)
+
+
+def _adapters(recipe: SourcedValues, s: Settings) -> None:
+    """LoRA, which is on where lora_target names matrices; engines have settings of their own."""
+    args = f"{TRAIN}.model_args"
+    on = s.find(f"{args}.lora_target") is not None
+    recipe.adapters(f"{args}.lora_target", on, f"{args}.lora_rank", default=8)
+    s.used.add(f"{INFER}.model_args.lora_rank")

@@ -9,10 +9,13 @@ Shell scripts are read, never run (`shell`). What stays unknown keeps its $ and 
 whoever needs it.
 """
 
+import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...errors import RFabricError
@@ -61,6 +64,8 @@ class Settings:
         if setting is None:
             return None
         key, value = setting
+        if isinstance(value, str) and _is_number(value):  # quoted, or of ${oc.env:NAME,8}
+            value = _scalar(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             raise RFabricError(
                 f"{self.file}: {key} is {shown(value)}, not a number; {self._way_out(key)}"
@@ -117,7 +122,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     if not values and not words:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
-    values, config_notes = _over_config(path, values, environment, _removed(words))
+    values, config_notes = _over_config(script, values, environment, _removed(words))
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
     return Settings(
         str(path),
@@ -155,9 +160,10 @@ def _not_understood(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _over_config(
-    path: Path, values: dict[str, Any], environment: Mapping[str, str], removed: Sequence[str] = ()
+    script: Script, values: dict[str, Any], environment: Mapping[str, str], removed: Sequence[str]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The command's values over those of the config file it names; a note where that is not near.
+    """The command's values over those of the config file it names, which the script makes or which
+    stands near; a note where neither is so.
 
     Named as Hydra has it (`--config-path`, `--config-name`), as ROLL has it (with _) or as one
     `--config FILE`.
@@ -167,12 +173,27 @@ def _over_config(
     if not name:
         return values, ()
     name = readable("/".join(filter(None, (said.get("config_path", ""), name))))
-    file = nearby(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml", path)
-    if file is None:
-        return values, (f"the config file {name} is not near the script; what it sets is left out",)
     own = {key: each for key, each in values.items() if not key.startswith("config")}
-    below, notes = read_yaml(file, environment, own, removed)
+    with _config_file(script, name) as file:
+        if file is None:
+            why = "is not near the script; what it sets is left out"
+            return values, (f"the config file {name} {why}",)
+        below, notes = read_yaml(file, environment, own, removed)
     return below | own, (f"the config file {file.name} is read below the command's words", *notes)
+
+
+@contextmanager
+def _config_file(script: Script, name: str) -> Iterator[Path | None]:
+    """The config file that a command names, as the script writes it or as it stands near."""
+    name = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+    made = posixpath.normpath(posixpath.join(script.path.parent, name))
+    if made not in script.written:
+        yield nearby(name, script.path)
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / Path(name).name
+        file.write_text(readable(script.written[made]), encoding="utf-8")
+        yield file
 
 
 def _left_out(script: Script, job: Command) -> tuple[str, ...]:

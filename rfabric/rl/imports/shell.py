@@ -15,13 +15,13 @@ needs the value says so.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import tree_sitter
 
 from ...errors import RFabricError
 from .shell_filters import MOST_TURNS
+from .shell_heredocs import without_documents
 from .shell_patterns import matches, split_ways
 from .shell_statements import ShellStatements
 from .shell_text import (
@@ -34,14 +34,16 @@ from .shell_text import (
     text_of,
     unknown_names,
 )
-from .shell_words import LoopEnd, ScriptEnd
+from .shell_words import LoopEnd
 from .slurm import batch_lines
 
 # The grammar takes the $ of {a=$A,b} for the end of a word, that of {a=${A},b} never.
 # It takes no quotes between the slashes of ${A//'/'/-}, but does take backslashes.
 _BETWEEN_SLASHES = re.compile(r"(\$\{\w+//?)'([^'\n]*)'")
+_COUNT_IN_SLICE = re.compile(r"(\$\{(?:[@*]|\w+\[[@*]\]):[^{}\s]*?)\$#")  # nor $# in ${@:1:$#-1}
 _IN_BRACES, _NAME = re.compile(r"\{[^\s'\"{}]+\}"), re.compile(r"(?<==)\$([A-Za-z_]\w*)(?=,)")
 _WHOLE = ("command", "variable_assignment", "declaration_command", "test_command")
+_TESTS = ("[", "[[", "((")
 MOST_STEPS = 200_000  # statements walked, loops and functions unrolled
 
 
@@ -53,8 +55,7 @@ def read_script(path: Path, text: str, environment: Mapping[str, str] | None = N
     """
     script = Script(path)
     walk = _Walk(script, dict(environment or {}))
-    with suppress(ScriptEnd):
-        walk.text(text)
+    walk.to_its_end(lambda: walk.text(text))
     return script
 
 
@@ -90,9 +91,11 @@ class _Walk(ShellStatements):
 
     def text(self, text: str) -> bool | None:
         """Walk the commands of `text`."""
-        self.told_by_slurm(batch_lines(text))
         text = text.replace("\0", "").replace("\r\n", "\n")
+        text = without_documents(text, self.documents)
+        self.told_by_slurm(batch_lines(text))
         text = _BETWEEN_SLASHES.sub(lambda m: m[1] + re.sub(r"(\W)", r"\\\1", m[2]), text)
+        text = _COUNT_IN_SLICE.sub(r"\1${#}", text)
         root = parsed(_IN_BRACES.sub(lambda m: _NAME.sub(r"${\1}", m[0]), text))
         if (line := left_open(root)) and not self.depth:
             raise RFabricError(
@@ -113,6 +116,9 @@ class _Walk(ShellStatements):
         if walk is None:
             return None
         self.status = walk(node)
+        asks = node.children and node.children[0].type in _TESTS
+        said, self.said = self.said or int(bool(asks)), 0
+        self.code = (said or self.code or 1) if self.status is False else 0
         return self.status
 
     def _each(self, node: tree_sitter.Node) -> bool | None:

@@ -4,7 +4,7 @@ only rewrites text. All others are programs: they are kept and never run.
 
 import posixpath
 import re
-from abc import abstractmethod
+import shlex
 from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
@@ -13,32 +13,17 @@ import tree_sitter
 
 from ...errors import RFabricError
 from .arithmetic import whole_number
-from .shell_filters import FILTERS, formatted, printed, with_escapes
-from .shell_tests import ShellTests
-from .shell_text import (
-    MARK,
-    Command,
-    fields,
-    known_text,
-    opaque_piece,
-    read_fields,
-    read_names,
-    readable,
-    unknown_names,
-    unset_piece,
-)
+from .shell_filters import FILTERS, finds, formatted, printed, with_escapes
+from .shell_reads import ShellReads
+from .shell_text import MARK, Command, opaque_piece, readable, unknown_names, unset_piece
 from .shell_words import FunctionEnd, LoopEnd, ScriptEnd
 from .yaml_files import MOST_BYTES
 
 DEPTH = 40  # functions, sourced files and `bash -c` inside one another
 
 
-class ShellCommands(ShellTests):
+class ShellCommands(ShellReads):
     """What a command does to the shell, or that it would be run."""
-
-    @abstractmethod
-    def text(self, text: str) -> bool | None:
-        """Walk the commands of `text`."""
 
     def call(self, words: list[str], node: tree_sitter.Node) -> bool | None:
         """What a command does to the shell, or that it would be run."""
@@ -46,9 +31,13 @@ class ShellCommands(ShellTests):
         name, *arguments = words
         if name in self.functions:
             with self.state.function():
+                self.state.make_own("FUNCNAME")
+                self.values["FUNCNAME"] = name
                 return self._inside(lambda: self.statement(self.functions[name]), arguments)
         if name in _BUILTINS:
-            return _BUILTINS[name](self, arguments, line)
+            status = _BUILTINS[name](self, arguments, line)
+            self.said = self.said or int(status is False)
+            return status
         if name == "test":
             return self.test(arguments, node)
         inner = _inner_text(words)
@@ -68,10 +57,14 @@ class ShellCommands(ShellTests):
             text = self.file_text(words[-1])
             words = words if text is None else words[:-1]
         given = None if text is None or MARK.search(text) else text
+        if words[0] == "tee" and text is not None:
+            self.keep([word for word in words[1:] if word[:1] != "-"], text, "-a" in words)
+        if (found := finds(words, given)) is not None and self.printed is None:
+            return found
         known = printed(words, given, self.folder)
         if known is not None and self.printed is not None:
             self.printed.append(known)
-            return True
+            return found is not False
         if self.printed is not None:
             names = unknown_names(text or "") if words[0] in FILTERS else []
             self.printed.append(unset_piece(names[0]) if names else opaque_piece(words[0]))
@@ -79,6 +72,14 @@ class ShellCommands(ShellTests):
         if not self.asked:
             self.script.commands.append(Command(tuple(words), line))
         return None
+
+    def keep(self, files: list[str], text: str, more: bool) -> None:
+        """Put `text` into files, behind what they hold where it is `more`."""
+        for file in map(self._place, files):
+            self.written[file] = (self.written.get(file, "") if more else "") + text
+
+    def _place(self, name: str) -> str:
+        return posixpath.normpath(posixpath.join(self.folder, name))
 
     def _batch_file(self, words: list[str]) -> str | None:
         """The job script that sbatch is given, where it stands near this one."""
@@ -142,9 +143,9 @@ class ShellCommands(ShellTests):
         file, text = nearby(name, self.script.path), self.file_text(name)
         self.script.sourced.append(name)
         if text is None:
-            self.script.notes.append(
-                f"line {line}: source {name}: not found beside the script; left out"
-            )
+            why = "not found beside the script"
+            why = "what it prints cannot be known" if name.startswith("<(") else why
+            self.script.notes.append(f"line {line}: source {name}: {why}; left out")
             return True
         outer, self.file = self.file, file or Path(name)
         try:
@@ -154,7 +155,7 @@ class ShellCommands(ShellTests):
 
     def file_text(self, name: str) -> str | None:
         """What is in a file that the script has made, or that stands near it; None of others."""
-        made = self.written.get(posixpath.join(self.folder, name))
+        made = self.written.get(self._place(name))
         file = nearby(readable(name), self.script.path) if made is None else None
         return file.read_bytes()[:MOST_BYTES].decode("utf-8", "replace") if file else made
 
@@ -197,8 +198,10 @@ class ShellCommands(ShellTests):
 
     def printf(self, words: list[str], line: int) -> bool:
         """`printf FORMAT WORDS`: kept as with echo, or put into the variable after -v."""
-        name, words = (words[1], words[2:]) if words[:1] == ["-v"] else ("", words)
+        name, words = (words[1], words[2:]) if words[:1] == ["-v"] and words[1:] else ("", words)
         words = words[1:] if words[:1] == ["--"] else words
+        if "[" in name:
+            return bool(self.text(f"{name}={shlex.quote(formatted(words))}"))
         if name:
             self.put(name, formatted(words))
         elif self.printed is not None:
@@ -215,54 +218,15 @@ class ShellCommands(ShellTests):
         text = "; ".join(f"(( {word} ))" for word in words)
         return self._inside(lambda: self.text(text), self.arguments)
 
-    def getopts(self, words: list[str], line: int) -> bool:
-        """`getopts LETTERS NAME`: the next option of the arguments; false where there is none."""
-        letters, name, *given = words if len(words) > 1 else ("", "OPTARG")
-        arguments, index = given or self.arguments, whole_number(self._value("OPTIND")) or 1
-        word = arguments[index - 1] if index <= len(arguments) else ""
-        if word in ("", "-", "--") or word[0] != "-":
-            self.state.values |= {name: "?", "OPTIND": str(index + (word == "--"))}
-            return False
-        letter, rest = word[1], word[2:]
-        self.values[name] = letter if letter in letters.replace(":", "") else "?"
-        if f"{letter}:" in letters:
-            index += not rest
-            self.values["OPTARG"] = rest or "".join(arguments[index - 1 : index])
-        elif rest:  # -ab: its next letter stands alone
-            arguments[index - 1], index = f"-{rest}", index - 1
-        self.values["OPTIND"] = str(index + 1)
-        return True
-
-    def read(self, words: list[str], line: int) -> bool | None:
-        """`read NAMES`: the next line of what there is to read, cut at blanks or IFS; with -a an
-        array of all.
-        """
-        if self.input is None or (self.input and known_text(self.input) is None):
-            return None
-        if not self.input:
-            return False
-        whole = "-d" in words
-        text, _, self.input = (self.input.strip(), "", "") if whole else self.input.partition("\n")
-        names, between = read_names(words), self.values.get("IFS", " \t\n")
-        between = between if isinstance(between, str) else " \t\n"
-        if names[0] == "-a":
-            self.put(names[1], fields(text, between))
-            return True
-        for name, each in zip(names, read_fields(text, between, len(names)), strict=True):
-            self.put(name, each)
-        return not whole
-
-    def mapfile(self, words: list[str], line: int) -> bool | None:
-        """`mapfile -t NAME`: the lines of what there is to read."""
-        if self.input is None:
-            return None
-        name = words[-1] if words and not words[-1].startswith("-") else "MAPFILE"
-        self.put(name, self.input.splitlines())
-        self.input = ""
-        return True
-
     def shopt(self, words: list[str], line: int) -> bool:
-        """`shopt`, `trap`, `ulimit`, `wait` and the like: nothing that a job's words depend on."""
+        """`shopt`, `ulimit`, `wait` and the like: nothing that a job's words depend on."""
+        return True
+
+    def trap(self, words: list[str], line: int) -> bool:
+        """`trap COMMANDS EXIT`: walked when this shell ends; other signals never come."""
+        what, *when = [word for word in words if word != "--"] or [""]
+        if {"EXIT", "SIGEXIT", "0"} & set(when):
+            self.traps["EXIT"] = "" if what == "-" else what
         return True
 
     def unset(self, words: list[str], line: int) -> bool:
@@ -294,17 +258,19 @@ class ShellCommands(ShellTests):
         return True
 
     def exit(self, words: list[str], line: int) -> bool:
-        """A script that gives up for want of something goes on here, and that is said."""
-        if words[:1] not in ([], ["0"]):
-            self.script.notes.append(
-                f"line {line}: the script would stop here with exit {words[0]}"
-            )
-            return True
-        raise ScriptEnd(True)
+        """A script that gives up for want of something goes on here, and that is said; what stands
+        in ( ) or $( ) ends.
+        """
+        self.said = _code(words, self.code if self.shells else 0)
+        if words[:1] in ([], ["0"]) or self.shells:
+            raise ScriptEnd(self.said == 0)
+        self.script.notes.append(f"line {line}: the script would stop here with exit {words[0]}")
+        return True
 
     def leave(self, words: list[str], line: int) -> bool:
         """`return N`: success where N is 0; where it is not said, as the command before it."""
-        raise FunctionEnd(words[0] == "0" if words and words[0].isdigit() else self.status)
+        self.said = _code(words, self.code)
+        raise FunctionEnd(self.said == 0 if words and words[0].isdigit() else self.status)
 
     def evaluate(self, words: list[str], line: int) -> bool | None:
         """`eval WORDS`: walked as text; `eval set -- ...` sets the arguments of who says it."""
@@ -331,7 +297,8 @@ _BUILTINS: dict[str, Callable[[ShellCommands, list[str], int], bool | None]] = {
     "readarray": ShellCommands.mapfile,
     "unset": ShellCommands.unset,
     "envsubst": ShellCommands.replace_names,
-    **dict.fromkeys(("shopt", "trap", "ulimit", "wait"), ShellCommands.shopt),
+    "trap": ShellCommands.trap,
+    **dict.fromkeys(("shopt", "ulimit", "wait"), ShellCommands.shopt),
     "break": lambda walk, words, line: walk.end_loop(words, again=False),
     "continue": lambda walk, words, line: walk.end_loop(words, again=True),
     "exit": ShellCommands.exit,
@@ -341,6 +308,11 @@ _BUILTINS: dict[str, Callable[[ShellCommands, list[str], int], bool | None]] = {
     "true": lambda walk, words, line: True,
     "false": lambda walk, words, line: False,
 }
+
+
+def _code(words: list[str], before: int) -> int:
+    """What `exit N` or `return N` says, as of the command before it where it says nothing."""
+    return int(words[0]) % 256 if words and words[0].isdigit() else before
 
 
 def nearby(name: str, script: Path) -> Path | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import tree_sitter
 
 from .arithmetic import whole_number
+from .shell_filters import with_escapes
 from .shell_patterns import cut, halves, literal, pieces, replaced
 from .shell_sums import ShellSums
 from .shell_text import (
@@ -40,7 +41,7 @@ class ShellExpansions(ShellSums):
     arguments: list[str]
     file: Path
     folder: str
-    status: bool | None  # whether the last command succeeded
+    code: int  # of the last command, what $? says
 
     @abstractmethod
     def _note(self, node: tree_sitter.Node, text: str) -> None: ...
@@ -63,7 +64,7 @@ class ShellExpansions(ShellSums):
         if name == "BASH_SOURCE":
             return str(self.file)
         if name == "?":
-            return str(int(self.status is False))
+            return str(self.code)
         name = self.state.meant(name)
         if name not in self.values:
             if name in AMBIENT:
@@ -173,8 +174,10 @@ class ShellExpansions(ShellSums):
         """The words of "$@" and "${array[@]}"."""
         if node.type == "simple_expansion":
             return list(self.arguments)
+        if beginning := re.fullmatch(r"\$\{!(\w+)[@*]\}", text_of(node)):
+            return self._names_with(beginning[1], node)
         words = self._all_of(node)
-        if words is None:
+        if words is None or (not words and self._operator(node)[0] in _DEFAULTS):
             return self._in_place_of_all(node)
         if array_name(node) is None:
             return self._some([str(self.file), *words], node, 1)
@@ -193,6 +196,12 @@ class ShellExpansions(ShellSums):
             return list(table if keys else table.values())
         words = [held] if isinstance(held, str) else held
         return [str(i) for i in range(len(words))] if keys and words is not None else words
+
+    def _names_with(self, beginning: str, node: tree_sitter.Node) -> list[str]:
+        """The variables of ${!beginning*}."""
+        self._note(node, f"{text_of(node)}: those that only the environment sets are not known; "
+                   "say --env NAME=VALUE")  # fmt: skip
+        return sorted(n for n in {*self.values, *self.tables} if n.startswith(beginning))
 
     def _in_place_of_all(self, node: tree_sitter.Node) -> list[str]:
         """What ${array[@]:-words} says of an array that is not there."""
@@ -231,6 +240,8 @@ class ShellExpansions(ShellSums):
         """${name}, with whatever operator follows it."""
         head = next((c for c in node.children if c.type in _NAMES), None)
         if head is None:
+            if text_of(node) == "${!#}":
+                return self.arguments[-1] if self.arguments else str(self.file)
             counted = text_of(node) == "${#}"
             return str(len(self.arguments)) if counted else opaque_piece(text_of(node)[1:])
         if node.children[1].type == "#":
@@ -353,7 +364,7 @@ class ShellExpansions(ShellSums):
             inner = parsed(f"A={piece}").named_children[0].child_by_field_name("value")
             text = self.one(inner) if inner is not None else piece
         else:
-            text = piece
+            text = with_escapes(piece) if kind == "ansi" else piece
         return literal(text) if quoted and kind != "value" else text
 
 

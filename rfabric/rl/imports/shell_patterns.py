@@ -6,14 +6,17 @@ What stands in quotes in a script is no pattern: `pieces` tells it apart, and `l
 import re
 from collections.abc import Iterator
 
-_CLASSES = {
+CLASSES = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "blank": r" \t", "digit": "0-9", "lower": "a-z",
     "punct": r"!-/:-@\[-`{-~", "space": r"\s", "upper": "A-Z", "xdigit": "0-9A-Fa-f",
 }  # fmt: skip
 _REPEATS = {"?": "?", "*": "*", "+": "+", "@": "", "!": ""}
 _SET = re.compile(r"\[([!^]?)(\]?(?:\[:\w+:\]|\\.|[^\]])*)\]", re.DOTALL)
 _SPECIAL = re.compile(r"([\\*?\[\]()|+@!])")
-_QUOTED = re.compile(r"'(?P<raw>[^']*)'|\\(?P<guarded>.)|(?P<text>\"(?:\\.|[^\"\\])*\")", re.DOTALL)
+_QUOTED = re.compile(
+    r"\$'(?P<ansi>(?:\\.|[^'\\])*)'|'(?P<raw>[^']*)'|\\(?P<guarded>.)|(?P<text>\"(?:\\.|[^\"\\])*\")",
+    re.DOTALL,
+)
 _GUARDED = re.compile(r"\\([$`\\]|\n)")
 _NAMED = re.compile(r"\$(?:\w+|[@*#?])")
 _CLOSING = {"${": ("{", "}"), "$(": ("(", ")")}
@@ -62,8 +65,9 @@ def replaced(value: str, operator: str, old: str, new: str) -> str:
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:
-    """`text` of a script in parts: ("raw", ...) in quotes or behind a backslash, ("text", ...) in
-    double quotes, ("value", ...) an expansion, ("plain", ...) one character of any other.
+    """`text` of a script in parts: ("raw", ...) in quotes or behind a backslash, ("ansi", ...) in
+    $'', ("text", ...) in double quotes, ("value", ...) an expansion, ("plain", ...) one character
+    of any other.
     """
     at = 0
     while at < len(text):
@@ -102,7 +106,7 @@ def halves(text: str) -> tuple[str, str]:
     for kind, piece in pieces(text):
         if (kind, piece) == ("plain", "/"):
             return text[:at], text[at + 1 :]
-        at += len(piece) + {"raw": 2 if text[at] == "'" else 1}.get(kind, 0)
+        at += len(piece) + {"raw": 2 if text[at] == "'" else 1, "ansi": 3}.get(kind, 0)
     return text, ""
 
 
@@ -115,7 +119,8 @@ def split_ways(text: str) -> list[str]:
         if plain and piece == "|" and depth == 0:
             ways.append("")
         else:
-            ways[-1] += {"raw": f"\\{piece}" if len(piece) == 1 else f"'{piece}'"}.get(kind, piece)
+            raw = f"\\{piece}" if len(piece) == 1 else f"'{piece}'"
+            ways[-1] += {"raw": raw, "ansi": f"$'{piece}'"}.get(kind, piece)
     return [way.strip() for way in ways]
 
 
@@ -187,6 +192,6 @@ def _ways(inside: str) -> list[str]:
 
 def _set(bracket: re.Match) -> str:
     """[!a-z] as a regular expression has it."""
-    names = re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], ""), bracket[2])
+    names = re.sub(r"\[:(\w+):\]", lambda m: CLASSES.get(m[1], ""), bracket[2])
     inside = re.sub(r"([\[&~|]|^\])", r"\\\1", names) if names == bracket[2] else names
     return f"[{'^' if bracket[1] else ''}{inside}]"

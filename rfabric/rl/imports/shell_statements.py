@@ -1,6 +1,5 @@
 """Assignments, declarations, commands and what they read and write, as a script's tree has them."""
 
-import posixpath
 import re
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -8,10 +7,13 @@ from contextlib import contextmanager
 
 import tree_sitter
 
+from .arithmetic import whole_number
 from .shell_commands import ShellCommands
+from .shell_heredocs import document_at
 from .shell_text import Values, readable, text_of
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_REDIRECTS = ("file_redirect", "herestring_redirect")
 _ASKING = ("test", "command", "which", "type", "hash", "grep", "egrep", "pgrep")
 
 
@@ -46,6 +48,8 @@ class ShellStatements(ShellCommands):
             self.state.whole.add(name)
         if (kind == "export" and "n" not in flags) or "x" in flags:
             self.state.exported.add(name)
+        elif kind == "export":
+            self.state.exported.discard(name)
 
     def _declared_with_value(
         self, node: tree_sitter.Node, kind: str, flags: str, kept: bool
@@ -74,20 +78,26 @@ class ShellStatements(ShellCommands):
             elif not re.fullmatch(r"[A-Za-z_]\w*", word):
                 self._note(node, f"{kind} {word}: what it sets is not known")
 
-    def _assignment(self, node: tree_sitter.Node) -> bool:
+    def _assignment(self, node: tree_sitter.Node) -> bool | None:
+        """NAME=value; it succeeds as the $(...) in the value does."""
+        self.substituted = True
+        self._assign(node)
+        return self.substituted
+
+    def _assign(self, node: tree_sitter.Node) -> None:
         target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if target is None:
-            return True
+            return
         more = any(child.type == "+=" for child in node.children)
         if target.type == "subscript":
             name, key = self._key(target)
             before = self._element(name, key) if more else None
             self._put_element(name, key, (before or "") + self.one(value), node)
-            return True
+            return
         name = self.state.meant(text_of(target))
         if name in self.tables and value is not None and value.type == "array":
             self.tables[name] = (self.tables[name] if more else {}) | self._table(value)
-            return True
+            return
         if name not in self.values and _adds_to(name, text_of(value)):
             self.script.defaulted.setdefault(name, "")
             self.values[name] = ""
@@ -95,10 +105,23 @@ class ShellStatements(ShellCommands):
         self.put(name, self._more(name, self.values.get(name), made) if more else made)
         if self.exports_all:
             self.state.exported.add(name)
-        return True
 
     def _made(self, value: tree_sitter.Node | None) -> Values:
-        return self._array(value) if value and value.type == "array" else self.one(value)
+        if value is None or value.type != "array":
+            return self.one(value)
+        children = [child for child in value.named_children if child.type != "comment"]
+        placed = children and all(re.match(r"\[[^]]+\]=", text_of(child)) for child in children)
+        return self._placed(value) if placed else self._array(value)
+
+    def _placed(self, node: tree_sitter.Node) -> Values:
+        """The elements of ([0]=a [1]=b)."""
+        table = self._table(node)
+        numbers = {key: whole_number(key, self._counts) for key in table}
+        if None in numbers.values():
+            return self._array(node)
+        if sorted(n for n in numbers.values() if n is not None) != list(range(len(table))):
+            self._note(node, f"{text_of(node)[:80]}: gaps are closed")
+        return [table[key] for key in sorted(table, key=lambda key: numbers[key] or 0)]
 
     def _more(self, name: str, held: Values | None, new: Values) -> Values:
         """What `+=` makes: a longer text or array, or a sum."""
@@ -207,31 +230,32 @@ class ShellStatements(ShellCommands):
 
     def _redirected(self, node: tree_sitter.Node) -> bool | None:
         body = node.child_by_field_name("body")
-        redirects = node.children_by_field_name("redirect")
-        text = next(filter(None, map(self._given, redirects)), None)
+        redirects = [child for child in node.named_children if child.type in _REDIRECTS]
+        redirects = [each for each in redirects if each.named_children]  # not 3>&-
+        given = [text for each in redirects if (text := self._given(each)) is not None]
         files = [file for each in redirects if (file := self._written_to(each)) is not None]
         if body is None:
             return True
-        with self._reading(text):
+        with self._reading(given[-1] if given else None):
             if not files:
                 return self.statement(body)
             status: list[bool | None] = []
             made = self.output(lambda: status.append(self.statement(body)))
-        for file, more in files:
-            self.written[file] = (self.written.get(file, "") if more else "") + made
+        for name, more in files:
+            self.keep([name], made, more)
         return status[0]
 
     def _given(self, redirect: tree_sitter.Node) -> str | None:
         """What a redirect gives to read: <<EOF, <<<, < <(commands), < FILE."""
-        if redirect.type == "heredoc_redirect":
-            return self.here_text(redirect)
-        if redirect.type == "herestring_redirect":
-            return self.one(redirect.named_children[0]) + "\n"
-        if redirect.children[0].type != "<":
-            return None
         source = redirect.named_children[-1]
+        if redirect.type == "herestring_redirect":
+            return self.one(source) + "\n"
+        if redirect.children[-2].type != "<":
+            return None
+        if (document := document_at(text_of(source), self.documents)) is not None:
+            return self.here_text(document)
         if source.type == "process_substitution":
-            return self._substitution(source) + "\n"
+            return self.output(lambda: self.apart(source))
         return self.file_text(self.one(source))
 
     def _written_to(self, redirect: tree_sitter.Node) -> tuple[str, bool] | None:
@@ -240,7 +264,7 @@ class ShellStatements(ShellCommands):
         if sign is None or redirect.type != "file_redirect":
             return None
         file = "/dev/stderr" if sign[2] else self.one(redirect.named_children[-1])
-        return posixpath.join(self.folder, file), sign[1] == ">>"
+        return file, sign[1] == ">>"
 
     # --- what cannot be known ---------------------------------------------------------------------
 

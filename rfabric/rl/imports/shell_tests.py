@@ -14,7 +14,7 @@ from typing import NamedTuple
 import tree_sitter
 
 from .arithmetic import whole_number
-from .shell_patterns import literal, matches, pieces
+from .shell_patterns import CLASSES, literal, matches, pieces
 from .shell_text import known_text, readable, text_of, unknown_names
 from .shell_words import ShellWords
 
@@ -66,7 +66,7 @@ class ShellTests(ShellWords):
                 self.script.defaulted.setdefault(name, "")
         try:
             return _Test(self, words, double, node).whole()
-        except IndexError:
+        except (IndexError, ValueError):  # words that are no test
             return False
 
     def _test_words(self, node: tree_sitter.Node, double: bool) -> Iterator[_Word]:
@@ -105,11 +105,8 @@ class ShellTests(ShellWords):
         made = ""
         for kind, piece in pieces(said):
             text = piece if kind in ("plain", "raw") else self._piece(kind, piece, quoted=False)
-            made += re.escape(text) if kind in ("raw", "text") else text
-        return re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], m[0]), made)
-
-
-_CLASSES = {"digit": "0-9", "alpha": "A-Za-z", "alnum": "0-9A-Za-z", "space": r"\s"}
+            made += re.escape(text) if kind in ("raw", "text", "ansi") else text
+        return re.sub(r"\[:(\w+):\]", lambda m: CLASSES.get(m[1], m[0]), made)
 
 
 def _joined_runs(nodes: list[tree_sitter.Node]) -> Iterator[list[tree_sitter.Node]]:
@@ -224,9 +221,8 @@ class _Test:
             match = re.search(shape, text[:_MOST_TEXT])
         except re.error:
             return None
-        if match is not None:
-            groups = [part or "" for part in match.groups()]
-            self.shell.values["BASH_REMATCH"] = [match[0], *groups]
+        groups = [match[0], *match.groups("")] if match is not None else []
+        self.shell.values["BASH_REMATCH"] = groups
         return match is not None
 
 

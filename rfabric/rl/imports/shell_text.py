@@ -36,7 +36,7 @@ class Command:
 class Script:
     """The commands a script reaches; `defaulted`: variables that it leaves to the environment, with
     a default of its own; `absent`: files that it asks for and that are not in its folder, by the
-    line that asks.
+    line that asks; `written`: the text of files that it makes, by path.
     """
 
     path: Path
@@ -45,6 +45,7 @@ class Script:
     sourced: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     absent: dict[str, int] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
 
 
 def readable(text: str) -> str:
@@ -181,12 +182,12 @@ def is_all(node: tree_sitter.Node) -> bool:
         return text_of(node).lstrip() in ("$@", "$*")
     if len(node.children) > 1 and node.children[1].type == "#":
         return False
-    return bool(re.match(r"\$\{(!?\w+\[[@*]\]|[@*])", text_of(node)))
+    return bool(re.match(r"\$\{(!\w+[@*]\}|!?\w+\[[@*]\]|[@*])", text_of(node)))
 
 
 def is_joined(node: tree_sitter.Node) -> bool:
     """Whether the words of an array or of the arguments become one where they are in quotes."""
-    return bool(re.match(r"\$\*|\$\{(!?\w+\[\*\]|\*)", text_of(node)))
+    return bool(re.match(r"\$\*|\$\{(!\w+\*\}|!?\w+\[\*\]|\*)", text_of(node)))
 
 
 def array_name(node: tree_sitter.Node) -> str | None:
@@ -210,24 +211,6 @@ def read_fields(text: str, between: str, count: int) -> list[str]:
         rest = rest[end:].lstrip(blanks)
         rest = rest[1:].lstrip(blanks) if rest[:1] and rest[0] in signs else rest
     return [*cut, rest, *[""] * count][:count]
-
-
-def read_names(words: list[str]) -> list[str]:
-    """The names that `read` fills, `-a` before that of an array; of options -d and its like take a
-    word of their own.
-    """
-    names: list[str] = []
-    waiting = array = False
-    for word in words:
-        if word.startswith("-"):
-            waiting = word[-1] in "dinNptu" and len(word) > 1
-            array = array or "a" in word
-        elif waiting:
-            waiting = False
-        else:
-            names.append(word)
-    names = names or ["REPLY"]
-    return ["-a", names[0]] if array else names
 
 
 # --- braces ---------------------------------------------------------------------------------------

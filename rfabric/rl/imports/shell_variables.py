@@ -11,7 +11,7 @@ from .shell_text import Values
 
 # Set in a shell, whatever the user has; their values say nothing of a job.
 AMBIENT = {"HOME": "~", "PWD": ".", "USER": "user", "HOSTNAME": "localhost", "PATH": ""}
-AMBIENT["OPTIND"] = "1"
+AMBIENT |= {"OPTIND": "1", "OSTYPE": "linux-gnu"}
 
 
 class _Held(NamedTuple):

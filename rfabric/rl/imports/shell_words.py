@@ -3,13 +3,17 @@
 import re
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 
 import tree_sitter
 
 from ...errors import RFabricError
 from .shell_expansions import ShellExpansions
+from .shell_filters import with_escapes
+from .shell_heredocs import Document
 from .shell_patterns import here_pieces
 from .shell_text import (
+    MARK,
     Script,
     blanks,
     brace_marked,
@@ -18,6 +22,7 @@ from .shell_text import (
     is_all,
     is_joined,
     only_child,
+    opaque_piece,
     readable,
     text_of,
     unescaped,
@@ -30,7 +35,9 @@ _LITERAL = ("word", "number", "brace_expression")
 
 
 class ScriptEnd(Exception):
-    """The script ends here; `status`: whether it says that it succeeded."""
+    """The script ends here; `status`: whether it says that it succeeded, None: as the command
+    before it.
+    """
 
     def __init__(self, status: bool | None = None) -> None:
         super().__init__()
@@ -64,10 +71,23 @@ class ShellWords(ShellExpansions):
         self.folder = str(script.path.parent)
         self.depth = self.steps = self.grown = self.loops = 0
         self.status: bool | None = True
+        self.substituted: bool | None = True  # whether the last $(...) succeeded
+        self.code = self.said = 0  # what $? is, what `return N` or `exit N` has just said
+        self.shells = 0  # ( ... ) and $( ... ) around what is walked
+        self.traps: dict[str, str] = {}
         self.input: str | None = None  # what `read` and its like would take
         self.asked = self.exports_all = False  # only the output counts; `set -a`
-        self.written: dict[str, str] = {}  # files that the script itself makes
+        self.documents: list[Document] = []  # what stands below each <<EOF
+        self.written = script.written
         self.printed: list[str] | None = None  # what a command substitution has written so far
+
+    @abstractmethod
+    def text(self, text: str) -> bool | None:
+        """Walk the commands of `text`."""
+
+    @abstractmethod
+    def file_text(self, name: str) -> str | None:
+        """What is in a file that the script has made, or that stands near it; None of others."""
 
     @abstractmethod
     def statement(self, node: tree_sitter.Node) -> bool | None:
@@ -136,7 +156,7 @@ class ShellWords(ShellExpansions):
         if kind == "raw_string":
             return text_of(node)[1:-1]
         if kind == "ansi_c_string":
-            return text_of(node)[2:-1].replace("\\n", "\n").replace("\\t", "\t")
+            return with_escapes(text_of(node)[2:-1])
         if kind in ("string", "translated_string"):
             return self._string(node)
         if kind == "concatenation":
@@ -147,6 +167,8 @@ class ShellWords(ShellExpansions):
             return self._arithmetic(node)
         if kind == "command_substitution":
             return self._substitution(node)
+        if kind == "process_substitution":
+            return self._as_file(node)
         if kind == "array":
             return " ".join(self._array(node))
         if kind in ("variable_name", "special_variable_name") and node.parent.type in (
@@ -168,25 +190,38 @@ class ShellWords(ShellExpansions):
         parts.append(unescaped(source[at - start : len(source) - 1]))
         return "".join(parts)
 
-    def here_text(self, redirect: tree_sitter.Node) -> str:
+    def here_text(self, document: Document) -> str:
         """What stands between <<EOF and EOF; its variables stay as they are where EOF is quoted."""
-        parts = {child.type: child for child in redirect.children}
-        body = parts.get("heredoc_body")
-        if body is None:
-            return ""
-        if re.search(r"['\"\\]", text_of(parts.get("heredoc_start"))):
-            return text_of(body)
+        if document.plain:
+            return document.text
         return "".join(
             piece if kind == "plain" else self._piece(kind, piece, quoted=False)
-            for kind, piece in here_pieces(text_of(body))
+            for kind, piece in here_pieces(document.text)
         )
 
     def _substitution(self, node: tree_sitter.Node) -> str:
         outer, self.asked = self.asked, True
         try:
-            return self.output(lambda: self.apart(node)).rstrip("\n")
+            return self.output(lambda: self._substitute(node)).rstrip("\n")
         finally:
             self.asked = outer
+
+    def _as_file(self, node: tree_sitter.Node) -> str:
+        """<(commands): the name of a file that holds what they print, where that is known."""
+        name, text = f"/dev/fd/{node.start_byte}", self._substitution(node) + "\n"
+        if not text_of(node).startswith("<(") or MARK.search(text):
+            return text_of(node)
+        self.written[name] = text
+        return name
+
+    def _substitute(self, node: tree_sitter.Node) -> None:
+        file = node.named_children[0] if len(node.named_children) == 1 else None
+        if file is None or file.type != "file_redirect":
+            self.substituted = self.apart(node)
+        elif self.printed is not None:  # $(< FILE)
+            name = self.one(file.named_children[-1])
+            text = self.file_text(name)
+            self.printed.append(opaque_piece(f"< {name}") if text is None else text)
 
     def output(self, walk: Callable[[], object]) -> str:
         """What the commands of `walk` print."""
@@ -199,7 +234,11 @@ class ShellWords(ShellExpansions):
 
     def apart(self, node: tree_sitter.Node) -> bool | None:
         """Walk ( ... ) or $( ... ), a shell of its own: what it sets is gone when it ends."""
-        return self.in_other_shell(lambda: self._last_of(node), self.state.copy())
+        self.shells += 1
+        try:
+            return self.in_other_shell(lambda: self._last_of(node), self.state.copy())
+        finally:
+            self.shells -= 1
 
     def _last_of(self, node: tree_sitter.Node) -> bool | None:
         status: bool | None = True
@@ -210,14 +249,25 @@ class ShellWords(ShellExpansions):
 
     def in_other_shell(self, walk: Callable[[], bool | None], state: Variables) -> bool | None:
         """Walk what a shell of its own would do, with these variables."""
-        kept = self.state, self.folder, self.loops, self.arguments
-        self.state, self.loops = state, 0
+        kept = self.state, self.folder, self.loops, self.arguments, self.traps
+        self.state, self.loops, self.traps = state, 0, {}
         try:
-            return walk()
-        except ScriptEnd as end:
-            return end.status
+            return self.to_its_end(walk)
         finally:
-            self.state, self.folder, self.loops, self.arguments = kept
+            self.state, self.folder, self.loops, self.arguments, self.traps = kept
+
+    def to_its_end(self, walk: Callable[[], bool | None]) -> bool | None:
+        """Walk what a shell does, and then what it has been told to do at its exit."""
+        try:
+            status = walk()
+        except ScriptEnd as end:
+            status = end.status
+        if at_exit := self.traps.pop("EXIT", ""):
+            code = self.said
+            with suppress(ScriptEnd):
+                self.text(at_exit)
+            self.said = code
+        return status
 
     def _array(self, node: tree_sitter.Node) -> list[str]:
         children = [child for child in node.named_children if child.type != "comment"]

@@ -10,7 +10,7 @@ from ...errors import RFabricError
 from .settings import Settings
 from .sourced_values import SourcedValues
 
-_NO_EFFECT = """
+NO_EFFECT = """
     lr optimizer adam weight-decay wandb tensorboard save load prompt-data input-key label-key rm-
     eval seed clip eps kl- entropy advantage-eps temperature top- dropout ref-load hf-checkpoint
     apply-chat shuffle num-rollout log- metadata normalization norm-epsilon rotary init-method bias
@@ -19,13 +19,6 @@ _NO_EFFECT = """
     num-experts runtime-env-json address start-rollout q-lora-rank kv-lora-rank qk- v-head-dim
     multi-latent-attention mscale
 """
-
-
-def without_effect(key: str) -> bool:
-    """Whether a flag changes neither time nor traffic, or only restates the model's shape."""
-    if re.search("pipeline-num-layers|mtp-num-layers|token-dispatcher|deepep|log-probs-", key):
-        return False
-    return any(key.startswith(part) or f"-{part}" in key for part in _NO_EFFECT.split())
 
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
@@ -201,24 +194,13 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _training(recipe: SourcedValues, s: Settings) -> None:
-    for key, flag in (
-        ("tp", "tensor-model"),
-        ("pp", "pipeline-model"),
-        ("cp", "context"),
-        ("ep", "expert-model"),
-    ):
-        recipe.take(f"training.{key}", f"{flag}-parallel-size", default=1)
+    recipe.parallel("", "-")
     budget, sequences = s.number("max-tokens-per-gpu"), s.number("micro-batch-size")
-    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     if budget and s.find("use-dynamic-batch-size"):
         recipe.micro_batch(budget[1], "--max-tokens-per-gpu")
     else:
-        recipe.put(
-            "training.micro_batch_tokens",
-            -(-(sequences or ("", 1))[1] * longest // recipe.values["training.cp"]),
-            "--micro-batch-size x the longest sequence / cp",
-        )
-    samples = recipe.values["generation.batch"] * recipe.values["generation.group_size"]
+        recipe.whole_sequences((sequences or ("", 1))[1], "--micro-batch-size")
+    samples = recipe.samples
     steps, size = s.number("num-steps-per-rollout"), s.number("global-batch-size")
     if steps and steps[1]:
         recipe.put("training.mini_batches", steps[1], "--num-steps-per-rollout")
@@ -227,20 +209,12 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
             samples, size[1] if size else samples, "samples of a rollout / --global-batch-size"
         )
     reference = bool(s.find("use-kl-loss")) or bool(s.number("kl-coef") and s.number("kl-coef")[1])
-    recipe.put(
-        "training.log_prob_passes",
-        1 + reference,
-        "old policy" + ((" and reference policy (KL)") if reference else ""),
-    )
+    recipe.log_probs(reference)
     if s.value("train-backend") == "fsdp":
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
     checkpoints = s.find("gradient-checkpointing") is not None
     full = checkpoints or s.value("recompute-granularity") == "full"
-    recipe.put(
-        "training.recompute",
-        "full" if full else "selective",
-        "--gradient-checkpointing" if checkpoints else "--recompute-granularity",
-    )
+    recipe.recompute(full, "--gradient-checkpointing" if checkpoints else "--recompute-granularity")
     recipe.put(
         "training.grad_dtype",
         "fp32" if s.find("accumulate-allreduce-grads-in-fp32") else "bf16",

@@ -20,6 +20,16 @@ class SourcedValues:
     assumed: list[str] = field(default_factory=list)
     shape: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence, prompt and response together."""
+        return self.values["generation.max_prompt"] + self.values["generation.max_response"]
+
+    @property
+    def samples(self) -> int:
+        """Responses of a step."""
+        return self.values["generation.batch"] * self.values["generation.group_size"]
+
     def put(self, key: str, value: Any, origin: str) -> None:
         """A value that the file, or the user, states."""
         self.values[key], self.origin[key] = value, origin
@@ -27,7 +37,8 @@ class SourcedValues:
     def assume(self, key: str, value: Any, why: str) -> None:
         """A value that nobody stated."""
         self.put(key, value, f"assumed: {why}")
-        self.assumed.append(key)
+        if key not in self.assumed:
+            self.assumed.append(key)
 
     def take(
         self, key: str, *sources: str, default: Any = None, why: str = "the framework's default"
@@ -43,6 +54,41 @@ class SourcedValues:
                 f"{self.settings.file}: {sources[0]} is not set, and a recipe cannot do without it"
             )
         return self.values[key]
+
+    def parallel(self, section: str, sign: str = "_") -> None:
+        """How many ways Megatron's keys in `section` cut the training, with `sign` in their words;
+        what later frameworks shorten is read too.
+        """
+        for key, name in (
+            ("tp", "tensor"),
+            ("pp", "pipeline"),
+            ("cp", "context"),
+            ("ep", "expert"),
+        ):
+            kinds = (f"{name}-model-parallel-size", f"{name}-parallel-size")
+            names = [section + kind.replace("-", sign) for kind in kinds]
+            self.take(f"training.{key}", *(names[::-1] if key == "cp" else names), default=1)
+
+    def log_probs(self, reference: bool, of: str = " (KL)") -> None:
+        """Passes over a step's tokens before the training: the old policy's, a reference's."""
+        said = "old policy" + f" and reference policy{of}" * reference
+        self.put("training.log_prob_passes", 1 + reference, said)
+
+    def recompute(self, full: bool, origin: str) -> None:
+        """Whether all activations are computed again in the backward pass, or a few."""
+        self.put("training.recompute", "full" if full else "selective", origin)
+
+    def adapters(self, switch: str, on: bool, rank: str, default: int) -> None:
+        """LoRA of a framework in which `switch` turns it on; where it is off, that a `rank` is set
+        changes nothing, which is said.
+        """
+        self.settings.used |= {switch, rank}
+        if on:
+            self.take("training.lora_rank", rank, default=default)
+        elif rank in self.settings.values:
+            self.settings.notes += (
+                f"{rank}: {switch} turns no adapters on; all weights are trained",
+            )
 
     def rolled_out(self, origin: str, prompts: float) -> None:
         """Prompts of a step whose groups a filter drops where their rewards are alike."""
@@ -72,14 +118,18 @@ class SourcedValues:
         """Tokens of a micro-batch on a context-parallel rank; a sequence longer than the job's
         bound is a micro-batch of its own, as the frameworks make it.
         """
-        whole = self.values["generation.max_prompt"] + self.values["generation.max_response"]
-        longest = -(-whole // self.values.get("training.cp", 1))
+        longest = -(-self.longest // self.values.get("training.cp", 1))
         own = f"{origin} = {tokens}; the longest sequence is a micro-batch of its own"
         self.put(
             "training.micro_batch_tokens",
             int(max(tokens, longest)),
             origin if tokens >= longest else own,
         )
+
+    def whole_sequences(self, count: float, origin: str) -> None:
+        """A micro-batch of so many sequences, each as long as the longest."""
+        tokens = -(-count * self.longest // self.values.get("training.cp", 1))
+        self.put("training.micro_batch_tokens", tokens, f"{origin} x the longest sequence / cp")
 
     def mini_batches(self, batch: float, size: float, origin: str) -> None:
         """Optimizer updates a step: batch over mini-batch, both in the same unit."""

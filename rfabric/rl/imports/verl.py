@@ -13,7 +13,7 @@ from .sourced_values import SourcedValues
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 MEGATRON = f"{ACTOR}.megatron"
 FILTER = "algorithm.filter_groups.enable"
-_NO_EFFECT = """
+NO_EFFECT = """
     .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test
     trainer.total trainer.val trainer.default trainer.resume trainer.max_ trainer.log
     trainer.rollout_data trainer.balance data.train_files data.val_files data.shuffle data.seed
@@ -25,11 +25,6 @@ _NO_EFFECT = """
     seed nsys
 """
 _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
-
-
-def without_effect(key: str) -> bool:
-    """Whether a key changes neither time nor traffic."""
-    return any(part in key for part in _NO_EFFECT.split())
 
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
@@ -121,25 +116,13 @@ def _is_megatron(s: Settings) -> bool:
 def _training(recipe: SourcedValues, s: Settings) -> None:
     megatron = _is_megatron(s)
     if megatron:
-        for key, name in (
-            ("tp", "tensor"),
-            ("pp", "pipeline"),
-            ("cp", "context"),
-            ("ep", "expert"),
-        ):
-            recipe.take(
-                f"training.{key}",
-                f"{MEGATRON}.{name}_model_parallel_size",
-                f"{MEGATRON}.{name}_parallel_size",
-                default=1,
-            )
+        recipe.parallel(f"{MEGATRON}.")
     else:
         recipe.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
         recipe.put("training.optimizer", "sharded", "FSDP")
         if recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1) > 1:
             recipe.put("training.context_exchange", "ulysses", "FSDP's sequence parallelism")
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
-    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
     sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or _of_all_ranks(recipe, s)
     if dynamic:
@@ -147,14 +130,9 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
             *(budget[::-1] if budget else (16384, "ppo_max_token_len_per_gpu, by default"))
         )
     elif sequences:
-        cp = recipe.values.get("training.cp", 1)
-        recipe.put(
-            "training.micro_batch_tokens",
-            -(-sequences[1] * longest // cp),
-            f"{sequences[0]} x the longest sequence / cp",
-        )
+        recipe.whole_sequences(sequences[1], sequences[0])
     else:
-        recipe.assume("training.micro_batch_tokens", longest, "one sequence at a time")
+        recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
     size = s.number(f"{ACTOR}.ppo_mini_batch_size") or (
         (f"{ACTOR}.ppo_mini_batch_size, by default"),
         256,
@@ -165,19 +143,13 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     reference = reference or (
         s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False
     )
-    recipe.put(
-        "training.log_prob_passes",
-        1 + reference,
-        "old policy" + ((" and reference policy (KL)") if reference else ""),
-    )
+    recipe.log_probs(reference)
     checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
     full = s.value(f"{MEGATRON}.override_transformer_config.recompute_granularity")
     if megatron:
-        recipe.put(
-            "training.recompute", "full" if full == "full" else "selective", "recompute_granularity"
-        )
+        recipe.recompute(full == "full", "recompute_granularity")
     elif checkpointing is None or s.flag(checkpointing[0]):
-        recipe.put("training.recompute", "full", "enable_gradient_checkpointing")
+        recipe.recompute(True, "enable_gradient_checkpointing")
 
 
 def _of_all_ranks(recipe: SourcedValues, s: Settings) -> tuple[str, int] | None:

@@ -225,3 +225,200 @@ go $TP $PP $A $B $n; Z=1 \
 X=5; Y=X; go ${!Y} $((Y)) $((Y+1)) ${!Y:-3}
 #----
 declare -A M=([a]=1 [b]=2); go ${#M[@]} "${M[b]}"; M[c]=3; unset "M[a]"; go ${#M[@]} ${M[a]:-none}
+#----
+cat <<E | while read -r x; do go "$x"; done
+a b
+c
+E
+#----
+cat > t <<-EOF
+	tp=4
+	  pp=2
+	EOF
+. ./t; go $tp $pp "$(cat t)"
+#----
+cat <<'EOF' > t
+a=$X
+EOF
+go "$(cat t)"; X=3; source t; go $a
+#----
+cat >> t <<EOF
+a=1
+EOF
+cat >> t <<EOF
+b=2
+EOF
+. t; go $a $b $(wc -l < t)
+#----
+A_x=1; A_y=2; B=3; go ${!A_*} "${!A_@}"
+#----
+trap 'go bye' EXIT; go hi
+#----
+trap 'echo err' ERR; trap - ERR; go $(trap 'echo out' EXIT; echo in)
+#----
+VAL=$(false) || VAL=default; go $VAL
+#----
+VAL=$(echo x | grep y) || VAL=default; go $VAL
+#----
+f() { echo hi; return 3; }; x=$(f); go $? $x
+#----
+f() { return 3; }; f; go $?; f || go $?; ! f; go $?
+#----
+x=$(exit 4); go $?; (exit 5); go $?
+#----
+f() { local x=$(false); go $?; local y; y=$(false); go $?; }; f
+#----
+set -- -vn 3 -z a; while getopts ":vn:" o; do case $o in v) V=1;; n) N=$OPTARG;; \?) go bad $OPTARG;; :) go miss $OPTARG;; esac; done; shift $((OPTIND - 1)); go $V $N "$@"
+#----
+set -- -n; while getopts ":n:" o; do case $o in n) N=$OPTARG;; :) go miss $OPTARG;; esac; done
+#----
+go $(( 3 > 2 ? 10 : 20 )) $(( 16#ff )) $(( 2#101 )) $(( 0x1F + 010 )) $(( 36#z )) $(( 64#Z ))
+#----
+printf -v x '%q' "a b"; go "$x"; printf -v y '%b' 'a\tb'; go "$y"; printf -v z '%*d' 5 3; go "$z"; printf -v c %c abc; go $c
+#----
+IFS=, read -ra A <<< "1,2,3,"; go ${#A[@]}; IFS=$'\t' read -r a b <<< $'x y\tz'; go "$a" "$b"
+#----
+mapfile -t A < <(printf 'a\nb c\n'); go "${A[@]}" ${#A[@]}; mapfile -t -n 1 B <<< $'p\nq'; go "${B[@]}"; mapfile -d, -t C < <(printf 'x,y'); go "${C[@]}"
+#----
+mapfile -t -s 1 A <<< $'h\na\nb'; go "${A[@]}"; readarray L <<< $'a\nb'; go "${L[0]}"
+#----
+re='^v([0-9]+)\.([0-9]+)$'; [[ v1.25 =~ $re ]] && go "${BASH_REMATCH[@]:1}"; [[ "x" =~ $re ]] || go none ${#BASH_REMATCH[@]}
+#----
+[[ "a+b" =~ a\+b ]] && go 1; [[ "ab" =~ ^(a|c)(b|d)$ ]] && go ${BASH_REMATCH[2]}; [[ aXb =~ [[:upper:]] ]] && go ${BASH_REMATCH}
+#----
+f() { cat <<EOF
+--a $1
+--b ${2:-2}
+EOF
+}; go $(f 1) ; A=($(f 3 4)); go ${#A[@]} "${A[@]}"
+#----
+cat <<A > x; cat <<B > y
+1
+A
+2
+B
+go $(cat x) $(cat y)
+#----
+while read -r k v; do declare "$k=$v"; done <<EOF
+tp 4
+pp 2
+EOF
+go $tp $pp
+#----
+go "$(printf '%s' "a
+b")" $'x\ty' $'\x41\u0042\'q' $'\101'
+#----
+get() { case $1 in 8B) echo "4 2";; 32B) echo "8 4";; *) return 1;; esac; }; read TP PP <<< "$(get 32B)"; go $TP $PP; if R=$(get 70B); then go $R; else go none; fi
+#----
+printf '%s\n' a b c > f; go $(head -1 f) $(tail -n 1 f) $(sed -n 2p f) $(wc -l < f) $(sort -r f | head -n1) $(awk 'NR==2' f) $(paste -sd, f) $(grep -c . f)
+#----
+{ echo a; echo b; } > f; go $(cat f); ( echo c ) >> f; go $(cat f | tr '\n' ' ')
+#----
+tee f <<< "x y" > /dev/null; go $(cat f); echo 1 | tee g >/dev/null; go $(<g) "$(< f)"
+#----
+go "${FUNCNAME[0]:-main}"; f() { go "${FUNCNAME[0]}" $FUNCNAME; }; f
+#----
+N=$(echo "a b c" | awk '{print NF}'); go $N; go $(echo "a=1,b=2" | tr ',' '\n' | grep '^b' | cut -d= -f2)
+#----
+x="a
+b"; while IFS= read -r l; do go "[$l]"; done <<< "$x"; while read -r l || [ -n "$l" ]; do go "$l"; done < <(printf 'p\nq')
+#----
+x=10; f() { local x=20; g; }; g() { go $x; }; f; g
+#----
+function f() ( X=9; go $X ); X=1; f; go $X
+#----
+go "${@:-none}" "${*:-none2}"; set -- 1; go "${@:-none}" "${1+set}" "${2+set}x"
+#----
+if [[ "$OSTYPE" == linux* ]]; then go l; fi
+#----
+f() { echo hi; return 3; }; x=$(f); go $? $x; g() { f >/dev/null; }; g; go $?; [ 1 = 2 ]; go $?; ((0)); go $?
+#----
+# lines "of <<EOF in comments
+x=$(( 1 << 4 )); (( y = 2 << 1 )); go $x $y; z="a <<EOF b"; go "$z" 'c <<EOF d'
+#----
+x=$(cat <<'EOF'
+it's a "test" $x `y` \$z
+EOF
+); go "$x"
+#----
+x=$(cat <<EOF
+it's "q" \$z \\ \
+joined $((2*3)) ${u:-d} $(echo "p q")
+EOF
+); go "$x"
+#----
+if true; then
+  cat <<EOF > f
+  a
+EOF
+fi
+f2() {
+cat <<X
+$1
+X
+}
+go "$(cat f)" "$(f2 5)"
+#----
+for i in 1 2; do
+  read -r v <<EOF
+$i x
+EOF
+  go "$v"
+done
+#----
+args=$(cat <<EOF | grep -v '^#' | tr '\n' ' '
+# comment
+--a 1
+--b 2
+EOF
+); go $args
+#----
+A=("$(cat <<E
+x
+E
+)" y); go "${A[@]}"
+#----
+echo "8B 16 32B" | grep -oE '[0-9]+B' > f; mapfile -t S < f; go "${S[@]}"; N=$(echo Qwen3-30B-A3B | sed -E 's/.*-([0-9]+)B-A([0-9]+)B/\1 \2/'); go $N
+#----
+N=$(echo Qwen3-8B | sed 's/.*-\([0-9]*\)B/\1/'); go $N $(echo a.b.c | sed 's/\./-/g') $(echo x | sed 's/x/[&]/') $(echo a/b | sed 's|/|_|')
+#----
+if echo "h100-80gb" | grep -qi H100; then go y; else go n; fi; echo abc | grep -q z || go none; grep -q a <<< abc && go found
+#----
+TOT=$(printf '%s\n' 3 10 2 | sort -n | tail -1); go $TOT $(printf 'b\na\nb\n' | sort -u | tr '\n' ',') $(printf 'b\na\n' | sort | uniq | paste -sd,)
+#----
+usage() { cat <<EOF
+Usage: $0 [-n N]
+EOF
+exit 1; }
+while getopts "n:h" opt; do case ${opt} in n) N="${OPTARG}" ;; h) usage ;; esac; done; shift $((OPTIND -1)); go ${N:-3}
+#----
+parse() { local key val; while (( $# )); do key=${1%%=*}; val=${1#*=}; case "$key" in --*) key=${key#--}; key=${key//-/_}; printf -v "${key^^}" '%s' "$val";; esac; shift; done; }; parse --num-nodes=4 --tp=2; go $NUM_NODES $TP
+#----
+declare -A CFG=( ["8B"]="tp=2 pp=1" ["32B"]="tp=4 pp=2" ); S=32B; for kv in ${CFG[$S]}; do export "${kv%%=*}"="${kv##*=}"; done; go $tp $pp
+#----
+s=abc; for ((i=0;i<${#s};i++)); do go "${s:i:1}"; done; go "${s:$((1)):1}" "${s: -2}" ${s:(-1)}
+#----
+x=$'a\tb'; go "$x" "${x/$'\t'/-}"; y="line1
+line2"; go "${y%%$'\n'*}" "${y//$'\n'/,}"
+#----
+true; rc=$?; go $rc; (exit 7) || rc=$?; go $rc; f() { local rc=$?; go $rc; }; (exit 2); f
+#----
+out=$(echo a; exit 3); st=$?; go $out $st; if ! out=$(false); then go failed; fi
+#----
+cleanup() { go cleaned; }; trap cleanup EXIT; go working; exit 0; go never
+#----
+(trap 'go sub' EXIT; go in); go out
+#----
+IFS=$'\n' read -rd '' -a L <<< $'x y\nz' ; go "${L[@]}"; IFS=$'\n'; for l in $(printf 'p q\nr\n'); do go "$l"; done
+#----
+read -r -p "size? " A B < <(echo 1 2); go $A $B; read -n 2 C <<< "xyz"; go $C
+#----
+export PP=2; export -n PP; bash -c 'go ${PP:-no}'; export $(echo "Q=1 R=2"); go $Q $R
+#----
+while IFS=: read -r a b c; do [[ $a = \#* ]] && continue; go "$a" "$b" "$c"; done <<< "# c
+x:1:2:3
+y::z"
+#----
+set -- a b c; go "${@:$#}" "${@:1:$#-1}" ${@:1:$#-2}; A=(p q r); go "${A[@]:0:$#-1}"
+#----
+. <(echo "TP=4"); go $TP; go $(cat <(printf "a\nb\n") | wc -l)

@@ -1,0 +1,126 @@
+"""Settings of jobs that only count where another turns them on, or that contradict each other:
+adapters, copies on the host, recomputation, GPUs that a cluster lacks; and what scripts leave open.
+"""
+
+import re
+
+import pytest
+import yaml
+
+from rfabric.errors import RFabricError
+from rfabric.rl.imports import import_job
+from rfabric.rl.imports.settings import read_settings
+
+AREAL = """
+cluster: {n_nodes: 2, n_gpus_per_node: 8}
+rollout: {backend: "sglang:d8", max_head_offpolicyness: 2}
+gconfig: {n_samples: 8, max_new_tokens: 2048}
+actor: {backend: "fsdp:d8", path: Qwen/Qwen3-8B}
+train_dataset: {batch_size: 32}
+"""
+ROLL = """
+num_gpus_per_node: 8
+rollout_batch_size: 64
+num_return_sequences_in_group: 8
+prompt_length: 1024
+response_length: 4096
+pretrain: Qwen/Qwen3-8B
+actor_train:
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 64}
+  strategy_args: {strategy_name: deepspeed_train}
+  device_mapping: list(range(0,8))
+actor_infer: {device_mapping: "list(range(0,8))"}
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Reads a job with settings of a worker beside its own."""
+
+    def read(framework, text, worker, **said):
+        values = yaml.safe_load(text)
+        values[worker] |= said
+        (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
+        return import_job(framework, path)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("framework", "said", "rank", "note"),
+    [
+        ("areal", {"use_lora": True, "lora_rank": 16}, 16, "the adapters alone"),
+        ("areal", {"use_lora": True}, 32, "LoRA: adapters beside"),
+        ("areal", {"use_lora": False, "lora_rank": 16}, None, "actor.use_lora turns no adapters"),
+        ("areal", {"lora_rank": 16}, None, "actor.use_lora turns no adapters on"),
+        ("areal", {}, None, ""),
+        ("roll", {"model_args": {"lora_target": "q_proj", "lora_rank": 64}}, 64, "adapters alone"),
+        ("roll", {"model_args": {"lora_target": "q_proj"}}, 8, "LoRA: adapters beside"),
+        ("roll", {"model_args": {"lora_rank": 64}}, None, "model_args.lora_target turns no"),
+    ],
+)
+def test_adapters_learn_where_the_frameworks_switch_is_on(job, framework, said, rank, note):
+    text, worker = (AREAL, "actor") if framework == "areal" else (ROLL, "actor_train")
+    made = job(framework, text, worker, **said)
+    assert made.recipe()["training"].get("lora_rank") == rank
+    assert ("training.lora_rank" in made.assumed) == (rank in (8, 32))
+    assert not note or any(note in each for each in made.notes)
+    assert not any("lora_rank" in each for each in made.unmapped)
+    assert not made.misfit
+
+
+def test_an_engines_own_adapters_are_not_trained(job):
+    infer = {"model_args": {"lora_target": "q_proj", "lora_rank": 64}}
+    assert "lora_rank" not in job("roll", ROLL, "actor_infer", **infer).recipe()["training"]
+
+
+@pytest.mark.parametrize(
+    "said", [{"optimizer": {"offload": True}}, {"fsdp": {"offload_params": True}}]
+)
+def test_what_areal_keeps_on_the_host(job, said):
+    assert job("areal", AREAL, "actor", **said).recipe()["training"]["host_optimizer"]
+
+
+@pytest.mark.parametrize(
+    ("said", "recompute"),
+    [
+        ({}, "full"),
+        ({"model_args": {"disable_gradient_checkpointing": True}}, "selective"),
+        ({"strategy_args": {"strategy_name": "megatron_train"}}, "selective"),
+    ],
+)
+def test_roll_recomputes_unless_told_otherwise(job, said, recompute):
+    made = job("roll", ROLL, "actor_train", **said)
+    assert made.recipe()["training"]["recompute"] == recompute
+
+
+def test_backends_wider_than_the_cluster_are_noted(job):
+    said = "backends: 24 GPUs, though cluster.n_nodes x cluster.n_gpus_per_node is 16"
+    wide = job("areal", AREAL, "actor", backend="fsdp:d16")
+    assert any(note.startswith(said) for note in wide.notes)
+    assert not any("n_nodes" in note for note in job("areal", AREAL, "actor").notes)
+
+
+def test_a_number_that_the_environment_may_set_is_one(job, tmp_path):
+    made = job("areal", AREAL, "train_dataset", batch_size="${oc.env:BATCH,48}")
+    assert made.recipe()["generation"]["batch"] == 48
+    with pytest.raises(RFabricError, match="'many', not a number"):
+        job("areal", AREAL, "train_dataset", batch_size="many")
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        (
+            "source <(curl -s http://host/env.sh)",
+            r"source <\(curl .*: what it prints cannot be known",
+        ),
+        ("for v in ${!TRAIN_*}; do A+=($v); done", r"TRAIN_\*.* only the environment sets"),
+        ("if N=$(nvidia-smi -L | wc -l); then A=1; fi", "holds cannot be known; taken as no"),
+    ],
+)
+def test_what_a_script_leaves_open_is_said(tmp_path, line, note):
+    (path := tmp_path / "job.sh").write_text(f"{line}\npython train.py --tp 8\n")
+    read = read_settings(path)
+    assert read.values == {"tp": 8}
+    assert any(re.search(note, said) for said in read.notes)
