@@ -1,7 +1,7 @@
 """Networks so small that every way of them can be listed, and placings with a closed form."""
 
 from collections import Counter
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
-from rfabric.optics import light
+from rfabric.optics import Circuits, light
 from rfabric.routing import Routes, placing, routes_of, schemes, ways
 from rfabric.routing.choices import Bundles
 from rfabric.routing.placing import Placer
@@ -47,6 +47,15 @@ def line(rate: float = FAST) -> list[tuple[str, str, float]]:
     return [("t1", "t2", rate), *((f"h{i}", f"t{1 + i // 2}", FAST) for i in range(4))]
 
 
+def full() -> tuple[Fabric, Circuits]:
+    """Four racks, each with a circuit to each other and a thin cable to a common switch."""
+    fabric = rfabric(pods=1, tors=4, gpus=2, planes=3)
+    rounds = ((1, 2), (3, 4)), ((1, 3), (2, 4)), ((1, 4), (2, 3))
+    return fabric, light(
+        fabric, {i: [(f"t{a}", f"t{b}") for a, b in some] for i, some in enumerate(rounds)}
+    )
+
+
 def switches_on(fabric: Fabric, links) -> list[str]:
     """The switches that directed links lead to, the last one's host left out."""
     ends = [(fabric.links[i // 2].a, fabric.links[i // 2].b)[1 - i % 2].node for i in links]
@@ -81,15 +90,7 @@ def test_a_split_flow_takes_the_first_cable_too():
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_pair_has_one_way_whoever_asked_before(scheme):
     """Alone, after another one, and among all: with several ways to choose from."""
-    fabric = rfabric(pods=1, tors=4, gpus=2, planes=3)
-    lit = light(
-        fabric,
-        {
-            0: [("t1", "t2"), ("t3", "t4")],
-            1: [("t1", "t3"), ("t2", "t4")],
-            2: [("t1", "t4"), ("t2", "t3")],
-        },
-    )
+    fabric, lit = full()
     src, dst = (ends.ravel() for ends in np.indices((8, 8)))
     src, dst = src[src != dst], dst[src != dst]
     sent = Sent(src, dst, np.ones((1, len(src)))) if scheme == "placed" else None
@@ -99,6 +100,23 @@ def test_a_pair_has_one_way_whoever_asked_before(scheme):
     for i in range(0, len(src), 3):
         alone = asked.links(fabric.hosts[src[i]], fabric.hosts[dst[i]])
         assert tuple(links[offsets[i] : offsets[i + 1]].tolist()) == alone
+
+
+@pytest.mark.parametrize("spec", ["circuits", "leaf-spine,tors=3,gpus=3"])
+def test_every_way_is_offered_once_and_direct_ones_pass_no_third_rack(spec):
+    """With circuits: straight, over either other rack, over the thin cables."""
+    fabric, lit = full() if spec == "circuits" else (parse_fabric(spec), ())
+    choices, racks = routes_of(fabric, lit).choices, len(fabric.racks)
+    some, is_rack = choices.bundles, cabling_of(fabric).rack_row
+    rack, to = np.array(list(permutations(range(racks), 2))).T
+    for offers, count in ((choices.every(rack, to), 4), (choices.direct(rack, to), 2)):
+        assert (offers.counts == (count if fabric.ocses else len(fabric.switches) - racks)).all()
+        for i in range(len(rack)):
+            rows = offers.rows[offers.first[i] : offers.first[i + 1]]
+            assert len(np.unique(rows, axis=0)) == len(rows)
+            for row in rows:
+                passed = np.isin(some.leads[row[row < some.nowhere]], is_rack).sum()
+                assert passed == 1 or (count == 4 and passed == 2)
 
 
 # --- rows of light paths --------------------------------------------------------------------------
