@@ -369,7 +369,7 @@ class Placer:
         np.add.at(
             self.load, (self.kind[entry][:, None], arcs[owner]), sign * self.bytes[entry][:, None]
         )
-        if self.wide and arcs.size:
+        if self.wide:
             bundles = np.unique(
                 np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1
             )

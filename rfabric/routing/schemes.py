@@ -376,6 +376,7 @@ def _leads(choices: Choices, paths: np.ndarray, rack: np.ndarray, to: np.ndarray
         here = np.where(good & ~over, path, 0)
         good &= over | (c.row[c.node[lit.out[here]]] == at)
         at = np.where(over, at, c.row[c.node[lit.into[here]]])
+        good &= at >= 0  # hosts, which have no row, pass nothing on
         passed.append(np.where(over, -1 - len(passed), at))
     rows = np.sort(np.column_stack(passed), axis=1)
     return good & (at == c.rack_row[to]) & (rows[:, 1:] != rows[:, :-1]).all(1)

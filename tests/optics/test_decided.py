@@ -1,0 +1,214 @@
+"""Which circuits are chosen, by relations: templates against what is sent, solvers against demands
+made of matchings, and policies of others.
+"""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rfabric.errors import RFabricError
+from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
+from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
+from rfabric.optics.check import faults
+from rfabric.optics.guarded import check_policy
+from rfabric.optics.outlook import Load, _ask
+from rfabric.optics.policies import CircuitPolicy, _best_rounds, drain_seconds
+from rfabric.optics.rewiring import MOST_BACK, Rewiring
+from rfabric.optics.solvers import SOLVERS, thin_rates
+from rfabric.optics.templates import mesh, round_of, turns
+from rfabric.routing.schemes import Routing
+from rfabric.units import transfer_seconds
+
+RATE = 4e11
+SIX = rfabric(pods=1, tors=6, gpus=3, planes=3, electrical=0)
+
+
+def demand_of(fabric: Fabric, pairs: dict[tuple[str, str], float], phase: str = "") -> Demand:
+    sent = np.zeros((len(fabric.racks),) * 2)
+    for (a, b), size in pairs.items():
+        sent[fabric.rack_index[a], fabric.rack_index[b]] += size
+    return Demand(fabric.racks, sent, phase=phase)
+
+
+def joined(fabric: Fabric, matchings) -> Counter:
+    """How many planes join each two racks."""
+    return Counter(
+        tuple(sorted(fabric.rack_index[rack] for rack in pair))
+        for some in matchings
+        for pair in some
+    )
+
+
+# --- templates ------------------------------------------------------------------------------------
+
+
+def test_a_mesh_takes_the_first_rounds_whatever_is_sent_and_rounds_those_that_carry_most():
+    """Six racks meet in five rounds, of which three planes light three. What is sent in the last
+    two rounds alone finds no circuit in the mesh.
+    """
+    last = {pair: 1e9 for turn in (3, 4) for pair in round_of(list(SIX.racks), turn)}
+    even = {(a, b): 1e9 for a in SIX.racks for b in SIX.racks if a != b}
+    policy = parse_policy("mesh", SIX)
+    first = light(SIX, dict(enumerate(mesh(list(SIX.racks), 3))))
+    for pairs in (last, even):
+        demand = demand_of(SIX, pairs)
+        assert set(policy.decide(demand, Circuits(), 0.0)) == set(first)
+        best = _best_rounds(demand, list(SIX.racks), 3)
+        ours = light(SIX, dict(enumerate(best)))
+        assert drain_seconds(SIX, ours, demand) <= drain_seconds(SIX, first, demand)
+    demand = demand_of(SIX, last)
+    assert best and joined(SIX, _best_rounds(demand, list(SIX.racks), 2)) == joined(SIX, [last])
+    assert not np.isfinite(
+        drain_seconds(SIX, light(SIX, {0: list(last)[:3]}), demand_of(SIX, even))
+    )
+
+
+@given(st.lists(st.integers(0, 9), min_size=30, max_size=30), st.integers(1, 8))
+def test_no_other_rounds_carry_more_and_none_comes_again_too_soon(sizes, count):
+    racks = list(SIX.racks)
+    pairs = dict(
+        zip(((a, b) for a in racks for b in racks if a != b), map(float, sizes), strict=True)
+    )
+    demand = demand_of(SIX, pairs)
+
+    def carried(matching) -> float:
+        return sum(pairs[a, b] + pairs[b, a] for a, b in matching)
+
+    every = sorted((carried(round_of(racks, i)) for i in range(turns(6))), reverse=True)
+    chosen = [carried(matching) for matching in _best_rounds(demand, racks, count)]
+    assert chosen == [every[i % len(every)] for i in range(count)]
+
+
+def test_a_round_of_nobody_is_empty():
+    assert _best_rounds(demand_of(SIX, {}), [], 3) == [[], [], []]
+
+
+# --- solvers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("planes", [1, 2, 3])
+@pytest.mark.parametrize("solver", ["matching", "bvn"])
+def test_what_is_made_of_as_many_matchings_as_planes_gets_a_circuit_for_each(solver, planes):
+    """A plane carries a matching: a demand that is the sum of some has no better circuits. Plane by
+    plane they are found while planes are few.
+    """
+    fabric = rfabric(pods=1, tors=6, gpus=planes, planes=planes, electrical=0)
+    for seed in range(8):
+        random, sent, wanted = np.random.default_rng(seed), np.zeros((6, 6)), Counter()
+        for _ in range(planes):
+            for a, b in random.permutation(6).reshape(3, 2).tolist():
+                sent[a, b] += 1e9
+                wanted[min(a, b), max(a, b)] += 1
+        demand = Demand(fabric.racks, sent)
+        assert joined(fabric, SOLVERS[solver](demand, fabric)) == wanted
+
+
+def test_what_leaves_a_rack_without_a_circuit_counts_every_neighbour_once():
+    """Three racks in a row, each with a host: cables to hosts count for nothing."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i) for i in (1, 2, 3)]
+    nodes += [Node(f"h{i}", "host", "host") for i in (1, 2, 3)]
+    links = [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), 7e11) for i in (1, 2, 3)]
+    links += [Link(Port(f"t{i}", 2), Port(f"t{i + 1}", 3), i * 1e11) for i in (1, 2)]
+    assert thin_rates(Fabric("row", nodes, links)).tolist() == [1e11, 3e11, 2e11]
+
+
+# --- what loads ask, and what is kept -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_kinds_ask_one_after_another_and_flows_of_a_kind_at_once(compiled, monkeypatch):
+    """Links 0 and 1; kind 5 sends 1 GB over both and 2 GB over link 1, kind 6 4 GB over link 0."""
+    if not compiled:
+        monkeypatch.setattr(outlook, "loops", lambda: None)
+    columns = [0, 1, 0], [2, 1, 1], [0, 1], [1e9, 2e9, 4e9], [5, 5, 6]
+    first, count, links, size, kind = (np.array(column) for column in columns)
+    load, seconds = Load(first, count, links.astype(np.int32), size, kind), np.zeros(2)
+    least = _ask(load, np.full(2, RATE), seconds)
+    one = transfer_seconds(1e9, RATE)
+    assert seconds == pytest.approx([5 * one, 3 * one]) and least == pytest.approx(7 * one)
+    again = Load(first[::-1], count[::-1], load.links, size[::-1], kind[::-1])
+    assert _ask(again, np.full(2, RATE), np.zeros(2)) == pytest.approx(least)
+    beyond = Load(first, count, load.links + np.int32(1), size, kind)
+    assert _ask(beyond, np.full(2, RATE), np.zeros(2)) == np.inf
+
+
+@pytest.mark.parametrize("met", [1, MOST_BACK, MOST_BACK + 1, MOST_BACK + 2, MOST_BACK + 5])
+def test_the_last_circuits_and_those_of_the_start_are_kept_to_return_to(met):
+    """Each once, the latest first, the present ones left out."""
+    pairs = [(a, b) for a in SIX.racks for b in SIX.racks if a < b]
+    every = [light(SIX, {0: [pair]}) for pair in pairs[: met + 1]]
+    kept = SimpleNamespace(epochs=list(enumerate(every)), circuits=every[-1])
+    start = [] if met <= MOST_BACK else every[:1]
+    assert list(Rewiring.back.fget(kept)) == every[-2::-1][:MOST_BACK] + start
+
+
+# --- policies of others, and names that are none --------------------------------------------------
+
+
+class Bare(CircuitPolicy):
+    """Keeps what it finds."""
+
+    def decide(self, demand, circuits, now, plan=()):
+        return circuits
+
+
+class Named(Bare):
+    """Has all that a policy has, but is not made yet."""
+
+    name = "named"
+
+
+def test_an_object_is_a_policy_where_it_has_all_that_a_policy_has():
+    made = Bare(SIX, "bare")
+    check_policy(made)
+    same = parse_fabric("rfabric,pods=2,tors=2,gpus=2,planes=2")
+    with pytest.raises(RFabricError, match="is a class: give one made from it"):
+        check_policy(Named)
+    with pytest.raises(RFabricError, match="lacks .*decide"):
+        check_policy(SimpleNamespace(name="x"))
+    with pytest.raises(RFabricError, match="its name must be text"):
+        check_policy(Bare(SIX, 7))
+    with pytest.raises(RFabricError, match="policy bare was made for"):
+        parse_policy(made, same)
+    lit = light(SIX, {0: [("t1", "t2")]})
+    for fabric in (SIX, rfabric(pods=1, tors=6, gpus=3, planes=3, electrical=0)):  # equal is enough
+        assert parse_policy(made, fabric).decide(demand_of(SIX, {}), lit, 0.0) == lit
+
+
+FORGETFUL = """
+from rfabric.optics import CircuitPolicy
+class Mine(CircuitPolicy):
+    def __init__(self, fabric, name, **more):
+        for key, value in {kept}.items():
+            object.__setattr__(self, key, value)
+    def decide(self, demand, circuits, now, plan=()):
+        return circuits
+policies = {{"mine": Mine}}
+"""
+
+
+@pytest.mark.parametrize("kept", ["dict(fabric=fabric)", "dict(name=name)", "dict()"])
+def test_a_policy_of_a_file_must_keep_its_fabric_and_its_name(kept, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(FORGETFUL.format(kept=kept))
+    with pytest.raises(RFabricError, match="its __init__ keeps no fabric and name"):
+        parse_policy(f"{file}:mine", SIX)
+
+
+def test_a_rack_that_is_none_is_named():
+    with pytest.raises(RFabricError, match="t99"):
+        light(SIX, {0: [("t1", "t99")]})
+
+
+def test_every_way_of_a_split_pair_is_followed():
+    """One pair with one way, one with two, one with none: none that has ways is at fault."""
+    lit = light(SIX, {0: [("t1", "t2"), ("t3", "t4")], 1: [("t3", "t4")]})
+    first = {rack: next(h for h in SIX.hosts if SIX.rack_of[h] == rack) for rack in SIX.racks}
+    pairs = [(first[a], first[b]) for a, b in (("t1", "t2"), ("t3", "t4"), ("t1", "t6"))]
+    told = faults(SIX, lit, pairs, Routing("split"))
+    assert len(told) == 1 and told[0].startswith(f"{pairs[2][0]} -> {pairs[2][1]}: dropped")
+    assert faults(SIX, lit, pairs[:2], Routing("split")) == []
