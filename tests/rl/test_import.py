@@ -962,3 +962,11 @@ def test_areal_bounds_the_prompts_under_way(job, said, prompts):
     made = job("areal", text)
     assert section(made, "generation")["concurrent"] == prompts and not made.misfit
     assert ("generation.concurrent" in made.assumed) == (not said)
+
+
+def test_what_slime_begins_beyond_what_it_keeps_is_said(job):
+    more = "--rollout-batch-size 32 --over-sampling-batch-size 64"
+    made = job("slime", SLIME.format(witness="x").replace("--rollout-batch-size 32", more))
+    (note,) = [note for note in made.notes if "over-sampling" in note]
+    assert note.startswith("over-sampling-batch-size = 64: prompts begun beyond")
+    assert not [word for word in made.unmapped if "over-sampling" in word]

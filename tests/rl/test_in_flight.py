@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rfabric.errors import RFabricError
 from rfabric.folders import data_dir
 from rfabric.rl import read_recipe, trace_of
+from rfabric.rl.explain import explain
 from rfabric.rl.in_flight import period, play
 from rfabric.rl.phases import step_of
 from rfabric.rl.plan import plan_of, step_period
@@ -175,6 +176,19 @@ def test_readers_of_whole_batches_refuse_parts():
     words = ("pipeline=bounded-staleness", "staleness=0.5", "generation.prefill_gpus=4")
     with pytest.raises(RFabricError, match="staleness: 0.5 cuts batches in two, and generation.pr"):
         job(*words)
+
+
+def test_the_explanation_says_how_far_responses_lag():
+    whys, lags = [], []
+    for staleness in (0.25, 1, 4):
+        items = explain(job("pipeline=async", f"staleness={staleness}"))
+        (item,) = [item for item in items if item.item == "in flight"]
+        assert item.count == (1 + staleness) * 32
+        lags.append(float(item.why.split("trained on ")[1].split()[0]))
+        whys.append(items[-1].why)
+    assert lags == sorted(lags) and lags[0] < 0.5 < lags[2] <= 5
+    assert "75% of it and training" in whys[0] and "75%" not in whys[1]
+    assert not [item for item in explain(job()) if item.item == "in flight"]
 
 
 # --- how many are under way -----------------------------------------------------------------------
