@@ -121,7 +121,7 @@ TOP = (
      "`config.json`", "must be said"),
     ("`steps`", "RL steps to play, a whole number", f"{Workload.steps}"),
     ("`pipeline`", f"one of {', '.join(PIPELINES)}", f"`{Workload.pipeline}`"),
-    ("`staleness`", "steps that generation may be ahead, a whole number", "follows the pipeline"),
+    ("`staleness`", "steps that generation may be ahead, such as 0.5 or 4", "follows the pipeline"),
     ("`placement`", "`disaggregated` or `colocated`", f"`{Workload.placement}`"),
 )  # fmt: skip
 

@@ -34,6 +34,11 @@ def _check_pipeline(w: Setup) -> None:
             f"{w.steps_ahead} updates behind; leave it out, or use pipeline bounded-staleness "
             "or async"
         )
+    if w.ahead != w.steps_ahead and w.generation.prefill_gpus:
+        raise RFabricError(
+            f"staleness: {w.staleness} cuts batches in two, and generation.prefill_gpus "
+            f"{w.generation.prefill_gpus} read whole ones; use {w.steps_ahead}, or 0 of them"
+        )
     if not w.colocated:
         return
     if w.pipeline != "sync":

@@ -70,6 +70,12 @@ class Repeated:
         """Seconds of computing that run beside it."""
         return self.seconds * turn.beside / self.repeat
 
+    def split(self, late: float) -> "tuple[Repeated, Repeated]":
+        """All but its last part, and its share `late` of the computing with as many of the runs."""
+        runs = round(late * self.repeat)
+        first = Repeated(self.turns, self.repeat - runs, (1 - late) * self.seconds)
+        return first, Repeated(self.turns, runs, late * self.seconds)
+
     def exposed(self, w: Workload) -> float:
         """What the bytes add to the computing when nothing but NICs limits them (s)."""
         hidden = ((turn, self.beside(turn)) for turn in self.turns if self.repeat)

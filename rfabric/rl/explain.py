@@ -63,9 +63,18 @@ def _pipeline(w: Workload, step: Step) -> Item:
         w.steps_ahead,
         step_period(w, *windows),
         0,
-        (f"{_ADDS[w.pipeline]}; {w.placement}, communication included"),
+        (f"{_adds(w)}; {w.placement}, communication included"),
         within=step_within(w, parts),
     )
+
+
+def _adds(w: Workload) -> str:
+    if 0 < w.ahead < 1:
+        return (
+            f"the longer of generation, and {1 - w.ahead:.0%} of it and training with its weight "
+            "sync: so much of a batch waits for these weights"
+        )
+    return _ADDS[w.pipeline]
 
 
 _ADDS = {

@@ -9,8 +9,9 @@ from ..units import show_time
 from . import flows
 from .environments import ACTION, OBSERVATION, REWARD
 from .exchanges import EXPERTS, FFN
+from .in_flight import play
 from .items import Item, sent_item
-from .phases import Generated, Step, ready_at
+from .phases import Generated, Step, handover, ready_at, under_way
 from .timing import decode_step, server_of
 from .traffic import GenerationTraffic, generation_traffic
 from .workload import Workload
@@ -47,6 +48,7 @@ def generation_items(w: Workload, step: Step) -> list[Item]:
             f"s); one response alone {1e3 * one.seconds(1, g.max_prompt):.2f} ms a token: "
             f"weights / tp at {w.efficiency.hbm:.0%} of HBM",
         ),
+        *_in_flight(w, step),
         *_prompts_read(w, made, sent.kv),
         *_environment(w, slowest.idle),
         Item(
@@ -97,6 +99,25 @@ def generation_items(w: Workload, step: Step) -> list[Item]:
             f"{flows.EXPERIENCE_BYTES_PER_TOKEN} B a token",
         ),
     ]
+
+
+def _in_flight(w: Workload, step: Step) -> list[Item]:
+    """Responses that may be begun before newer weights come, where they go on over weight updates;
+    how far they lag behind, played with those of the first replica.
+    """
+    if w.pipeline != "async":
+        return []
+    outputs = step.generated.outputs[0]
+    n, context = under_way(w, step.generated.prompts[0], outputs)
+    lasts = np.tile(outputs * decode_step(w).seconds(n, n * context), (2 * w.steps_ahead + 4, 1))
+    trained = step.trained.seconds(w.training.buckets) + sum(handover(w).values())
+    lag = play(lasts, n, trained, w.ahead).lag[-lasts.size // 2 :]
+    why = (
+        f"(1 + {w.ahead:g}) batches before newer weights come, {n * len(w.decoding):,} decode at "
+        f"once; trained on {lag.mean():.2f} updates after they began, {lag.max()} at most"
+    )
+    count = int((1 + w.ahead) * w.generation.rolled_out * w.generation.group_size)
+    return [Item("generation", "in flight", count, 0.0, 0, why)]
 
 
 def _prompts_read(w: Workload, made: Generated, kv: Sequence[Flows]) -> list[Item]:

@@ -25,7 +25,7 @@ from . import flows
 from .environments import REWARD, servers_paid
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, ready_at, step_of
-from .plan import Plan, phase_order, plan_of_steps, waits, within_of
+from .plan import Plan, late, phase_order, plan_of_steps, refuse_parts, waits, within_of
 from .totals import check_bytes
 from .traffic import (
     GenerationTraffic,
@@ -132,6 +132,8 @@ def trace_of_steps(
     RunError where trace and plan differ in seconds of computing, or trace and
     formula in bytes (of kinds without such a way).
     """
+    if "generation" in (parts or {}):
+        refuse_parts(w)
     out = _Rows(w, holds or {})
     done: dict[PhaseKey, int] = {}
     lower = {"generation": _generation, "training": _training, "weight_sync": _weight_sync} | dict(
@@ -141,6 +143,8 @@ def trace_of_steps(
         before = [done[other] for other in waits(w, key)]
         if key.phase == "generation":
             out.hold(key.step, before)
+            part, sync = late(w, key.step)
+            out.late = (part, done[sync]) if sync else None
         done[key] = lower[key.phase](out, steps[key.step], before)
     trace = out.builder.build(plan.windows, _provenance(w, plan, seed))
     _check_seconds(trace, plan, done)
@@ -170,6 +174,7 @@ class _Rows:
     def __init__(self, workload: Workload, holds: Mapping[int, float]):
         self.workload, self.holds = workload, holds
         self.held: dict[int, int] = {}  # by step, the row that its weights wait for, if any
+        self.late: tuple[float, int] | None = None  # part of a generation that waits for a row more
         self.builder = TraceBuilder([f"h{i + 1}" for i in range(workload.hosts)])
         self.kind: dict = {}
 
@@ -198,18 +203,27 @@ class _Rows:
     def barrier(self, gpu: int, after: list[int]) -> int:
         return self.compute(gpu, 0.0, "barrier", after)
 
-    def repeat(self, what: Repeated, after: list[int]) -> int:
+    def repeat(self, what: Repeated, after: list[int], gpu=0, label="backward") -> int:
         """A loop, or its computing where nothing is sent: the row to wait for, which stands for all
         of the loop.
         """
         if not what.repeat:
-            return self.compute(0, what.seconds, "backward", after)
+            return self.compute(gpu, what.seconds, label, after)
         between = [what.before(turn) for turn in what.turns]
         beside = [what.beside(turn) for turn in what.turns]
         sent, labels = [turn.flows for turn in what.turns], [turn.label for turn in what.turns]
         return self.builder.loop(
             sent, what.repeat, between, beside, after=after, label=labels, **self.kind
         )[0]
+
+    def in_parts(self, what: Repeated, after: list[int], gpu: int) -> int:
+        """What `gpu` generates, its late part when the weights are there that this waits for."""
+        if not self.late:
+            return self.repeat(what, after, gpu, "generate")
+        part, weights = self.late
+        first, rest = what.split(part)
+        begun = self.repeat(first, after, gpu, "generate")
+        return self.repeat(rest, [begun, weights], gpu, "generate")
 
     def send(self, what: Flows, label: str, after: list[int]) -> list[int]:
         return self.builder.flows(*what, after=after, label=label, **self.kind)
@@ -221,12 +235,9 @@ def _generation(out: _Rows, step: Step, before: list[int]) -> int:
     read = _prompts_read(out, step, sent, before) if w.prefilling else [before] * len(w.decoding)
     ready = ready_at(w, step.generated.reading) or [0.0] * len(w.decoding)
     for r, replica in enumerate(w.decoding):
-        exchanged = sent.experts[r]
-        if exchanged:
-            done = [out.repeat(exchanged, read[r])]
-        else:
-            seconds = step.generated.times[r].seconds - ready[r]
-            done = [out.compute(replica[0], seconds, "generate", read[r])]
+        seconds = step.generated.times[r].seconds - ready[r]
+        exchanged = sent.experts[r] or Repeated((), 0, seconds)
+        done = [out.in_parts(exchanged, read[r], replica[0])]
         if turns := sent.environments[r]:
             done.append(out.repeat(turns, read[r]))
         done = out.send(sent.rewards[r], REWARD, done) or done
@@ -385,8 +396,5 @@ def _model(model: Model) -> dict:
     facts = dataclasses.asdict(model)
     experts = facts.pop("experts")
     facts["parameters"] = model.parameters
-    return (
-        facts | {"experts": experts, "active_parameters": model.active_parameters}
-        if experts
-        else facts
-    )
+    more = {"experts": experts, "active_parameters": model.active_parameters} if experts else {}
+    return facts | more

@@ -188,12 +188,17 @@ def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Replic
     """These responses on a replica whose batch never runs dry: as many decode at once as are asked
     for by all steps that may be under way, fit, and have slots.
     """
-    # of a response met while it decodes
-    context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
-    asked = len(outputs) * max(1, w.steps_ahead)
-    n = max(1, min(asked, w.generation.slots, int(w.kv_capacity_tokens / context)))
+    n, context = under_way(w, prompts, outputs)
     decode = float((outputs - 1).sum()) * decode_step(w).seconds(n, n * context) / n
     return ReplicaTime(_reading(w, prompts), decode, int(n * context))
+
+
+def under_way(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> tuple[int, float]:
+    """How many such responses a replica decodes at once, and their mean context (tokens)."""
+    # of a response met while it decodes
+    context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
+    asked = int(len(outputs) * max(1, w.ahead))
+    return max(1, min(asked, w.slots, int(w.kv_capacity_tokens / context))), context
 
 
 def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = None) -> Trained:

@@ -11,16 +11,20 @@ Each phase waits for others (`waits`); = is communication alone:
                      training                    |### 0 ###|         |### 1 ###|
                      weight sync                                 |=|                 |=|
 
-    bounded-staleness, async: weights leave when a step is trained and come while replicas generate
+    bounded-staleness, async: weights leave when a step is trained and come while replicas generate;
+    of a staleness such as 0.5, half of a batch waits for an update more than the other half
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..errors import RFabricError
 from ..trace import PHASES, PhaseKey
 from . import flows
 from .environments import environments_exposed
 from .exchanges import Repeated
+from .in_flight import period
 from .phases import MiniBatch, Step, handover, step_of
 from .sharing import update_exposed_sharded
 from .timing import COMMUNICATION, PHASE_KINDS, phase_within, residuals
@@ -74,7 +78,7 @@ def phase_order(w: Workload) -> list[PhaseKey]:
     order: list[PhaseKey] = []
     made = 0
     for step in range(w.steps):
-        upto = min(step + w.steps_ahead + 1, w.steps)
+        upto = min(step + math.floor(w.ahead) + 1, w.steps)
         order += [PhaseKey(n, "generation") for n in range(made, upto)]
         order += [PhaseKey(step, "training"), PhaseKey(step, "weight_sync")]
         made = upto
@@ -96,15 +100,33 @@ def waits(w: Workload, phase: PhaseKey) -> list[PhaseKey]:
     return [key for key in before if 0 <= key.step < w.steps]
 
 
+def late(w: Workload, step: int) -> tuple[float, PhaseKey | None]:
+    """The part of generation `step` that waits for a weight sync more than `waits` says, and that
+    sync; None where there is none to wait for, or no such part.
+    """
+    whole = math.floor(w.ahead)
+    sync = step - 1 - whole
+    if w.ahead == whole or sync < 0:
+        return 0.0, None
+    return 1 - (w.ahead - whole), PhaseKey(sync, "weight_sync")
+
+
+def refuse_parts(w: Workload) -> None:
+    """RFabricError for a staleness that cuts batches, where a scheduler orders whole ones."""
+    if w.ahead != w.steps_ahead:
+        raise RFabricError(
+            f"staleness: {w.staleness} cuts batches in two, and this scheduler orders whole ones; "
+            f"use {w.steps_ahead}, or a plain scheduler such as async"
+        )
+
+
 def step_period(w: Workload, generation: float, training: float, weight_sync: float) -> float:
     """Seconds from one step to the next, once the pipeline is full, of phases that take so long (s)
     in every step.
     """
-    if w.pipeline == "sync":
-        return generation + training + weight_sync
     if w.pipeline == "one-step-off":
         return max(generation, training) + weight_sync
-    return max(generation, training + weight_sync)
+    return period(generation, training + weight_sync, w.ahead)
 
 
 def step_within(w: Workload, parts: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
@@ -137,9 +159,12 @@ def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: PhaseTimes | None =
     for key in phase_order(w):
         before = [phases[other] for other in waits(w, key)]
         start = max((phase.start + phase.seconds for phase in before), default=0.0)
-        phases[key] = Phase(
-            key.phase, key.step, gpus[key.phase], start, *lasts(w, steps[key.step], key.phase)
-        )
+        seconds, comm = lasts(w, steps[key.step], key.phase)
+        part, sync = late(w, key.step) if key.phase == "generation" else (0.0, None)
+        if sync:  # as if it were made in one piece that ends when it does
+            last = phases[sync]
+            start = max(start, last.start + last.seconds - (1 - part) * seconds)
+        phases[key] = Phase(key.phase, key.step, gpus[key.phase], start, seconds, comm)
     return Plan(tuple(phases.values()))
 
 

@@ -14,11 +14,13 @@ How steps follow one another:
 
     sync               a step generates with the weights of the step before
     one-step-off       generation is one step ahead of training; replicas stop while weights come
-    bounded-staleness  up to `staleness` steps ahead; weights come while replicas generate
+    bounded-staleness  up to `staleness` steps ahead, parts of one included (in_flight.py); weights
+                       come while replicas generate
     async              as that, and responses go on over weight updates (partial rollouts): no
                        replica waits for the longest
 """
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -54,7 +56,7 @@ class Setup:
     environments: Environments = Environments()
     steps: int = 1
     pipeline: str = "sync"
-    staleness: int | None = None
+    staleness: float | None = None
     placement: str = "disaggregated"
     recipe: dict = field(default_factory=dict)
     files: tuple[Path, ...] = ()
@@ -139,7 +141,12 @@ class Setup:
 
     @property
     def steps_ahead(self) -> int:
-        """Weight updates that generation may lack: 0 is on-policy."""
+        """Weight updates that some responses may lack: 0 is on-policy."""
+        return math.ceil(self.ahead)
+
+    @property
+    def ahead(self) -> float:
+        """Batches that may be begun beyond the one of the newest weights, parts of one included."""
         return {"sync": 0, "one-step-off": 1}.get(self.pipeline, self.staleness or 1)
 
     @property
@@ -270,6 +277,15 @@ class Setup:
             list(range(first + e, first + self.stage_gpus, self.training.ep))
             for e in range(self.training.ep)
         ]
+
+    @property
+    def slots(self) -> int:
+        """Responses that a replica decodes at once: what its engine takes, and its part of those
+        that may be under way.
+        """
+        g = self.generation
+        most = g.concurrent * g.group_size if g.concurrent else g.slots * len(self.decoding)
+        return min(g.slots, max(1, most // len(self.decoding)))
 
     @property
     def kv_capacity_tokens(self) -> int:

@@ -66,7 +66,7 @@ def replica_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Repli
     served = serve(
         decode_step(w),
         w.kv_capacity_tokens,
-        Batching(max_num_seqs=g.slots),
+        Batching(max_num_seqs=w.slots),
         requests,
         np.full(len(requests), bool(w.prefilling)),
     )

@@ -14,7 +14,7 @@ from ..errors import RFabricError, meant
 from ..folders import data_dir
 from .checks import check
 from .lengths import Lengths, rates_beside
-from .recipe import choice, count, make, override, read_yaml, refuse_unknown
+from .recipe import choice, count, make, number, override, read_yaml, refuse_unknown
 from .sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
 from .setup import PIPELINES, Setup
 
@@ -32,7 +32,7 @@ class Workload(Setup):
         choice(*PIPELINES)(self.pipeline, "pipeline")
         choice("disaggregated", "colocated")(self.placement, "placement")
         if self.staleness is not None:
-            count(high=1000)(self.staleness, "staleness")
+            number(0.01, 1000)(self.staleness, "staleness")
         check(self)
 
 

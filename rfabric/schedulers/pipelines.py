@@ -24,15 +24,17 @@ def one_step_off(w: Workload, seed: int, settings: Settings) -> Scheduled:
 def partial_rollouts(w: Workload, seed: int, settings: Settings) -> Scheduled:
     """Responses go on over weight updates; `staleness` bounds how many.
 
-    RFabricError for a staleness that is no whole number of 1 or more.
+    RFabricError for a staleness that is no number of updates (Workload says which are).
     """
     refuse_settings("async", settings, "staleness")
     text = settings.get("staleness", str(w.staleness or 1))
-    if not text.isdigit() or not int(text):
+    try:
+        staleness = int(text) if text.isdecimal() else float(text)
+    except ValueError:
         raise RFabricError(
-            f"async: staleness {text!r} must be a whole number of weight updates, 1 or more"
-        )
-    return as_it_stands(_apart(w, "async", int(text)), seed)
+            f"async: staleness {text!r} is no number of weight updates; write for example 0.5 or 2"
+        ) from None
+    return as_it_stands(_apart(w, "async", staleness), seed)
 
 
 def colocated(w: Workload, seed: int, settings: Settings) -> Scheduled:
@@ -45,7 +47,7 @@ def colocated(w: Workload, seed: int, settings: Settings) -> Scheduled:
     )
 
 
-def _apart(w: Workload, pipeline: str, staleness: int | None = None) -> Workload:
+def _apart(w: Workload, pipeline: str, staleness: float | None = None) -> Workload:
     if w.colocated:
         raise RFabricError(
             f"pipeline {pipeline} needs a pool for each side, but placement is colocated; use "

@@ -180,9 +180,7 @@ def test_verl_with_rollout_nodes_of_its_own_is_asynchronous(job):
         section(imported, "cluster")["generation_gpus"] == 8
         and "placement" not in imported.recipe()
     )
-    assert (
-        imported.recipe()["pipeline"] == "bounded-staleness" and imported.recipe()["staleness"] == 1
-    )
+    assert imported.recipe()["pipeline"] == "async" and imported.recipe()["staleness"] == 0.5
     assert (
         job("verl", VERL.replace("$@", "rollout.nnodes=1")).recipe()["pipeline"] == "one-step-off"
     )
@@ -426,7 +424,7 @@ def test_areal_backends_are_gpus_and_parallelism(job):
     made = job("areal", AREAL)
     cluster = section(made, "cluster")
     assert (cluster["training_gpus"], cluster["generation_gpus"]) == (4, 4)
-    assert made.recipe()["staleness"] == 2 and made.recipe()["pipeline"] == "bounded-staleness"
+    assert made.recipe()["staleness"] == 2 and made.recipe()["pipeline"] == "async"
     assert section(made, "training")["optimizer"] == "sharded" and not made.misfit
     wide = AREAL.replace("fsdp:d4p1t1", "megatron:(attn:d4p4t2|ffn:d2p4e4)")
     training = section(job("areal", wide.replace("d4p1t1", "d8t4")), "training")
@@ -919,3 +917,56 @@ def test_a_filter_of_groups_has_more_prompts_rolled_out(job, framework, text, pr
     assert section(imported, "generation").get("prompts") == prompts
     filtered = any("rewards are alike are dropped" in note for note in imported.notes)
     assert filtered == ("=False" not in text)
+
+
+# --- asynchrony -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "pipeline", "staleness"),
+    [
+        ("nemo-rl", "max_trajectory_age_steps: 1", "one-step-off", None),
+        ("nemo-rl", "max_trajectory_age_steps: 4", "bounded-staleness", 4),
+        ("nemo-rl", "max_trajectory_age_steps: 1, in_flight_weight_updates: true", "async", 1),
+        ("nemo-rl", "max_trajectory_age_steps: 8, in_flight_weight_updates: true", "async", 8),
+        ("roll", "async_generation_ratio: 0", None, None),
+        ("roll", "async_generation_ratio: 0.5", "bounded-staleness", 0.5),
+        ("roll", "async_generation_ratio: 1", "one-step-off", None),
+        ("roll", "async_generation_ratio: 2.5", "bounded-staleness", 2.5),
+        ("verl", "staleness_threshold=0", "sync", None),
+        ("verl", "staleness_threshold=0.1", "async", 0.1),
+        ("verl", "staleness_threshold=1", "async", 1),
+        (
+            "verl",
+            "staleness_threshold=1 async_training.partial_rollout=False",
+            "bounded-staleness",
+            1,
+        ),
+    ],
+)
+def test_how_far_a_job_runs_ahead_is_read_as_it_says(job, framework, text, pipeline, staleness):
+    texts = {
+        "nemo-rl": NEMO.replace("max_trajectory_age_steps: 1", text),
+        "roll": ROLL.replace("async_generation_ratio: 1", text),
+        "verl": VERL.replace("$@", f"rollout.nnodes=1 async_training.{text}"),
+    }
+    if framework == "nemo-rl":
+        job("nemo-rl", PARENT, "parent.yaml")
+    recipe = job(framework, texts[framework]).recipe()
+    assert (recipe.get("pipeline"), recipe.get("staleness")) == (pipeline, staleness)
+
+
+@pytest.mark.parametrize(("said", "prompts"), [("", 256), (", max_concurrent_rollouts: 64", 64)])
+def test_areal_bounds_the_prompts_under_way(job, said, prompts):
+    text = AREAL.replace("max_head_offpolicyness: 2", f"max_head_offpolicyness: 2{said}")
+    made = job("areal", text)
+    assert section(made, "generation")["concurrent"] == prompts and not made.misfit
+    assert ("generation.concurrent" in made.assumed) == (not said)
+
+
+def test_what_slime_begins_beyond_what_it_keeps_is_said(job):
+    more = "--rollout-batch-size 32 --over-sampling-batch-size 64"
+    made = job("slime", SLIME.format(witness="x").replace("--rollout-batch-size 32", more))
+    (note,) = [note for note in made.notes if "over-sampling" in note]
+    assert note.startswith("over-sampling-batch-size = 64: prompts begun beyond")
+    assert not [word for word in made.unmapped if "over-sampling" in word]

@@ -212,8 +212,8 @@ def test_colocated_replicas_gather_experts_from_the_servers_that_hold_them():
             ["pipeline=one-step-off", "staleness=2"],
             ("no meaning with pipeline one-step-off, which is 1 updates behind"),
         ),
-        (["pipeline=async", "staleness=0"], "staleness: 0 must be 1 or more and 1,000 at most"),
-        (["pipeline=async", "staleness=two"], "staleness: 'two' is not a whole number"),
+        (["pipeline=async", "staleness=0"], "staleness: 0 must be 0.01 or more and 1000 at most"),
+        (["pipeline=async", "staleness=two"], "staleness: 'two' is not a number"),
         (
             ["placement=colocated"] + ["pipeline=async"],
             "colocated GPUs train and generate in turn, so pipeline async gains",

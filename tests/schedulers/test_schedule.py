@@ -89,7 +89,13 @@ def test_other_words_are_refused(text, error):
     [
         ("weave", (), "no compute scheduler named 'weave' for one job; it is for a file of jobs"),
         ("sync,fast=1", (), "scheduler sync: 'fast=1' is not a setting; it has none"),
-        ("async,staleness=0", (), "staleness '0' must be a whole number"),
+        ("async,staleness=0", (), "staleness: 0 must be 0.01 or more and 1000 at most"),
+        ("async,staleness=deep", (), "staleness 'deep' is no number of weight updates"),
+        (
+            "orchestrrl",
+            ("pipeline=bounded-staleness", "staleness=0.5"),
+            "staleness: 0.5 cuts batches in two",
+        ),
         ("async,staleness", (), "'staleness' is not a setting; write KEY=VALUE"),
         ("async,staleness=1,staleness=2", (), "a setting stands twice"),
         ("sync", ("placement=colocated",), "needs a pool for each side"),

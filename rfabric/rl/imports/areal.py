@@ -133,8 +133,7 @@ def _cluster(
     if colocated or not age[1]:
         recipe.put("pipeline", "sync", f"{age[0]} = {age[1]}")
     else:
-        recipe.put("pipeline", "bounded-staleness", age[0])
-        recipe.put("staleness", age[1], age[0])
+        recipe.behind(age[1], age[0], "AReaL: responses are interrupted, and go on")
 
 
 def _check_size(recipe: SourcedValues, s: Settings, origin: str) -> None:
@@ -154,6 +153,8 @@ def _generation(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     recipe.put("generation.tp", backend.tensor * backend.pipeline, "the backend's t x p")
     recipe.take("generation.batch", "train_dataset.batch_size", "rollout.consumer_batch_size")
     recipe.take("generation.group_size", "gconfig.n_samples", default=1)
+    most, batch = "rollout.max_concurrent_rollouts", recipe.values["generation.batch"]
+    recipe.take("generation.concurrent", most, default=batch, why="consumer_batch_size, by default")
     recipe.take("generation.max_response", "gconfig.max_new_tokens", default=16384)
     recipe.take("generation.max_prompt", "train_dataset.max_length", default=1024)
     engine = "vllm" if backend.engine == "vllm" else "sglang"

@@ -281,6 +281,12 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
     (("num_speculative_tokens",), _above(0), _ONE_BY_ONE),
     (("enable_train", "enable_mtp_training"), _on, "the layers that predict further tokens (MTP) "
      "are not trained here"),
+    (
+        ("over_sampling_batch_size",),
+        _above(0),
+        "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
+        "modelled: here a step begins what it keeps and waits for the longest",
+    ),
     (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), _MORE_TURNS),
     (("custom_generate_function_path",), bool, _MORE_TURNS),
     (

@@ -62,15 +62,22 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
 def _pipeline(recipe: SourcedValues, s: Settings) -> None:
     enabled = s.find("grpo.async_grpo.enabled", "ppo.async_ppo.enabled")
     age = s.number(
-        "grpo.async_grpo.max_trajectory_age_steps", "ppo.async_ppo.max_trajectory_age_steps"
+        "grpo.async_grpo.max_trajectory_age_steps",
+        "ppo.async_ppo.max_trajectory_age_steps",
+        "async_rl.sampler.max_staleness_versions",
+        "async_rl.sampler.max_lookahead_versions",
     )
-    if not enabled or not s.flag(enabled[0]):
+    inside = [f"{way}.in_flight_weight_updates" for way in ("grpo.async_grpo", "ppo.async_ppo")]
+    goes_on = next((key for key in inside if s.find(key) and s.flag(key)), "")
+    single = age and age[0].startswith("async_rl")  # which is asynchronous by itself
+    if not single and (not enabled or not s.flag(enabled[0])):
         recipe.put("pipeline", "sync", "grpo.async_grpo.enabled is not set")
-    elif not age or age[1] <= 1:
-        recipe.put("pipeline", "one-step-off", "grpo.async_grpo, max_trajectory_age_steps 1")
+    elif single and not age[1]:
+        recipe.put("pipeline", "sync", f"{age[0]} = 0")
+    elif goes_on or (age and age[1] > 1):
+        recipe.behind(*(age[::-1] if age else (1, "grpo.async_grpo, by default")), goes_on)
     else:
-        recipe.put("pipeline", "bounded-staleness", enabled[0])
-        recipe.put("staleness", age[1], age[0])
+        recipe.put("pipeline", "one-step-off", "grpo.async_grpo, max_trajectory_age_steps 1")
 
 
 def _generation(recipe: SourcedValues, s: Settings) -> None:
@@ -85,6 +92,8 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         "ppo.num_generations_per_prompt",
         default=1,
     )
+    if most := s.number("async_rl.max_inflight_prompts"):
+        recipe.put("generation.concurrent", *most[::-1])
     total = s.number("policy.max_total_sequence_length")
     if total is None:
         raise RFabricError(

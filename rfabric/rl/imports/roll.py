@@ -91,10 +91,10 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
         recipe.gpus(len(train), len(infer), False, origin)
     ratio = s.number("async_generation_ratio")
     if ratio and ratio[1]:
-        one = ratio[1] <= 1
-        recipe.put("pipeline", "one-step-off" if one else "bounded-staleness", ratio[0])
-        if not one:
-            recipe.put("staleness", round(ratio[1]), ratio[0])
+        if ratio[1] == 1:
+            recipe.put("pipeline", "one-step-off", ratio[0])
+        else:
+            recipe.behind(ratio[1], ratio[0])
     recipe.take("cluster.gpus_per_server", "num_gpus_per_node", default=8)
 
 

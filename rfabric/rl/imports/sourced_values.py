@@ -99,6 +99,13 @@ class SourcedValues:
         if prompts > self.values["generation.batch"]:
             self.put("generation.prompts", math.ceil(prompts), origin)
 
+    def behind(self, staleness: float, origin: str, goes_on: str = "") -> None:
+        """Generation that may lack so many weight updates, parts of one included; `goes_on`: what
+        says that responses go on over them.
+        """
+        self.put("pipeline", "async" if goes_on else "bounded-staleness", goes_on or origin)
+        self.put("staleness", staleness, origin)
+
     def gpus(self, training: int, generation: int, colocated: bool, origin: str) -> None:
         """The split of the cluster."""
         for name, count in (("training", training), ("generation", generation)):

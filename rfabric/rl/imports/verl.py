@@ -72,12 +72,9 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
             "pipeline", "one-step-off", "rollout.nnodes: GPUs of its own, without async_training"
         )
     elif staleness[1]:
-        recipe.put("pipeline", "bounded-staleness", staleness[0])
-        recipe.put(
-            "staleness",
-            max(1, round(staleness[1])),
-            f"{staleness[0]} = {staleness[1]} of a step's batch, in whole steps",
-        )
+        key = "async_training.partial_rollout"  # on by default
+        on = s.find(key) is None or s.flag(key)
+        recipe.behind(staleness[1], f"{staleness[0]}, of a step's batch", key if on else "")
     else:
         recipe.put("pipeline", "sync", f"{staleness[0]} = 0")
 

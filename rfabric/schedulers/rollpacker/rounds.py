@@ -261,7 +261,7 @@ def joined(own: Requests, context: np.ndarray, to_come: np.ndarray, at: float) -
 
 def served_on(w: Workload, requests: Requests, pace: float = 1.0) -> Served:
     """Requests on one replica of `w`."""
-    batching = Batching(max_num_seqs=w.generation.slots)
+    batching = Batching(max_num_seqs=w.slots)
     return serve(_paced(decode_step(w), pace), w.kv_capacity_tokens, batching, requests)
 
 
