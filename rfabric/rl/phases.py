@@ -132,11 +132,17 @@ def step_of(w: Workload, seed: int, number: int) -> Step:
     the same.
     """
     prompts, outputs = responses(w, seed, number)
-    g = w.generation
-    said = g.longest - g.max_prompt - g.max_response  # by environments, trained on too
-    lengths = (prompts + outputs + said).astype(float)[: g.responses]
-    trained = trained_on(w, lengths, routing(w, seed, number))
+    trained = trained_on(w, trained_lengths(w, prompts, outputs), routing(w, seed, number))
     return Step(number, _generate(w, prompts, outputs), trained)
+
+
+def trained_lengths(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    """Tokens of the sequences that a step with these responses is trained on (float64[responses]),
+    with what environments said.
+    """
+    g = w.generation
+    heard = g.longest - g.max_prompt - g.max_response
+    return (prompts + outputs + heard).astype(float)[: g.responses]
 
 
 def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -187,12 +193,18 @@ def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Replic
     """These responses on a replica whose batch never runs dry: as many decode at once as are asked
     for by all steps that may be under way, fit, and have slots.
     """
-    # of a response met while it decodes
-    context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
-    asked = len(outputs) * max(1, w.steps_ahead)
-    n = max(1, min(asked, w.generation.slots, int(w.kv_capacity_tokens / context)))
+    n, context = steady_batch(w, prompts, outputs)
     decode = float((outputs - 1).sum()) * decode_step(w).seconds(n, n * context) / n
     return ReplicaTime(_reading(w, prompts), decode, int(n * context))
+
+
+def steady_batch(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> tuple[int, float]:
+    """How many of these responses a replica decodes at once, and the tokens of context that one of
+    them meets on average.
+    """
+    context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
+    asked = len(outputs) * max(1, w.steps_ahead)
+    return max(1, min(asked, w.generation.slots, int(w.kv_capacity_tokens / context))), context
 
 
 def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = None) -> Trained:
