@@ -39,8 +39,8 @@ from .models import BF16_BYTES, STORED_BYTES, Model
 # A layer has about seven kernels, counted: two norms, QKV, attention, output, gate-and-up with its
 # activation, down. Routing adds four: router, choice, permutation and its inverse.
 LAYER_KERNELS, ROUTING_KERNELS = 7, 4
-# Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together: assumed,
-# no figure of it alone is published.
+# Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together:
+# assumed, no figure of it alone is published.
 MATMUL_SHARE = 0.80
 # What the host adds to a step that the GPU waits for: scheduling, inputs, sampling, and more for
 # each response. Fitted on aiconfigurator's silicon_sample.csv, by hand, to two figures.

@@ -14,7 +14,7 @@ scattered to both.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import fsum, isclose
 
 import numpy as np
@@ -40,6 +40,7 @@ from .phases import (
 )
 from .plan import phase_seconds
 from .sharing import update_exposed, update_exposed_sharded
+from .sources import Source, source_of
 from .step_terms import played_steps, reading_steps, seconds_by_term, steady_steps
 from .timing import trainer_of
 from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
@@ -96,6 +97,12 @@ def account_of(w: Workload, step: Step, phase: str) -> Account:
     return Account(phase, planned, terms)
 
 
+def sources_of(w: Workload, accounts: Iterable[Account]) -> dict[str, Source]:
+    """The sources of all terms by their names, in the order in which terms first name them."""
+    names = (name for phase in accounts for term in phase.terms for name in term.sources)
+    return {name: source_of(w, name) for name in dict.fromkeys(names)}
+
+
 def _generation(w: Workload, step: Step) -> Seconds:
     """Of the replica whose last byte leaves last."""
     made, sent = step.generated, _sent(w, step)
@@ -103,7 +110,11 @@ def _generation(w: Workload, step: Step) -> Seconds:
     r = max(range(len(times)), key=lambda r: times[r].seconds + sum(sent[r].values()))
     ready = ready_at(w, made.reading)[r] if w.prefilling else 0.0
     waited = {"environments": _beyond(times[r].idle, ready)}
-    return {**_computed(w, made, r), **_named("between turns", waited), **_named("bytes", sent[r])}
+    return {
+        **_computed(w, made, r),
+        **_named("between turns", waited),
+        **_named("network", sent[r]),
+    }
 
 
 def _computed(w: Workload, made: Generated, r: int) -> Seconds:
@@ -174,7 +185,7 @@ def _training(w: Workload, step: Step) -> Seconds:
         **_named("log-prob", {term: t.log_prob_passes * took for term, took in log_prob.items()}),
         **_named("forward-backward", _added(computed)),
         ("optimizer", "Adam"): len(trained.mini_batches) * trained.optimizer,
-        **_named("bytes", _added(exposed)),
+        **_named("network", _added(exposed)),
     }
 
 
@@ -199,11 +210,17 @@ def _pass_terms(
     tokens, squares = (w.dp * (mine**n).sum() / (lengths**n).sum() for n in (1, 2))
     kernels = launched * micro_batches * pass_kernels(trainer_of(w)) * KERNEL_S
     kernels = 0.0 if w.efficiency.training else kernels
-    terms = {f.name: tokens * getattr(average, f.name) for f in fields(average)}
-    terms["attention"] = squares * average.attention
-    terms |= {"memory": tokens * (average.memory - kernels), "kernels": tokens * kernels}
+    terms = {
+        "matmul": tokens * average.matmul,
+        "attention": squares * average.attention,
+        "activations through HBM": tokens * (average.memory - kernels),
+        "kernel launches": tokens * kernels,
+        "tensor collectives in servers": tokens * average.tensor,
+        "context collectives in servers": tokens * average.context,
+        "expert collectives in servers": tokens * average.experts,
+    }
     share = bubble_share(trainer_of(w).layout, micro_batches)
-    return terms | {"bubble": share * sum(terms.values())}
+    return terms | {"pipeline bubble": share * sum(terms.values())}
 
 
 def _update_bytes(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> dict[str, float]:
@@ -228,7 +245,7 @@ def _weight_sync(w: Workload) -> Seconds:
         {level.label: flows.wire_seconds(w, flows.leaving(w, level.flows))}
         for level in weight_levels(w)
     )
-    return {**_named("software", software), **_named("bytes", _added(levels))}
+    return {**_named("software", software), **_named("network", _added(levels))}
 
 
 def _beyond(seconds: float, others: float) -> float:

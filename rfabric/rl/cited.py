@@ -14,35 +14,35 @@ _NCCL = tuple(
     f"compute.communication.{name}" for name in ("NcclTuning", "BASE", "REACHED", "NVLS_START")
 )
 _ENGINE = {
-    "weights": ("recipe.generation.precision", *_HBM),
-    "experts": ("recipe.generation.precision", *_HBM),
-    "KV cache": _HBM,
+    "weights from HBM": ("recipe.generation.precision", *_HBM),
+    "experts from HBM": ("recipe.generation.precision", *_HBM),
+    "KV cache from HBM": _HBM,
     "matmul": ("catalog.{generation}.{decoded}_flops", *_ENGINE_FLOPS),
     "attention": ("catalog.{generation}.bf16_flops", *_ENGINE_FLOPS),
-    "kernels": ("compute.roofline.LAYER_KERNELS", _ROUTING, "compute.gpus.KERNEL_S"),
-    "collectives": ("catalog.{generation}.nvlink_bytes_per_s", *_NCCL, _RAILS),
-    "activations": _HBM,
+    "kernel launches": ("compute.roofline.LAYER_KERNELS", _ROUTING, "compute.gpus.KERNEL_S"),
+    "collectives in servers": ("catalog.{generation}.nvlink_bytes_per_s", *_NCCL, _RAILS),
+    "activations through HBM": _HBM,
     "host": ("compute.roofline.HOST_STEP_S", "compute.roofline.HOST_RESPONSE_S"),
 }
 _TRAINER_HBM = ("catalog.{training}.hbm_bytes_per_s", "compute.gpus.HBM_SHARE")
 _TRAINER_NCCL = ("catalog.{training}.nvlink_bytes_per_s", *_NCCL)
 _PASSES = {
     "matmul": ("{peak}", "{tuned}", "compute.training.SUSTAINED", "compute.training.WAVE", _SKEW),
-    "attention": (
-        "catalog.{training}.bf16_flops",
-        "compute.training.MEGATRON",
-        _BACKWARD,
-    ),
-    "memory": (*_TRAINER_HBM, "compute.training.LOSS_BYTES", _CAST),
-    "tensor": _TRAINER_NCCL,
-    "context": _TRAINER_NCCL,
-    "experts": (
+    "attention": ("catalog.{training}.bf16_flops", "compute.training.MEGATRON", _BACKWARD),
+    "activations through HBM": (*_TRAINER_HBM, "compute.training.LOSS_BYTES", _CAST),
+    "tensor collectives in servers": _TRAINER_NCCL,
+    "context collectives in servers": _TRAINER_NCCL,
+    "expert collectives in servers": (
         "catalog.{training}.nvlink_bytes_per_s",
         "compute.expert_exchange.STARTS",
         "compute.expert_exchange.NVLINK_REACHED",
     ),
-    "kernels": ("compute.training.pass_kernels", "compute.gpus.KERNEL_S"),
-    "bubble": ("compute.training.bubble_share", "recipe.training.pp", "recipe.training.vp"),
+    "kernel launches": ("compute.training.pass_kernels", "compute.gpus.KERNEL_S"),
+    "pipeline bubble": (
+        "compute.training.bubble_share",
+        "recipe.training.pp",
+        "recipe.training.vp",
+    ),
 }
 _ADAM = ("compute.training.optimizer_seconds", "compute.memory.OPTIMIZER_BYTES", *_TRAINER_HBM)
 _HOST_ADAM = (
@@ -51,7 +51,7 @@ _HOST_ADAM = (
     "compute.training.PCIE_BYTES_PER_S",
 )
 _NIC = ("recipe.cluster.nic|catalog.{training}.nic_bps", "rl.flows.wire_seconds")
-_BYTES = {
+_NETWORK = {
     "experience": ("rl.flows.EXPERIENCE_BYTES_PER_TOKEN",),
     "environments": ("recipe.environments.text_bytes", "recipe.environments.observation_bytes"),
     "reward": ("recipe.environments.text_bytes", "recipe.environments.reward_bytes"),
@@ -86,8 +86,8 @@ def _names(w: Workload, part: str, term: str) -> tuple[str, ...]:
     if part in ("log-prob", "forward-backward"):
         given = ("recipe.efficiency.training", "catalog.{training}.bf16_flops")
         return given if w.efficiency.training and term == "matmul" else _PASSES[term]
-    if part == "bytes":
-        return (*_NIC, *_BYTES.get(term, ()))
+    if part == "network":
+        return (*_NIC, *_NETWORK.get(term, ()))
     if part == "software":
         return _SOFTWARE[term]
     if part == "optimizer":

@@ -30,15 +30,15 @@ PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Source:
-    """A number behind a term: its name as above, its value (None: a formula, or what is no number),
-    what it rests on and the words that stand beside it.
+    """A number behind a term: its name as above, its value (a word of the recipe; None: a formula,
+    or several numbers), what it rests on and the words that stand beside it.
 
     basis: `recipe` or its `default`; `catalog`; `formula`; of constants `fitted`, `assumed` or
     `stated` by what `text` cites.
     """
 
     name: str
-    value: float | None
+    value: float | str | None
     basis: str
     text: str
 
@@ -60,8 +60,8 @@ def source_of(w: Workload, name: str) -> Source:
         value, basis, text = _of_code(name)
     if not text:
         raise RFabricError(f"source of {name}: nothing stands beside it; say where it is from")
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return Source(name, float(value) if number else None, basis, " ".join(text.split()))
+    plain = value if isinstance(value, int | float | str) else None
+    return Source(name, plain, basis, " ".join(text.split()))
 
 
 def _in_recipe(w: Workload, name: str) -> bool:

@@ -3,8 +3,9 @@
 A step takes the longer of memory and computing, and its overheads beside: memory's terms stand for
 a step that reads longer than it computes, computing's for the others.
 
-    memory      weights, experts, KV cache       computing   matmul, attention
-    beside      kernels, collectives, activations (between matmuls), host
+    memory      weights, experts and KV cache from HBM
+    computing   matmul, attention
+    beside      kernel launches, collectives in servers, activations through HBM, host
 
 Steps are taken one by one here, where `compute.roofline` has closed sums of those between two
 events: that both come to the same is checked wherever a step is accounted for.
@@ -12,6 +13,7 @@ events: that both come to the same is checked wherever a step is accounted for.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,12 @@ from ..compute.roofline import LAYER_KERNELS, DecodeStep, overheads
 from .timing import decode_step, replica_time, server_of
 from .workload import Workload
 
+OVERHEADS = {  # of `roofline.overheads`, as terms
+    "kernels": "kernel launches",
+    "collectives": "collectives in servers",
+    "activations": "activations through HBM",
+    "host": "host",
+}
 Parts = dict[str, np.ndarray]
 
 
@@ -65,16 +73,18 @@ def seconds_by_term(w: Workload, steps: EngineSteps) -> dict[str, float]:
     """Seconds of these steps on one generation replica, by what takes them."""
     sides = [_parts(side, steps) for side in _sides(w)]
     slowest = np.argmax([sum(parts.values()) for parts in sides], axis=0)
+    taken = [steps.times * (slowest == i) for i in range(len(sides))]
     return {
-        term: float(sum(np.sum(parts[term] * steps.times * (slowest == i))
-                        for i, parts in enumerate(sides)))
+        term: float(sum(parts[term] @ times for parts, times in zip(sides, taken, strict=True)))
         for term in sides[0]
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True)
 class _Side:
-    """A roofline, and what its overheads are made of: seconds a step, and a token."""
+    """A roofline, and what its overheads are made of, by the names of `roofline.overheads`: seconds
+    a step, and a token.
+    """
 
     step: DecodeStep
     once: Mapping[str, float]
@@ -87,19 +97,19 @@ def _sides(w: Workload) -> list[_Side]:
     """
     step, s = decode_step(w), server_of(w)
     if not isinstance(step, Sides):
-        both = overheads(s)
-        each = {term: token / (s.dp * s.pp) for term, (_, token) in both.items()}
-        return [_Side(step, {term: once for term, (once, _) in both.items()}, each)]
-    alone, layers = overheads(replace(s, dp=1, ep=1)), w.model.layers
-    each = {term: token / s.dp for term, (_, token) in alone.items()}
-    launched = alone["kernels"][0]
+        beside = overheads(s)
+        each = {name: token / (s.dp * s.pp) for name, (_, token) in beside.items()}
+        return [_Side(step, {name: once for name, (once, _) in beside.items()}, each)]
+    alone = overheads(replace(s, dp=1, ep=1))
+    each = {name: token / s.dp for name, (_, token) in alone.items()}
+    launched = HALVES * w.model.layers * (LAYER_KERNELS - FFN_KERNELS) * KERNEL_S
     attention = {
-        "kernels": HALVES * layers * (LAYER_KERNELS - FFN_KERNELS) * KERNEL_S,
+        "kernels": launched,
         "collectives": HALVES * alone["collectives"][0] / ALL_REDUCES_PER_LAYER,
         "host": alone["host"][0],
     }
-    ffn = HALVES * (launched - layers * (LAYER_KERNELS - FFN_KERNELS) * KERNEL_S)
-    return [_Side(step.attention, attention, each), _Side(step.ffn, {"kernels": ffn}, {})]
+    ffn = {"kernels": HALVES * alone["kernels"][0] - launched}
+    return [_Side(step.attention, attention, each), _Side(step.ffn, ffn, {})]
 
 
 def _parts(side: _Side, s: EngineSteps) -> Parts:
@@ -109,8 +119,8 @@ def _parts(side: _Side, s: EngineSteps) -> Parts:
     parts = {term: np.where(reads, seconds, 0.0) for term, seconds in memory.items()}
     parts |= {term: np.where(reads, 0.0, seconds) for term, seconds in computing.items()}
     every = s.responses + s.tokens
-    for term in ("kernels", "collectives", "activations", "host"):
-        parts[term] = side.once.get(term, 0.0) + side.each.get(term, 0.0) * every
+    for name, term in OVERHEADS.items():
+        parts[term] = side.once.get(name, 0.0) + side.each.get(name, 0.0) * every
     parts["host"] = parts["host"] + side.step.host_s_per_response * s.responses
     return parts
 
@@ -122,9 +132,9 @@ def _memory(step: DecodeStep, s: EngineSteps) -> Parts:
     touched = 1 - step.missed_share ** (s.responses + s.tokens)
     seen = np.minimum(s.context, s.responses * step.window)
     return {
-        "weights": np.full(len(s.times), step.weights_s),
-        "experts": step.experts_s * touched,
-        "KV cache": step.kv_s_per_token * s.context + step.window_kv_s_per_token * seen,
+        "weights from HBM": np.full(len(s.times), step.weights_s),
+        "experts from HBM": step.experts_s * touched,
+        "KV cache from HBM": step.kv_s_per_token * s.context + step.window_kv_s_per_token * seen,
     }
 
 
@@ -162,8 +172,9 @@ class _Noted:
         self.beside = None
         return self.step.seconds(n, context, steps)
 
-    def steps_in(self, seconds: float, n: int, context: float, most: int) -> int:
-        return self.step.steps_in(seconds, n, context, most)
+    def __getattr__(self, name: str) -> Any:
+        """What takes no step, as the roofline itself has it."""
+        return getattr(self.step, name)
 
     def reading(self) -> EngineSteps:
         """Steps that read prompts."""

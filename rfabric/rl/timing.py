@@ -53,10 +53,7 @@ def all_reduce_bytes_per_token(w: Workload) -> int:
 
 
 def replica_time(
-    w: Workload,
-    prompts: np.ndarray,
-    outputs: np.ndarray,
-    step: DecodeStep | Sides | None = None,
+    w: Workload, prompts: np.ndarray, outputs: np.ndarray, step: DecodeStep | Sides | None = None
 ) -> ReplicaTime:
     """Continuous batching of responses with `prompts` and `outputs` tokens (int64[n]) on one
     replica of `w`.
