@@ -247,7 +247,7 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
 
 def bubble_share(layout: Layout, micro_batches: float) -> float:
     """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut
-    by vp when interleaved.
+    by vp when interleaved (Narayanan et al., arXiv 2104.04473, section 2.2).
 
     >>> bubble_share(Layout(pp=4, vp=2), micro_batches=6)
     0.25
