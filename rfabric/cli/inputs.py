@@ -2,7 +2,8 @@
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import RFabricError
@@ -16,7 +17,9 @@ from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, 
 from ..report.folder import read_folder, write_text, writing
 from ..report.html import drawing
 from ..report.summary import check_summary
-from ..rl import read_recipe
+from ..rl import accounts, explain, read_recipe
+from ..rl.account import Account, sources_of
+from ..rl.sources import Source
 from ..schedulers.traffic import read_traffic
 from ..specs import escaped
 from ..study.known import known
@@ -26,6 +29,13 @@ from .runs import with_format
 from .terminal import print_json, show_notes, show_tables
 
 log = logging.getLogger(__name__)
+
+TERMS = (
+    "every second: generation as on the replica that is done last, training as on the slowest rank "
+    "of each pass; a term of the network is what its bytes add beside all above it, and what hides "
+    "behind something else has none."
+)
+LEAST_SHARE = 0.001  # of a phase, that is told from less
 
 
 def trace(args: argparse.Namespace) -> None:
@@ -38,11 +48,12 @@ def trace(args: argparse.Namespace) -> None:
     if args.output:
         with writing(args.output):
             write_trace(traffic.trace, args.output)
-    items = []
+    items, phases, sources = [], [], {}
     if not given:
-        from ..rl import explain, read_recipe
-
-        items = explain(read_recipe(args.traffic, args.set), args.seed)
+        workload = read_recipe(args.traffic, args.set)
+        items = explain(workload, args.seed)
+        phases = accounts(workload, args.seed) if args.explain else []
+        sources = sources_of(workload, phases)
     groups = [] if args.explain else _groups(traffic.trace)
     if args.json:
         keys = {"phase": str, "item": str, "count": int, "seconds": float, "bytes": int, "why": str}
@@ -51,13 +62,66 @@ def trace(args: argparse.Namespace) -> None:
             for item in items
         ]
         head = {"traffic": traffic.name, "seed": args.seed, "rows": len(traffic.trace)}
-        print_json(head | {"items": entries, "flows": groups})
+        print_json(head | {"items": entries, "flows": groups} | _every_second(phases, sources))
         return
     _show_trace(items, groups)
+    show_tables([_terms_table(phases, list(sources)), _sources_table(sources)])
     if items and not args.quiet:
-        show_notes(filter(None, [_residuals(items)]))
+        show_notes(filter(None, [_residuals(items), TERMS if phases else ""]))
     if args.output:
         print(args.output)
+
+
+def _every_second(phases: Sequence[Account], sources: Mapping[str, Source]) -> dict:
+    """Phases, terms and sources for machines; empty where none are asked for."""
+    if not phases:
+        return {}
+    terms = [
+        {"phase": phase.phase, **asdict(term), "share": term.seconds / phase.seconds}
+        for phase in phases
+        for term in phase.terms
+    ]
+    return {
+        "phases": [{"phase": phase.phase, "seconds": phase.seconds} for phase in phases],
+        "terms": terms,
+        "sources": {
+            name: {"value": source.value, "basis": source.basis, "text": source.text}
+            for name, source in sources.items()
+        },
+    }
+
+
+def _terms_table(phases: Sequence[Account], numbered: Sequence[str]) -> Table:
+    """Every term of every phase, and the sum that the plan has; sources by their place in
+    `numbered`.
+    """
+    rows = []
+    for phase in phases:
+        name = PHASE_NAMES[phase.phase]
+        for t in phase.terms:
+            share, places = t.seconds / phase.seconds, map(numbered.index, t.sources)
+            of = " ".join(str(1 + place) for place in places)
+            rows.append(Row(name, (t.part, t.term, show_time(t.seconds), _share(share), of)))
+        rows.append(Row(name, ("", "in all", show_time(phase.seconds), "100%", "")))
+    columns = "phase", "part", "term", "seconds", "share", "sources"
+    return Table("Every second, by the term that made it", columns, tuple(rows), words=(0, 1, 2, 5))
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share >= LEAST_SHARE else f"< {LEAST_SHARE:.1%}"
+
+
+def _value(value: float | str | None) -> str:
+    return value if isinstance(value, str) else "" if value is None else f"{value:g}"
+
+
+def _sources_table(sources: Mapping[str, Source]) -> Table:
+    rows = [
+        Row(str(number), (source.name, _value(source.value), source.basis, source.text))
+        for number, source in enumerate(sources.values(), 1)
+    ]
+    columns = "", "number", "value", "basis", "source"
+    return Table("Where their numbers are from", columns, tuple(rows), words=(0, 1, 3, 4))
 
 
 def _within(item) -> dict:

@@ -68,6 +68,7 @@ FITTED = {
     "tcpx": ("start", "nvls_start", "fill", "depth", "share"),
     "tcpxo": ("start", "nvls_start", "fill", "depth", "share"),
 }
+# Fitted, a transport at a time, on the nccl-tests sweeps that stand above.
 RAILS = {
     "rdma": Rails(21.1 * US, 35.4 * US, 0.934, 205 * US, hops=0.169),
     "tcpx": Rails(12.2 * US, 70.0 * US, 15.1, 713 * US, share=0.626),

@@ -85,9 +85,11 @@ def tuning_of(gpu: Gpu) -> NcclTuning:
 # Fitted on aiconfigurator's NCCL 2.27.3 table of 8 H100 (ai-dynamo/aiconfigurator
 # systems/data/h100_sxm/comm/nccl):
 REACHED = 0.97  # of the rate NCCL plans with, by any algorithm
-# NCCL plans with 25; it is the rest of a time whose other part grows with the bytes
+# fitted there too; NCCL plans with 25: it is the rest of a time whose other part grows with the
+# bytes
 NVLS_START = 70 * US
-P2P_START = {"LL": 6.6 * US, "Simple": 13 * US}  # a group of sends and receives, the all-to-all
+# fitted there too: a group of sends and receives, the all-to-all
+P2P_START = {"LL": 6.6 * US, "Simple": 13 * US}
 P2P_LL_RATE = 20 * GB  # ... and what LL moves there
 # of the HBM's peak: a rank's own part is read and written within its memory, by NCCL's few SMs
 COPY_SHARE = 0.3

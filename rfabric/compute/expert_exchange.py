@@ -24,7 +24,9 @@ from .communication import GB, Network, RankGroup
 
 DISPATCH_AND_COMBINE = 2  # exchanges of a layer with experts: tokens go to them, and back
 MOST_SERVERS = 4  # DeepSeek-V3 (arXiv 2412.19437) section 2.1.2: node-limited routing
-STARTS = {  # of a kernel in one server, and in several with the exchange of counts before it
+# Of a kernel in one server, and in several with the exchange of counts before it. Fitted on
+# aiconfigurator's table of 8 to 32 H100.
+STARTS = {
     ("normal", "dispatch"): (37 * US, 63 * US),
     ("normal", "combine"): (50 * US, 86 * US),
     ("low-latency", "dispatch"): (15 * US, 22 * US),
@@ -37,7 +39,8 @@ DOUBLING = {"dispatch": 26 * US, "combine": 36 * US}
 # than an NVLink copy. Fitted on 2 and 4 servers with 4 SMs, where nothing else limits.
 SM_RATE = {"dispatch": 14.2 * GB, "combine": 11.4 * GB}
 NIC_COPY = 0.7  # of an NVLink copy
-NVLINK_REACHED = {"normal": 0.84, "low-latency": 0.62}  # of what NCCL reaches
+# ... of what NCCL reaches over NVLink, fitted on the same table
+NVLINK_REACHED = {"normal": 0.84, "low-latency": 0.62}
 DEFAULT_SMS = 24  # DeepEP README: Buffer.set_num_sms(24)
 
 

@@ -21,8 +21,7 @@ While n is constant C grows by n a step, so the steps between two events are one
 (`serving` plays the events).
 
 Constants: HBM and kernel latency are aiconfigurator's; matmul is the best measured one (catalog)
-times what an engine reaches of it; the host's two are fitted. Fitted means: on aiconfigurator's
-silicon_sample.csv, by hand, to two figures.
+times what an engine reaches of it; the host's two are fitted.
 """
 
 from bisect import bisect_left
@@ -37,13 +36,14 @@ from .layout import ALL_REDUCES_PER_LAYER
 from .memory import UTILISATION, engine_weight_bytes, kv_shards, room_for_kv
 from .models import BF16_BYTES, STORED_BYTES, Model
 
-# A layer has about seven kernels: two norms, QKV, attention, output, gate-and-up with its
+# A layer has about seven kernels, counted: two norms, QKV, attention, output, gate-and-up with its
 # activation, down. Routing adds four: router, choice, permutation and its inverse.
 LAYER_KERNELS, ROUTING_KERNELS = 7, 4
-# Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together.
+# Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together:
+# assumed, no figure of it alone is published.
 MATMUL_SHARE = 0.80
-# What the host adds to a step that the GPU waits for: scheduling, inputs, sampling (fitted), and
-# more for each response.
+# What the host adds to a step that the GPU waits for: scheduling, inputs, sampling, and more for
+# each response. Fitted on aiconfigurator's silicon_sample.csv, by hand, to two figures.
 HOST_STEP_S, HOST_RESPONSE_S = 1.5e-3, 30e-6
 # An engine's step of prefill: tokens of its slope of all-reduces, vLLM's and SGLang's default chunk
 # on GPUs of 80 GB.
@@ -250,19 +250,18 @@ def step_of(s: Server) -> DecodeStep:
     chosen = m.active_parameters - m.dense_parameters
     # prefill needs the head for its last token alone
     dense, head = m.matmul_parameters - chosen, m.vocab * m.hidden
-    once, per_token = _communication(s)
+    parts = overheads(s).values()
     experts = 2 * chosen / s.flops(s.expert_weights)
     share = s.ranks * s.pp  # responses are cut by dp and pp, their matmuls by tp
     far = 1 - m.windowed / m.kv_layers  # of the layers with attention, those that see all
     attention, kv = s.flops("bf16") * share, s.kv_bytes_per_token / (s.dp * s.pp) / hbm
-    kernels = m.layers * LAYER_KERNELS + (m.experts.layers * ROUTING_KERNELS if m.experts else 0)
     return DecodeStep(
         weights_s=(_stored_bytes(s) * (dense - head) + BF16_BYTES * head) / s.tp / hbm,
         kv_s_per_token=kv * far,
         matmul_s_per_response=(2 * dense / s.flops(s.weights) + experts) / share,
         attention_s_per_token=m.attention_flops_per_context_token * far / attention,
-        overhead_s=kernels * KERNEL_S + once + HOST_STEP_S,
-        overhead_s_per_token=(per_token + _between_matmuls(s) / hbm) / (s.dp * s.pp),
+        overhead_s=sum(once for once, _ in parts),
+        overhead_s_per_token=sum(each for _, each in parts) / (s.dp * s.pp),
         experts_s=STORED_BYTES[s.expert_weights] * m.expert_parameters / s.ranks / hbm,
         missed_share=(1 - m.experts.per_token / m.experts.count) ** (1 / s.pp)
         if m.experts
@@ -274,6 +273,20 @@ def step_of(s: Server) -> DecodeStep:
         window_attention_s_per_pair=m.attention_flops_per_pair * (1 - far) / attention,
         window=m.window if m.windowed else 0,
     )
+
+
+def overheads(s: Server) -> dict[str, tuple[float, float]]:
+    """What a step takes beside reading and matmuls, by what takes it: seconds a step, and seconds a
+    token of one attention replica.
+    """
+    m = s.model
+    kernels = m.layers * LAYER_KERNELS + (m.experts.layers * ROUTING_KERNELS if m.experts else 0)
+    return {
+        "kernels": (kernels * KERNEL_S, 0.0),
+        "collectives": _communication(s),
+        "activations": (0.0, _between_matmuls(s) / (s.gpu.hbm_bytes_per_s * s.hbm)),
+        "host": (HOST_STEP_S, 0.0),
+    }
 
 
 def _stored_bytes(s: Server) -> float:

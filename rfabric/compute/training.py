@@ -187,7 +187,7 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
     return PassSeconds(
         matmul,
         attention,
-        _memory_bound(t, tokens) + _kernels(t) * micro_batches * KERNEL_S,
+        _memory_bound(t, tokens) + pass_kernels(t) * micro_batches * KERNEL_S,
         _tensor(t, tokens, micro_batches, matmul),
         _context(t, tokens, micro_batches, attention),
         _experts(t, tokens, micro_batches),
@@ -247,7 +247,7 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
 
 def bubble_share(layout: Layout, micro_batches: float) -> float:
     """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut
-    by vp when interleaved.
+    by vp when interleaved (Narayanan et al., arXiv 2104.04473, section 2.2).
 
     >>> bubble_share(Layout(pp=4, vp=2), micro_batches=6)
     0.25
@@ -414,9 +414,9 @@ def _memory_bound(t: Trainer, tokens: float) -> float:
     )
 
 
-def _kernels(t: Trainer) -> float:
-    """Kernels of a forward pass: 12 a layer, as many for routing and permuting, and three for each
-    expert.
+def pass_kernels(t: Trainer) -> float:
+    """Kernels of a micro-batch's forward pass, counted: 12 a layer, as many for routing and
+    permuting, and three for each expert.
     """
     e = t.model.experts
     sparse = e.layers * (12 + 3 * e.count / t.layout.ep) if e else 0

@@ -1,5 +1,5 @@
-"""Where a step's seconds and bytes come from: one row an item, with the formula or the source of
-its numbers.
+"""Where a step's seconds and bytes come from: one row an item of what is computed or sent, with its
+formula; `account` has every second by the term that made it.
 """
 
 from collections.abc import Iterator

@@ -133,11 +133,17 @@ def step_of(w: Workload, seed: int, number: int) -> Step:
     the same.
     """
     prompts, outputs = responses(w, seed, number)
-    g = w.generation
-    said = g.longest - g.max_prompt - g.max_response  # by environments, trained on too
-    lengths = (prompts + outputs + said).astype(float)[: g.responses]
-    trained = trained_on(w, lengths, routing(w, seed, number))
+    trained = trained_on(w, trained_lengths(w, prompts, outputs), routing(w, seed, number))
     return Step(number, _generate(w, prompts, outputs), trained)
+
+
+def trained_lengths(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    """Tokens of the sequences that a step with these responses is trained on (float64[responses]),
+    with what environments said.
+    """
+    g = w.generation
+    heard = g.longest - g.max_prompt - g.max_response
+    return (prompts + outputs + heard).astype(float)[: g.responses]
 
 
 def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:

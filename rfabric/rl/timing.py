@@ -52,19 +52,22 @@ def all_reduce_bytes_per_token(w: Workload) -> int:
     return ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
 
 
-def replica_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
+def replica_time(
+    w: Workload, prompts: np.ndarray, outputs: np.ndarray, step: DecodeStep | Sides | None = None
+) -> ReplicaTime:
     """Continuous batching of responses with `prompts` and `outputs` tokens (int64[n]) on one
     replica of `w`.
 
     All are there at the start, groups in a row; with generation.turns, an environment answers
     between the turns of each; with generation.prefill_gpus, the KV of their prompts is there.
+    `step`: another roofline than the replica's own.
     """
     g = w.generation
     requests = in_turns(
         prompts, outputs, g.turns, g.environment_latency, g.observation, g.group_size
     )
     served = serve(
-        decode_step(w),
+        step or decode_step(w),
         w.kv_capacity_tokens,
         Batching(max_num_seqs=w.slots),
         requests,

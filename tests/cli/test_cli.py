@@ -301,11 +301,30 @@ def test_trace_tells_and_writes(here, capsys):
     assert main(["trace", "grpo-64", "--explain"]) == 0
     out = capsys.readouterr().out
     assert "matmul at" in out and "What enters the fabric" not in out
+    assert "weights from HBM" in out and "compute.gpus.HBM_SHARE" in out
+    assert main(["trace", "grpo-64", "--explain", "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    check_every_second(explained)
+    assert not {"phases", "terms", "sources"} & set(document)
     assert main(["trace", "out.jsonl", "--explain"]) == 2
     assert (
         "a trace file, which says nothing of what it was made from; give a recipe"
         in capsys.readouterr().err
     )
+
+
+def check_every_second(document):
+    """Phases, terms and sources of `trace --explain --json`."""
+    for phase in document["phases"]:
+        assert phase.keys() == {"phase", "seconds"}
+        terms = [term for term in document["terms"] if term["phase"] == phase["phase"]]
+        assert sum(term["seconds"] for term in terms) == pytest.approx(phase["seconds"])
+        assert sum(term["share"] for term in terms) == pytest.approx(1)
+    keys = {"phase", "part", "term", "seconds", "share", "sources"}
+    assert all(term.keys() == keys for term in document["terms"])
+    named = {name for term in document["terms"] for name in term["sources"]}
+    assert named == document["sources"].keys()
+    assert all(of.keys() == {"value", "basis", "text"} for of in document["sources"].values())
 
 
 def test_trace_reads_trace_files_too(here, capsys):

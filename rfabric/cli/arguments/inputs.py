@@ -20,7 +20,8 @@ def trace(verb: Parser) -> None:
     """What a recipe sends, and where its seconds come from.
 
     rfabric trace grpo-64
-    rfabric trace grpo-64 --explain --set pipeline=async --set staleness=2
+    rfabric trace grpo-64 --explain                        every second, by term and source
+    rfabric trace grpo-64 --explain --set pipeline=async --set staleness=2 --json
     rfabric trace grpo-64 --set weight_sync.strategy=tree -o tree.csv
     rfabric trace grpo-64 -o grpo.et                       one Chakra file a host
     """
@@ -32,7 +33,8 @@ def trace(verb: Parser) -> None:
     )
     verb.takes(
         "--explain",
-        "only where each phase's seconds and bytes come from, without the list of flows",
+        "where each phase's seconds and bytes come from, without the list of flows: every second "
+        "by the term that made it, and the source of that term's numbers",
     )
     format_option(verb)
     set_option(verb)
