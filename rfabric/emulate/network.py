@@ -23,19 +23,23 @@ uplink take 0.97 to 1.01 of the ideal.
 import array
 import ctypes
 import fcntl
+import json
 import os
 import socket
 import struct
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import permutations
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, host_ip, host_mac
 from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW
 from ..units import show_rate, transfer_seconds
+from . import crossbar
 from .sandbox import DATAPATH, Namespace, Sandbox, run, sysctl
 from .shaping import shaping, turn_of, turns_of
 
@@ -75,7 +79,11 @@ SIOCETHTOOL = 0x8946  # linux/sockios.h
 ETHTOOL_OFF = {"tx-checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
 PIDFD_GETFD = 438  # the system call's number, the same on every architecture (asm-generic/unistd.h)
 EXPERIMENTAL = b"\x88\xb5"  # EtherType for local experiments (IEEE 802)
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
+MIRRORS_PORT = 6654  # of the run's own namespace, as its controller's
+# classic BPF that takes no byte of a packet, and the struct sock_fprog that points to it
+_REJECT = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+_NOTHING = struct.pack("HP", 1, ctypes.addressof(_REJECT))
 
 
 class EmulatedNetwork:
@@ -111,6 +119,10 @@ class EmulatedNetwork:
         self.switches = tuple(node for node in fabric.switches if node.name in self.here)
         self.namespaces: dict[str, Namespace] = {}
         self.mininet: Any = None
+        self.ocses = [n.name for n in self.switches if n.kind == "ocs"] if controller_port else []
+        self.unlit = crossbar.lacking() if self.ocses else ""  # why Open vSwitch moves the light
+        if self.unlit:
+            self.ocses = []
         check_rates(fabric, bandwidth_scale)
 
     def rate(self, host: str) -> float:
@@ -126,7 +138,11 @@ class EmulatedNetwork:
         """
         self._build()
         self._plug()
+        if self.ocses:
+            self._start_mirrors()
         until_listening()
+        if self.ocses:
+            self.sandbox.wait_port(MIRRORS_PORT, "mirrors", connect_timeout)
         self.mininet.start()
         self.sandbox.check()  # of a datapath that died meanwhile Mininet only logs
         self.tune()
@@ -140,8 +156,13 @@ class EmulatedNetwork:
         self._check_bridges()
         if self.datapath == "user":
             self._open_sending_socket()
-            deepen_packet_sockets(self.sandbox.children[DATAPATH].pid)
+            ports = {p.interface for ocs in self.ocses for p in self.fabric.ports[ocs]}
+            deepen_packet_sockets(self.sandbox.children[DATAPATH].pid, ports)
         self._shape()
+
+    def asks(self, switch: str) -> int | None:
+        """The port at which a switch finds its controller: an OCS's mirrors are between them."""
+        return MIRRORS_PORT if switch in self.ocses else self.controller_port
 
     def stop(self) -> None:
         """Close the namespaces.
@@ -162,14 +183,13 @@ class EmulatedNetwork:
         classes = _mininet_classes()
         # its init() raises limits of the whole machine by sysctl; the Sandbox set what is needed
         Mininet.inited = True
-        topo = _topo(self.fabric, self.here, self.ip, self.mac, self.datapath)
+        topo = _topo(self.fabric, self.here, self.ip, self.mac, self.datapath, self.asks)
         self.mininet = Mininet(
             topo, host=classes["host"], link=classes["link"], controller=None, build=False
         )
         if self.controller_port:
-            self.mininet.addController(
-                "c0", classes["controller"], ip="127.0.0.1", port=self.controller_port
-            )
+            for name, at in (("c0", self.controller_port), ("c1", MIRRORS_PORT)):
+                self.mininet.addController(name, classes["controller"], ip="127.0.0.1", port=at)
         self.mininet.build()
         for port in self._cut():
             classes["intf"](port.interface, node=self.mininet[port.node], port=port.number)
@@ -235,6 +255,20 @@ class EmulatedNetwork:
             rate = self.fabric.rate(port) * self.bandwidth_scale
             lines += shaping(port.interface, rate, self.turns, self.got_in.get(host))
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
+
+    def _start_mirrors(self) -> None:
+        ports = {
+            self.fabric.node[ocs].dpid: {p.number: p.interface for p in self.fabric.ports[ocs]}
+            for ocs in self.ocses
+        }
+        told = self.sandbox.run_dir / "mirrors.json"
+        told.write_text(
+            json.dumps({"port": MIRRORS_PORT, "controller": self.controller_port, "ocses": ports})
+        )
+        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        self.sandbox.start(
+            "mirrors", [sys.executable, "-m", "rfabric.emulate.mirrors", str(told)], env
+        )
 
     def _of_hosts(
         self, pairs: Iterable[tuple[str, str]] | None
@@ -343,7 +377,7 @@ def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
         )
 
 
-def deepen_packet_sockets(pid: int) -> int:
+def deepen_packet_sockets(pid: int, deaf: Collection[str] = ()) -> int:
     """Give the packet sockets of ovs-vswitchd `pid` buffers that hold the run's queues; returns how
     many sockets.
 
@@ -351,6 +385,8 @@ def deepen_packet_sockets(pid: int) -> int:
     queued packets to it. The default of 212992 bytes is about 12 jumbo packets in *all* queues of
     *all* switches, the rest is dropped and no counter tells. The limit could be raised by a sysctl
     of the whole machine; reaching for the run's own sockets (pidfd_getfd) changes nothing else.
+
+    deaf: interfaces at which nothing is to reach it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     pidfd = os.pidfd_open(pid)
@@ -370,6 +406,8 @@ def deepen_packet_sockets(pid: int) -> int:
                     sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, OVS_SEND_BUFFER)
                     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, OVS_RECEIVE_BUFFER)
                     deepened += 1
+                    if sock.getsockname()[0] in deaf:
+                        sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, _NOTHING)
     finally:
         os.close(pidfd)
     return deepened
@@ -393,11 +431,20 @@ def offloads_off(interfaces: Iterable[str]) -> None:
 
 
 def _topo(
-    fabric: Fabric, here: frozenset[str], ip: dict[str, str], mac: dict[str, str], datapath: str
+    fabric: Fabric,
+    here: frozenset[str],
+    ip: dict[str, str],
+    mac: dict[str, str],
+    datapath: str,
+    asks: Callable[[str], int | None],
 ):
     """What is `here` of the fabric as Mininet's `Topo`: same names, same port numbers."""
     from mininet.node import OVSSwitch
     from mininet.topo import Topo
+
+    class Switch(OVSSwitch):
+        def start(self, controllers):
+            super().start([c for c in controllers if c.port == asks(self.name)])
 
     topo = Topo()
     for node in (node for node in fabric.nodes if node.name in here):
@@ -406,7 +453,7 @@ def _topo(
         else:
             topo.addSwitch(
                 node.name,
-                cls=OVSSwitch,
+                cls=Switch,
                 dpid=f"{node.dpid:016x}",
                 datapath=datapath,
                 failMode="secure",
