@@ -1,26 +1,18 @@
-"""The mirrors of emulated OCSes: what they hear, what light they make of it, and how long dark
-lasts; the latter as root, by frames that the kernel stamps.
-"""
+"""The mirrors of emulated OCSes: what they hear, and what light they make of it."""
 
 import asyncio
-import contextlib
-import json
-import os
 import random
-import signal
 import socket
 import struct
-import sys
-import time
 
-import numpy as np
 import pytest
 
 from rfabric.control import flowmods, seam
-from rfabric.control.fake import FakeSwitches, apply
-from rfabric.emulate import crossbar, mirrors, sandbox
+from rfabric.control.fake import apply
+from rfabric.emulate import crossbar, mirrors
 from rfabric.emulate.mirrors import Line, Mirrors, join
-from rfabric.fabric import rfabric
+from rfabric.emulate.network import MIRRORS_PORT, EmulatedNetwork
+from rfabric.fabric import fat_tree, rfabric
 from rfabric.routing import Rule
 
 PORTS = {n: f"o1-eth{n}" for n in range(1, 7)}
@@ -137,7 +129,8 @@ def test_a_move_is_dark_until_told_where_to_and_the_next_barrier_is_theirs(line)
     order(line, add(1, 2), add(2, 1), add(3, 4), add(4, 3))
     line.light.met = {PORTS[3]: 900}
     barrier = message(mirrors.BARRIER_REQUEST)
-    (on, back), *rest, (_, done) = order(line, flowmods.move((1, 2), 0.01), gone(1), add(1, 5), barrier)
+    wires = flowmods.move((1, 2), 0.01), gone(1), add(1, 5), barrier
+    (on, back), *rest, (_, done) = order(line, *wires)
     assert on == b"" and flowmods.lost_of(seam.decode(back))[3] == 900
     assert [told for told, _ in rest] == [numbered(gone(1), 101), numbered(add(1, 5), 102)]
     assert done == message(mirrors.BARRIER_REPLY, xid=103)
@@ -183,13 +176,11 @@ def test_messages_come_whole_however_they_are_cut(size):
     assert whole == sent and rest == b""
 
 
-def test_who_is_stopped_blocks_nobody_else(monkeypatch):
-    """Of two switches one does not read, and of two controllers one does not answer a call."""
-    asyncio.run(asyncio.wait_for(beside_one_that_is_stopped(monkeypatch), 20.0))
+def test_a_switch_that_does_not_read_holds_up_no_other():
+    asyncio.run(asyncio.wait_for(beside_one_that_is_stopped(), 20.0))
 
 
-async def beside_one_that_is_stopped(monkeypatch):
-    monkeypatch.setattr(mirrors, "CONNECT_S", 0.2)
+async def beside_one_that_is_stopped():
     calls = []
 
     async def controller(reader, writer):
@@ -210,14 +201,54 @@ async def beside_one_that_is_stopped(monkeypatch):
         writer.close()
     for server in (met, served):
         server.close()
-    refused, closed = await nobody(), None  # a port at which nobody listens
-    late = await asyncio.start_server(lambda r, w: join({}, refused, r, w), "127.0.0.1", 0)
-    reader, closed = await asyncio.open_connection(*late.sockets[0].getsockname())
-    assert await asyncio.wait_for(reader.read(), 5.0) == b""  # the switch may try again
-    closed.close()
-    late.close()
 
 
-async def nobody():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
+@pytest.mark.parametrize("answers", [False, True])
+def test_without_a_controller_the_switch_is_let_go_to_try_again(monkeypatch, answers):
+    """One that has gone, and one that takes no calls."""
+    monkeypatch.setattr(mirrors, "CONNECT_S", 0.2)
+    with socket.socket() as controller:
+        controller.bind(("127.0.0.1", 0))
+        full = []
+        if answers:
+            controller.listen(0)
+            full = [calling(controller.getsockname()) for _ in range(3)]
+        asyncio.run(asyncio.wait_for(let_go(controller.getsockname()[1]), 10.0))
+        for sock in full:
+            sock.close()
+
+
+def calling(address):
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.connect_ex(address)
+    return sock
+
+
+async def let_go(port):
+    met = await asyncio.start_server(lambda r, w: join({}, port, r, w), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*met.sockets[0].getsockname())
+    assert await reader.read() == b""
+    writer.close()
+    met.close()
+
+
+# --- where the kernel has no crossbar -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lacking", ["", "bpf(28): Invalid argument"])
+def test_switches_find_their_controller_with_mirrors_and_without(monkeypatch, lacking):
+    monkeypatch.setattr(crossbar, "lacking", lambda: lacking)
+    up = EmulatedNetwork(None, rfabric(pods=2, tors=2, gpus=2), 1e-3, controller_port=6653)
+    assert up.unlit == lacking and up.asks("t1") == 6653
+    assert up.asks("a1") == (6653 if lacking else MIRRORS_PORT)
+    packets = EmulatedNetwork(None, fat_tree(pods=2), 1e-3, controller_port=6653)
+    assert packets.unlit == "" and not packets.ocses
+
+
+def test_a_kernel_without_programs_says_so(monkeypatch):
+    monkeypatch.setattr(crossbar.platform, "machine", lambda: "mips")
+    assert crossbar.lacking() == "no eBPF on mips; it is known on x86_64, aarch64"
+    monkeypatch.undo()
+    monkeypatch.setattr(crossbar, "MAP_CREATE", 9999)
+    assert crossbar.lacking().startswith("bpf(9999): ")
