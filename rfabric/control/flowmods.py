@@ -19,6 +19,7 @@ and answers with LOST; light comes back where its rules lead by then.
     MOVE   ns of dark: u64, in-ports: u32 each          LOST   for each in-port: u64 port, u64 bytes
 """
 
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -253,13 +254,16 @@ def entry_of(told: Any) -> Entry:
 
 
 def entries_of(told: bytes) -> Iterator[Entry]:
-    """The flows in one message of an answer to `ask_flows`, as far as they are packed here."""
+    """The flows in one message of an answer to `ask_flows`, but for those that match fields which
+    nothing here does.
+    """
     at = 16
     while at < len(told):
         size, priority, cookie = struct.unpack_from("!H10xH10xQ", told, at)
-        match, end = _matched(told, at + 48)
-        out = struct.unpack_from("!I", told, end + 12)[0] if at + size > end else None
-        yield Entry(priority, match, out, cookie)
+        with contextlib.suppress(KeyError):
+            match, end = _matched(told, at + 48)
+            out = struct.unpack_from("!I", told, end + 12)[0] if at + size > end else None
+            yield Entry(priority, match, out, cookie)
         at += size
 
 
@@ -267,7 +271,7 @@ def refused(error: bytes) -> Entry | None:
     """What a switch would not take, of the message in which it says so, without where it would
     lead; None where that was no flow-mod.
     """
-    if error[13] != FLOW_MOD:
+    if len(error) < 76 or error[13] != FLOW_MOD:  # it cites 64 bytes at least
         return None
     return Entry(struct.unpack_from("!H", error, 42)[0], _matched(error, 60)[0], None)
 

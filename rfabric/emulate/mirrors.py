@@ -10,7 +10,7 @@ controller orders they carry out at once and hand on: a rule of a circuit is lig
 dark. MOVE (`control.flowmods`) is theirs alone: the ports go dark for as long as it says, and what
 is lit meanwhile shines after that. The next barrier is theirs to answer too: the light has moved,
 the tables follow and are read back. What a switch says it holds when asked for all, as it is
-whenever it has connected, counts: so they agree again after whatever befell it or a message.
+whenever it has connected, counts: so they agree again whatever befell it or the controller.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ class Mirrors:
         """Do what a flow-mod says."""
         if command == flowmods.DELETE:
             self.show(())
-        elif ports := dict(entry.match):
-            self._lead(ports["in_port"], entry.out if command == flowmods.ADD else None)
+        elif (port := dict(entry.match).get("in_port")) in self.ports:
+            self._lead(port, entry.out if command == flowmods.ADD else None)
 
     def show(self, entries: Iterable[Entry]) -> None:
         """Exactly what a switch with these entries would do."""

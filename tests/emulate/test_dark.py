@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -160,9 +161,9 @@ def counted(mine, other):
 # --- outside --------------------------------------------------------------------------------------
 
 
-def world(run_dir, scenario):
+def world(run_dir, scenario, **surroundings):
     process = sandbox.launch(
-        [sys.executable, __file__, scenario, str(run_dir)], run_dir,
+        [sys.executable, __file__, scenario, str(run_dir)], run_dir, os.environ | surroundings,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -174,8 +175,11 @@ def world(run_dir, scenario):
 
 
 @pytest.mark.root
-def test_dark_lasts_as_long_as_configured_and_light_is_what_the_switches_hold(run_dir):
-    told = world(run_dir, "dark")
+@pytest.mark.parametrize("sdn", ["", "os-ken"])
+def test_dark_lasts_as_configured_and_light_is_what_the_switches_hold(run_dir, sdn):
+    if sdn and find_spec("os_ken") is None:
+        pytest.skip("no os-ken")
+    told = world(run_dir, "dark", RFABRIC_SDN=sdn)
     if "lacking" in told:
         pytest.skip(told["lacking"])
     least, most = np.array(told["spans"]).T

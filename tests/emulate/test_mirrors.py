@@ -162,8 +162,18 @@ def test_a_circuit_that_the_switch_refuses_is_dark(line):
     error = struct.pack("!HH", 5, 1) + add(1, 2)[:64]  # FLOW_MOD_FAILED, TABLE_FULL
     assert line.told(message(mirrors.ERROR, error))[0]
     assert line.light.shown() == {2: 1}
-    line.told(message(mirrors.ERROR, struct.pack("!HH", 1, 1) + message(18, bytes(16))))
+    for other in (message(18, bytes(80)), message(18, bytes(16)), b""):
+        line.told(message(mirrors.ERROR, struct.pack("!HH", 1, 1) + other))
     assert line.light.shown() == {2: 1}
+
+
+def test_what_somebody_else_put_into_a_switch_is_no_circuit(line):
+    """A flow that matches a field which nothing here does (OXM 3, a MAC address)."""
+    entry = flowmods.decode(add(1, 2))[1]
+    foreign = flow_stats([entry], 50).replace(b"\x80\x00\x00\x04", b"\x80\x00\x06\x04")
+    assert foreign != flow_stats([entry], 50) and not list(flowmods.entries_of(foreign))
+    order(line, flowmods.add(Rule("o1", ("to", "h1"), 3, 300), lambda _: "10.0.0.1"))
+    assert line.light.shown() == {}
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1 << 16])
