@@ -7,6 +7,8 @@ right order and time.
                           after the OCS delay: new circuits, barriers                     usable
                           what changed is read back                       ACTIVE or rolled back
 
+An OCS that times its dark itself (`flowmods.move`) is told old and new circuits in one message.
+
 `Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One
 lock serialises everything that sends; what is asked meanwhile (`GET`) is answered from immutable
 snapshots.
