@@ -120,6 +120,7 @@ class FabricApp(seam.App):
         self.leader = 0  # the process for which this one stands by
         self._flows: dict[int, Flows] = {}
         self.counters: dict[int, tuple[float, dict[int, tuple[int, int]]]] = {}
+        self._lost: dict[int, tuple[object, dict[int, int]]] = {}  # with whose connection told it
         self._inbox = seam.hub.Queue()
         spec = os.environ.get("RFABRIC_TOPO", "")
         if spec:
@@ -179,6 +180,11 @@ class FabricApp(seam.App):
         _, ports = self.counters.get(dpid, (0.0, {}))
         return {port: received for port, (received, _) in ports.items()}
 
+    def lost(self, dpid: int) -> Mapping[int, int] | None:
+        """Bytes that met the dark by in-port, of an OCS that times it itself."""
+        datapath, lost = self._lost.get(dpid, (None, {}))
+        return lost if datapath and self.switches.get(dpid) is datapath else None
+
     def count(self) -> None:
         """Ask for the counters of all ports, but not while circuits are moved: what a rewire loses
         is read from the same answers.
@@ -230,6 +236,13 @@ class FabricApp(seam.App):
         if self._ours(ev.msg.datapath):
             ports = {port.port_no: (port.rx_bytes, port.tx_bytes) for port in ev.msg.body}
             self.counters[ev.msg.datapath.id] = time.monotonic(), ports
+
+    @seam.set_ev_cls(
+        seam.ofp_event.EventOFPExperimenter, [seam.CONFIG_DISPATCHER, seam.MAIN_DISPATCHER]
+    )
+    def _lost_told(self, ev) -> None:
+        if (lost := flowmods.lost_of(ev.msg)) is not None:
+            self._lost[ev.msg.datapath.id] = ev.msg.datapath, lost
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatus, seam.MAIN_DISPATCHER)
     def _port_told(self, ev) -> None:

@@ -7,6 +7,8 @@ right order and time.
                           after the OCS delay: new circuits, barriers                     usable
                           what changed is read back                       ACTIVE or rolled back
 
+An OCS that times its dark itself (`flowmods.move`) is told old and new circuits in one message.
+
 `Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One
 lock serialises everything that sends; what is asked meanwhile (`GET`) is answered from immutable
 snapshots.
@@ -313,22 +315,23 @@ class Core(Upkeep):
         the bytes lost.
         """
         plan, order = self.epochs.plan(epoch), self._in_order(change.ocses)
-        counted = {d: [flowmods.count_ports()] for d in order}
+        moves = self._moves(plan, change, order)
+        others = [d for d in order if d not in moves]
+        counted = {d: [flowmods.count_ports()] for d in others}
         # Senders that go on lose most in the first instant: ports are counted in the same message
         # as circuits go. Where senders were stopped before, counting waits until it delays nobody:
         # reading counters takes a switch longer than its rules do.
-        within = counted if plan.in_flight == "drop" else dict.fromkeys(order, ())
+        within = counted if plan.in_flight == "drop" else dict.fromkeys(others, ())
         if plan.control is not None:  # the old circuits carry until then
             self._wait_until(plan.requested + plan.dilation * plan.control - self._took_s)
         # OCSes that only gain circuits answer as well: programmed means that all know what to do.
-        push = self._push(
-            {d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits"
-        )
+        down = {d: [*within[d], *change.down.get(d, ())] for d in others}
+        push = self._push(moves | down, "tearing down circuits")
         self._took_s = push.programmed_s - push.started_s
         self.epochs = self.epochs.programmed(epoch, self.clock.now(), self._took_s)
         if within is not counted:
             self._push(counted, "counting")
-        before = {d: self.switches.received(d) for d in order}
+        before = {d: self._met_dark(d) for d in order}
         self._push(change.routes, "changing routes")
         # With a dilation d the switch software does not run d times slower with the clock:
         # `programmed` and `usable` count the control time measured d times, and the app waits for
@@ -337,12 +340,32 @@ class Core(Upkeep):
         # quicker than usual would end the dark time before the OCS delay is over.
         self._wait_until(self.epochs.plan(epoch).dark_until)
         self.epochs = self.epochs.light(epoch, self.clock.now())
-        self._push({d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits")
+        up = {d: [*change.up.get(d, ()), *within[d]] for d in others}
+        asked = {d: [flowmods.move((), 0.0)] for d in moves}
+        self._push(up | asked, "setting up circuits")
         self.epochs = self.epochs.usable(epoch, self.clock.now())
         if within is not counted:
             self._push(counted, "counting")
         self._wait_until(self.epochs.plan(epoch).usable)
         return self._lost(epoch, before)
+
+    def _moves(self, plan: RewirePlan, change: Change, dpids: Iterable[int]) -> Wires:
+        """All of a rewire at once, for those of these OCSes that time their dark themselves."""
+        ports, dark = _in_ports(plan.rewire), plan.dilation * plan.delay
+        return {
+            d: [
+                flowmods.move(sorted(ports[self.name_of[d]]), dark),
+                *change.down.get(d, ()),
+                *change.up.get(d, ()),
+            ]
+            for d in dpids
+            if self.switches.lost(d) is not None
+        }
+
+    def _met_dark(self, dpid: int) -> Mapping[int, int]:
+        """Bytes by port that the loss of a rewire is the difference of."""
+        lost = self.switches.lost(dpid)
+        return self.switches.received(dpid) if lost is None else lost
 
     def _wait_until(self, instant: float) -> None:
         """Sleep, but not for ever: nobody else can rewire meanwhile."""
@@ -377,7 +400,7 @@ class Core(Upkeep):
         }
         for node, number in dark:
             dpid = self.fabric.node[node].dpid
-            lost += self.switches.received(dpid).get(number, 0) - before[dpid].get(number, 0)
+            lost += self._met_dark(dpid).get(number, 0) - before[dpid].get(number, 0)
         return max(lost, 0)
 
     def _verify(self, plan: RewirePlan) -> None:

@@ -40,7 +40,8 @@ class FakeClock:
 class FakeSwitches:
     """All switches of a fabric.
 
-    `sent` counts the flow-mods each has taken, `arrived` the bytes at each port.
+    `sent` counts the flow-mods each has taken, `arrived` the bytes at each port. `timed`: of OCSes
+    that time their dark themselves, the ports that went dark, for how many s, and when.
     """
 
     fabric: Fabric
@@ -51,6 +52,7 @@ class FakeSwitches:
     arrived: dict[Port, int] = field(default_factory=lambda: defaultdict(int))
     counted: dict[int, dict[int, int]] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
+    timed: dict[str, list[tuple[tuple[int, ...], float, float]]] = field(default_factory=dict)
 
     def __post_init__(self):
         self.names = {n.dpid: n.name for n in self.fabric.switches}
@@ -90,6 +92,10 @@ class FakeSwitches:
         """Bytes by port, as they were counted last."""
         return self.counted.get(dpid, {})
 
+    def lost(self, dpid: int) -> Mapping[int, int] | None:
+        """No bytes, of an OCS that times its dark itself."""
+        return {} if self.names[dpid] in self.timed else None
+
     def where_lost(self, src: str, dst: str, size_bytes: int = 100) -> str:
         """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and
         why.
@@ -111,6 +117,8 @@ class FakeSwitches:
         for wire in wires:
             if wire == flowmods.count_ports():
                 self.counted[dpid] = {p.number: self.arrived[p] for p in self.fabric.ports[name]}
+            elif flowmods.is_move(wire):
+                self.timed[name].append((*flowmods.decode_move(wire), self.clock.now()))
             else:
                 apply(self.tables[dpid], wire)
                 self.sent[name] += 1

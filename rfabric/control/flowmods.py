@@ -11,11 +11,18 @@ messages are sent. The cookie is the epoch that set the rule.
                             IPv4 pair without a path -> drop, for a second        150
                             other IPv4, ARP -> controller                         2, 1
     both                    everything else -> drop                               0
+
+An OCS that times its dark itself, to the microsecond, says so when it connects: by LOST, an
+experimenter message of this project. It is then told by MOVE which ports go dark, and for how long,
+and answers with LOST; light comes back where its rules lead by then.
+
+    MOVE   ns of dark: u64, in-ports: u32 each          LOST   for each in-port: u64 port, u64 bytes
 """
 
+import contextlib
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +30,8 @@ from ..routing import Rule
 
 VERSION, FLOW_MOD, MULTIPART_REQUEST, FLOW_STATS, PORT_STATS = 4, 14, 18, 1, 4
 ROLE_REQUEST, MASTER, SLAVE = 24, 2, 3
+EXPERIMENTER, MOVE, LOST = 4, 1, 2
+PROJECT = 0x025246  # who defines these two: an OUI of the locally administered ones (IEEE 802)
 ADD, DELETE, DELETE_STRICT = 0, 3, 4
 ANY = NO_BUFFER = 0xFFFFFFFF
 ALL_TABLES = 0xFF
@@ -117,6 +126,41 @@ def asks_for(request: bytes, entry: Entry) -> bool:
     return entry.cookie & mask == cookie & mask and fields <= set(entry.match)
 
 
+def move(ports: Iterable[int], dark: float) -> bytes:
+    """The order that these ports go dark, at once and for `dark` s; without ports a question."""
+    numbers = list(ports)
+    body = struct.pack(f"!Q{len(numbers)}I", round(dark * 1e9), *numbers)
+    return _experiment(MOVE, body)
+
+
+def lost(counted: Mapping[int, int]) -> bytes:
+    """The answer to `move`: bytes that ever met the dark, by in-port."""
+    return _experiment(LOST, b"".join(struct.pack("!QQ", *one) for one in counted.items()))
+
+
+def is_move(wire: bytes) -> bool:
+    """Whether a message is a `move`."""
+    return wire[1] == EXPERIMENTER and struct.unpack_from("!II", wire, 8) == (PROJECT, MOVE)
+
+
+def decode_move(wire: bytes) -> tuple[tuple[int, ...], float]:
+    """The ports and the s of a `move`."""
+    ns, *ports = struct.unpack_from(f"!Q{(len(wire) - 24) // 4}I", wire, 16)
+    return tuple(ports), ns / 1e9
+
+
+def lost_of(told: Any) -> dict[int, int] | None:
+    """Bytes by in-port of a `lost`, an OFPExperimenter of Ryu or os-ken; None: something else."""
+    if (told.experimenter, told.exp_type) != (PROJECT, LOST):
+        return None
+    return dict(struct.iter_unpack("!QQ", told.data))
+
+
+def _experiment(kind: int, body: bytes) -> bytes:
+    head = struct.pack("!BBHIII", VERSION, EXPERIMENTER, 16 + len(body), 0, PROJECT, kind)
+    return head + body
+
+
 def role(wanted: int, generation: int) -> bytes:
     """The request to be MASTER, the one controller that may change a switch, or SLAVE.
 
@@ -190,10 +234,15 @@ def decode(wire: bytes) -> tuple[int, Entry]:
     if (version, kind, size) != (VERSION, FLOW_MOD, len(wire)):
         raise ValueError(f"not one OpenFlow 1.3 flow-mod of {len(wire)} bytes: {wire[:8].hex()}")
     cookie, command, priority = struct.unpack_from("!Q9xB4xH", wire, 8)
-    match_size = struct.unpack_from("!H", wire, 50)[0]
-    rest = 48 + match_size + -match_size % 8
+    match, rest = _matched(wire, 48)
     out = struct.unpack_from("!I", wire, rest + 12)[0] if len(wire) > rest else None
-    return command, Entry(priority, tuple(_fields(wire[52 : 48 + match_size])), out, cookie)
+    return command, Entry(priority, match, out, cookie)
+
+
+def _matched(data: bytes, at: int) -> tuple[tuple[tuple[str, int | str], ...], int]:
+    """The match that begins there, and where it ends."""
+    size = struct.unpack_from("!2xH", data, at)[0]
+    return tuple(_fields(data[at + 4 : at + size])), at + size + -size % 8
 
 
 def entry_of(told: Any) -> Entry:
@@ -202,6 +251,29 @@ def entry_of(told: Any) -> Entry:
     known = {name: match.pop(name) for name in NAMES.values() if name in match}
     fields = tuple({**known, **match}.items())
     return Entry(told.priority, fields, _leads_to(told), told.cookie)
+
+
+def entries_of(told: bytes) -> Iterator[Entry]:
+    """The flows in one message of an answer to `ask_flows`, but for those that match fields which
+    nothing here does.
+    """
+    at = 16
+    while at < len(told):
+        size, priority, cookie = struct.unpack_from("!H10xH10xQ", told, at)
+        with contextlib.suppress(KeyError):
+            match, end = _matched(told, at + 48)
+            out = struct.unpack_from("!I", told, end + 12)[0] if at + size > end else None
+            yield Entry(priority, match, out, cookie)
+        at += size
+
+
+def refused(error: bytes) -> Entry | None:
+    """What a switch would not take, of the message in which it says so, without where it would
+    lead; None where that was no flow-mod.
+    """
+    if len(error) < 76 or error[13] != FLOW_MOD:  # it cites 64 bytes at least
+        return None
+    return Entry(struct.unpack_from("!H", error, 42)[0], _matched(error, 60)[0], None)
 
 
 def _leads_to(told: Any) -> int | None:

@@ -21,13 +21,15 @@ class Switches(Protocol):
     `push` sends to all in a burst and waits for all their barriers. `flows` is what those hold
     that answer, of what they are asked for (`flowmods.ask_flows`).
     `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()`
-    reached it last.
+    reached it last. `lost` is of an OCS that times its dark itself (`flowmods.move`): the bytes
+    that met the dark, by in-port, as it told last; None of every other.
     """
 
     def present(self) -> set[int]: ...
     def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
     def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]: ...
     def received(self, dpid: int) -> Mapping[int, int]: ...
+    def lost(self, dpid: int) -> Mapping[int, int] | None: ...
 
 
 def crossbar_of(flows: Flows) -> Crossbar:

@@ -22,7 +22,7 @@ from ..control.client import Committed
 from ..errors import RFabricError, RunError
 from ..fabric import Port
 from ..optics import Circuit, Circuits
-from .live import OFP_PORT, Live
+from .live import Live
 from .relay import Relay
 from .sandbox import DATAPATH, run
 from .stream import Loss, Stream
@@ -243,7 +243,7 @@ def _an_ocs(up: Live) -> str:
     return min(circuit.a.node for circuit in lit.without(turned(lit)))
 
 
-def _to_controller(ocs: str, port: int) -> None:
+def _to_controller(ocs: str, port: int | None) -> None:
     run(["ovs-vsctl", "set-controller", ocs, f"tcp:127.0.0.1:{port}"])
 
 
@@ -262,7 +262,7 @@ def _connection(up: Live) -> float:
     _until(lambda: ocs in up.rest.health()["waiting_for"], f"nobody missed {ocs}")
     _require(up.lit() == lit, "circuits went out")
     time.sleep(DOWN_S)
-    _to_controller(ocs, OFP_PORT)
+    _to_controller(ocs, up.network.asks(ocs))
     return _until(lambda: _is_fit(up, ocs), f"{ocs} did not come back")
 
 
@@ -319,7 +319,7 @@ def _goes_out(up: Live, ocs: str) -> None:
 
 def _mute(up: Live) -> None:
     ocs = _an_ocs(up)
-    with Relay(PROXY_PORT, OFP_PORT) as relay:
+    with Relay(PROXY_PORT, up.network.asks(ocs)) as relay:
         _to_controller(ocs, PROXY_PORT)
         try:
             _until(lambda: relay.carried and _is_fit(up, ocs), f"{ocs} did not connect anew")
@@ -329,7 +329,7 @@ def _mute(up: Live) -> None:
             relay.mute = False
             _until(lambda: _is_fit(up, ocs), f"{ocs} was not taken back")
         finally:
-            _to_controller(ocs, OFP_PORT)
+            _to_controller(ocs, up.network.asks(ocs))
     _until(lambda: _is_fit(up, ocs), f"{ocs} did not come back")
 
 

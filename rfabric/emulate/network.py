@@ -23,14 +23,17 @@ uplink take 0.97 to 1.01 of the ideal.
 import array
 import ctypes
 import fcntl
+import json
 import os
 import socket
 import struct
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import permutations
 from math import ceil, inf
+from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
@@ -38,6 +41,7 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, host_ip, host_mac
 from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW
 from ..units import show_rate, transfer_seconds
+from . import crossbar
 from .sandbox import DATAPATH, Namespace, Sandbox, run, sysctl
 from .shaping import MOST_CLASSES, MOST_WAITED_FOR, shaping, turns_of
 
@@ -81,7 +85,11 @@ SIOCETHTOOL = 0x8946  # linux/sockios.h
 ETHTOOL_OFF = {"tx-checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
 PIDFD_GETFD = 438  # the system call's number, the same on every architecture (asm-generic/unistd.h)
 EXPERIMENTAL = b"\x88\xb5"  # EtherType for local experiments (IEEE 802)
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
+MIRRORS_PORT = 6654  # of the run's own namespace, as its controller's
+# classic BPF that takes no byte of a packet, and the struct sock_fprog that points to it
+_REJECT = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+_NOTHING = struct.pack("HP", 1, ctypes.addressof(_REJECT))
 
 
 class EmulatedNetwork:
@@ -118,6 +126,10 @@ class EmulatedNetwork:
         self.switches = tuple(node for node in fabric.switches if node.name in self.here)
         self.namespaces: dict[str, Namespace] = {}
         self.mininet: Any = None
+        self.ocses = [n.name for n in self.switches if n.kind == "ocs"] if controller_port else []
+        self.unlit = crossbar.lacking() if self.ocses else ""  # why Open vSwitch moves the light
+        if self.unlit:
+            self.ocses = []
         check_rates(fabric, bandwidth_scale)
         self._fastest = fastest_line(fabric) * bandwidth_scale
         self._slowest = slowest_line(fabric) * bandwidth_scale
@@ -143,7 +155,11 @@ class EmulatedNetwork:
         """
         self._build()
         self._plug()
+        if self.ocses:
+            self._start_mirrors()
         until_listening()
+        if self.ocses:
+            self.sandbox.wait_port(MIRRORS_PORT, "mirrors", connect_timeout)
         self.mininet.start()
         self.sandbox.check()  # of a datapath that died meanwhile Mininet only logs
         self.tune()
@@ -157,8 +173,13 @@ class EmulatedNetwork:
         self._check_bridges()
         if self.datapath == "user":
             self._open_sending_socket()
-            deepen_packet_sockets(self.sandbox.children[DATAPATH].pid)
+            ports = {p.interface for ocs in self.ocses for p in self.fabric.ports[ocs]}
+            deepen_packet_sockets(self.sandbox.children[DATAPATH].pid, ports)
         self._shape()
+
+    def asks(self, switch: str) -> int | None:
+        """The port at which a switch finds its controller: an OCS's mirrors are between them."""
+        return MIRRORS_PORT if switch in self.ocses else self.controller_port
 
     def stop(self) -> None:
         """Close the namespaces.
@@ -176,7 +197,7 @@ class EmulatedNetwork:
         """
         from mininet.net import Mininet
 
-        classes = _mininet_classes()
+        classes = _mininet_classes(self.asks)
         # its init() raises limits of the whole machine by sysctl; the Sandbox set what is needed
         Mininet.inited = True
         topo = _topo(self.fabric, self.here, self.ip, self.mac, self.datapath)
@@ -189,9 +210,8 @@ class EmulatedNetwork:
             build=False,
         )
         if self.controller_port:
-            self.mininet.addController(
-                "c0", classes["controller"], ip="127.0.0.1", port=self.controller_port
-            )
+            for name, at in (("c0", self.controller_port), ("c1", MIRRORS_PORT)):
+                self.mininet.addController(name, classes["controller"], ip="127.0.0.1", port=at)
         self.mininet.build()
         for port in self._cut():
             classes["intf"](port.interface, node=self.mininet[port.node], port=port.number)
@@ -261,6 +281,20 @@ class EmulatedNetwork:
                 rate = self.fabric.rate(port) * self.bandwidth_scale
                 lines += shaping(port.interface, rate, self.turns, self.taken[port])
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
+
+    def _start_mirrors(self) -> None:
+        ports = {
+            self.fabric.node[ocs].dpid: {p.number: p.interface for p in self.fabric.ports[ocs]}
+            for ocs in self.ocses
+        }
+        told = self.sandbox.run_dir / "mirrors.json"
+        told.write_text(
+            json.dumps({"port": MIRRORS_PORT, "controller": self.controller_port, "ocses": ports})
+        )
+        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        self.sandbox.start(
+            "mirrors", [sys.executable, "-m", "rfabric.emulate.mirrors", str(told)], env
+        )
 
     def _open_sending_socket(self) -> None:
         """Have OVS send one frame that means nothing: it opens its sending socket when it sends for
@@ -367,7 +401,7 @@ def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
         )
 
 
-def deepen_packet_sockets(pid: int) -> int:
+def deepen_packet_sockets(pid: int, deaf: Collection[str] = ()) -> int:
     """Give the packet sockets of ovs-vswitchd `pid` buffers that hold the run's queues; returns how
     many sockets.
 
@@ -375,6 +409,8 @@ def deepen_packet_sockets(pid: int) -> int:
     queued packets to it. The default of 212992 bytes is about 12 jumbo packets in *all* queues of
     *all* switches, the rest is dropped and no counter tells. The limit could be raised by a sysctl
     of the whole machine; reaching for the run's own sockets (pidfd_getfd) changes nothing else.
+
+    deaf: interfaces at which nothing is to reach it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     pidfd = os.pidfd_open(pid)
@@ -394,6 +430,8 @@ def deepen_packet_sockets(pid: int) -> int:
                     sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, OVS_SEND_BUFFER)
                     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, OVS_RECEIVE_BUFFER)
                     deepened += 1
+                    if sock.getsockname()[0] in deaf:
+                        sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, _NOTHING)
     finally:
         os.close(pidfd)
     return deepened
@@ -441,10 +479,12 @@ def _topo(
     return topo
 
 
-def _mininet_classes() -> dict[str, type]:
+def _mininet_classes(asks: Callable[[str], int | None]) -> dict[str, type]:
     """Mininet's extension points, with classes that record; `EmulatedNetwork._plug` does the
     work. A host is a process that holds its namespace: nobody types into a shell there, and to
     start one takes several times as long. Switches start in few calls of `ovs-vsctl`.
+
+    asks: the port of the controller of a switch.
     """
     from mininet.link import Intf, Link
     from mininet.node import Host, OVSSwitch, RemoteController
@@ -476,6 +516,9 @@ def _mininet_classes() -> dict[str, type]:
     class BatchedSwitch(OVSSwitch):
         def startShell(self, mnopts=None):
             self.pid = os.getpid()  # it is in the namespace of this process
+
+        def start(self, controllers):
+            super().start([c for c in controllers if c.port == asks(self.name)])
 
     class WaitedController(RemoteController):
         def checkListening(self):

@@ -120,6 +120,7 @@ class Here:
         self.box, self.fabric = box, fabric
         self.network = EmulatedNetwork(box, fabric, factor, calibrate.datapath(), OFP_PORT, pairs)
         self.network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
+        self.unlit = self.network.unlit
 
     def wire(self) -> Wire:
         """What sends and receives."""
@@ -299,8 +300,13 @@ class EmulatedRun:
                 {"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs
             ],
             "pace": pace.to_json(),
-            "notes": [*NOTES, *self._sampled()],
+            "notes": [*NOTES, *self._unlit(), *self._sampled()],
         }
+
+    def _unlit(self) -> list[str]:
+        why = self.up.unlit
+        late = "light follows the rules of Open vSwitch, some milliseconds late"
+        return [f"{late} ({why})"] if why else []
 
     def _unscaled(self, counted: np.ndarray) -> np.ndarray:
         """Counted bytes as bytes of the trace: a row whose every scaled byte was counted is

@@ -43,6 +43,7 @@ from rfabric.control.fake import FakeClock, FakeSwitches, RealClock, apply, deco
 from rfabric.control.infer import contradiction, infer
 from rfabric.control.rest import Handler, answer
 from rfabric.control.schema import Intent, PlanRequest
+from rfabric.control.switches import crossbar_of
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import Port, fat_tree, host_ip, host_mac, parse_fabric, rfabric
 from rfabric.optics import Circuit, Circuits, Demand, Rewire, light, planes
@@ -564,6 +565,43 @@ def test_bytes_that_meet_the_dark_are_counted_and_good_ones_are_not():
     done = core.commit(plan.epoch)
     dark = sum("dropped at a1" in lost for lost in sent[before:])
     assert done.lost_bytes == 500 * dark
+
+
+def test_an_ocs_that_times_its_dark_is_told_all_at_once_and_the_others_wait():
+    """Two of the OCSes that change: one is told what goes dark, for how long, and what comes."""
+    core, switches = controlled()
+    circuits = other_circuits(SMALL)
+    plan, _, _ = core.plan(explicit(circuits, time_dilation=3.0))
+    moved = Rewire.between(core.epochs.circuits, Circuits(frozenset(circuits)))
+    timed, plain = sorted({c.a.node for c in moved.down})[:2]
+    switches.timed = {timed: []}
+    ends = sorted({p.number for c in (*moved.down, *moved.up) for p in c if p.node == timed})
+    push, held = switches.push, []
+
+    def watched(messages, timeout_s):
+        done = push(messages, timeout_s)
+        held.append([crossbar_of(switches.tables[SMALL.node[n].dpid]) for n in (timed, plain)])
+        return done
+
+    switches.push = watched
+    done = core.commit(plan.epoch)
+    (ports, dark, at), (asked, _, when) = switches.timed[timed]
+    assert list(ports) == ends and asked == () and dark == pytest.approx(3 * SMALL.reconfig_delay)
+    assert at <= done.programmed and when >= done.dark_until
+    first, last = held[0], held[-1]
+    assert first[0] == last[0] == crossbar_of(switches.tables[SMALL.node[timed].dpid])
+    assert first[1] != last[1]  # nothing of what comes up before the dark time is over
+
+
+def test_what_met_the_dark_is_what_an_ocs_that_times_it_says():
+    core, switches = controlled()
+    plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
+    (node, number), *_ = (port for c in plan.rewire.down for port in c)
+    switches.timed, dpid = {node: []}, SMALL.node[node].dpid
+    switches.received = lambda dpid: {number: 10**9}  # of which nothing was lost
+    met = {1: 5, 2: 75}  # when it was told to move, and when it was asked after that
+    switches.lost = lambda d: {number: met.get(len(switches.timed[node]))} if d == dpid else None
+    assert core.commit(plan.epoch).lost_bytes == 70
 
 
 def test_where_a_switch_counts_nothing_no_byte_is_lost():

@@ -164,8 +164,11 @@ class Agent:
         """How many frames have come through each of these tunnels."""
         return got(interfaces)
 
-    def build(self, scale: float, datapath: str, pairs: list[list[str]], wait: float) -> None:
-        """Bring the part of the fabric up; its switches reach the controller through the pipe."""
+    def build(self, scale: float, datapath: str, pairs: list[list[str]], wait: float) -> str:
+        """Bring the part of the fabric up; its switches reach the controller through the pipe.
+
+        Why light is late here, '' where it is not.
+        """
         self.flood.close()
         self.ports = PortCounters(self.fabric, dict.fromkeys(self.tunnels, self.hidden))
         self.calls.listen()
@@ -174,6 +177,7 @@ class Agent:
             self.box, self.fabric, scale, datapath, OFP_PORT, known, here
         )
         self.network.start(wait)
+        return self.network.unlit
 
     def listen(self, hosts: list[str]) -> None:
         """Take connections to hosts that are here."""

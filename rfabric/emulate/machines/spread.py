@@ -76,7 +76,8 @@ class Spread:
         self.box.wait_port(OFP_PORT, "controller", READY_S)
         datapath = self.leader.agents[0].facts["datapath"]
         words = {"scale": self.factor, "datapath": datapath, "pairs": [list(p) for p in pairs]}
-        self.leader.ask("build", BUILT_S, wait=READY_S, **words)
+        said = self.leader.ask("build", BUILT_S, wait=READY_S, **words)
+        self.unlit = next(filter(None, said), "")  # where light is late, why
 
     def plug(self, addresses: Sequence[str]) -> None:
         """Make every world and every tunnel, and send a full packet through each, both ways."""
