@@ -6,14 +6,14 @@ port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that com
 
 import numpy as np
 
+from .kept import kept
 from .model import Fabric
 
 
+@kept
 def cabling_of(fabric: Fabric) -> "Cabling":
     """The arrays of a fabric, made once."""
-    if "cabling" not in fabric.memo:
-        fabric.memo["cabling"] = Cabling(fabric)
-    return fabric.memo["cabling"]
+    return Cabling(fabric)
 
 
 class Cabling:
