@@ -46,6 +46,13 @@ ATTENTION_BACKWARD = 2.5
 # Cross entropy: logits written, upcast, read by softmax, gradient written and cast (2 + 2+4 + 4 + 4
 # + 4+2 bytes, fp32).
 LOSS_BYTES = 22
+# Experts with biases (gpt-oss) under Megatron-Core 0.16, transformer/moe/experts.py and
+# fusions/fused_bias_geglu.py: what is added and clamped there runs operation by operation. Bytes a
+# column of a token's copy, forward and backward. The output's bias x the router's fp32 probability,
+# the sum, pieces joined, cast to bf16: 4 + 10 + 8 + 6; cast twice, gradients of bias and of
+# probability, pieces joined: 6 + 6 + 12 + 12 + 4. The activation's two inputs clamped and joined:
+# 2 x (4 + 4); compared with one limit or two, chosen, joined: 2 x (11 + 4).
+EXPERT_BIAS_BYTES, CLAMP_BYTES = 68, 46
 # A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the
 # layouts Hopper needs).
 CAST_BYTES = 4
@@ -404,10 +411,13 @@ def _memory_bound(t: Trainer, tokens: float) -> float:
         if t.precision != "bf16"
         else 0
     )
-    # it comes once, a forward pass counts for itself and twice for the backward one
-    loss = LOSS_BYTES * m.vocab / 3
+    # these come once, a forward pass counts for itself and twice for the backward one
+    once = LOSS_BYTES * m.vocab
+    if m.experts and m.experts.biased:
+        each = EXPERT_BIAS_BYTES * m.hidden + CLAMP_BYTES * m.experts.intermediate
+        once += copies * m.layers * each
     return (
-        (m.layers * (BF16_BYTES * columns + cast) + loss)
+        (m.layers * (BF16_BYTES * columns + cast) + once / 3)
         * tokens
         / (lay.tp * lay.cp * lay.pp)
         / t.hbm

@@ -8,14 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
+from .kept import kept
 from .model import Fabric
 
 
+@kept
 def cabling_of(fabric: Fabric) -> "Cabling":
     """The arrays of a fabric, made once."""
-    if "cabling" not in fabric.memo:
-        fabric.memo["cabling"] = Cabling(fabric)
-    return fabric.memo["cabling"]
+    return Cabling(fabric)
 
 
 def host_numbers(fabric: Fabric, names: tuple[str, ...]) -> np.ndarray:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
+from ..fabric.kept import kept
 from ..routing import routes_of
 from ..units import transfer_seconds
 from .circuits import Circuits, Demand
@@ -74,15 +75,14 @@ def cut_seconds(fabric: Fabric, demand: Demand) -> float:
     return float(seconds.max(initial=0.0))
 
 
+@kept
 def _optical_rates(fabric: Fabric) -> np.ndarray:
     """float64[planes, racks]: bit/s of each rack's uplink in each plane, 0 where it has none."""
-    if "optical rates" not in fabric.memo:
-        table = np.zeros(region_table(fabric).shape)
-        for row, plane in enumerate(sorted(uplinks(fabric))):
-            up = uplinks(fabric)[plane]
-            table[row, up.racks] = cabling_of(fabric).rate[up.port[up.racks]]
-        fabric.memo["optical rates"] = table
-    return fabric.memo["optical rates"]
+    table = np.zeros(region_table(fabric).shape)
+    for row, plane in enumerate(sorted(uplinks(fabric))):
+        up = uplinks(fabric)[plane]
+        table[row, up.racks] = cabling_of(fabric).rate[up.port[up.racks]]
+    return table
 
 
 class _Program:

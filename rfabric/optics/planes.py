@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
+from ..fabric.kept import kept
 from ..routing.rows import distinct, offsets_of, ranks
 from .circuits import Circuits
 from .cores import cores_of
@@ -73,15 +74,12 @@ def _ends(fabric: Fabric, plane: int, racks: np.ndarray) -> list[np.ndarray]:
     return [ports[:, ~far], *np.stack((below, above), axis=1), above ^ 1]
 
 
+@kept
 def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
     """By plane and rack, the number of the optical network its uplink leads to: only racks of one
     number can be joined there.
     """
-    if "regions" not in fabric.memo:
-        fabric.memo["regions"] = {
-            plane: _regions(fabric, up) for plane, up in uplinks(fabric).items()
-        }
-    return fabric.memo["regions"]
+    return {plane: _regions(fabric, up) for plane, up in uplinks(fabric).items()}
 
 
 def _regions(fabric: Fabric, up: "Uplinks") -> dict[str, int]:
@@ -93,15 +91,14 @@ def _regions(fabric: Fabric, up: "Uplinks") -> dict[str, int]:
     return {fabric.racks[rack]: i for rack, i in zip(racks.tolist(), lies.tolist(), strict=True)}
 
 
+@kept
 def region_table(fabric: Fabric) -> np.ndarray:
     """int64[planes, racks]: racks of one number can be joined in that plane; -1 where a rack has no
     uplink.
     """
-    if "region table" not in fabric.memo:
-        by_plane, racks = regions(fabric), fabric.racks
-        rows = [[by_plane[plane].get(rack, -1) for rack in racks] for plane in planes(fabric)]
-        fabric.memo["region table"] = np.array(rows, dtype=np.int64).reshape(len(rows), len(racks))
-    return fabric.memo["region table"]
+    by_plane, racks = regions(fabric), fabric.racks
+    rows = [[by_plane[plane].get(rack, -1) for rack in racks] for plane in planes(fabric)]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(racks))
 
 
 def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
@@ -142,24 +139,19 @@ class Uplinks(NamedTuple):
     above: np.ndarray
 
 
+@kept
 def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
     """By plane.
 
     The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in
     order.
     """
-    if "uplinks" not in fabric.memo:
-        fabric.memo["uplinks"] = _uplinks(fabric)
-    return fabric.memo["uplinks"]
-
-
-def _uplinks(fabric: Fabric) -> dict[int, Uplinks]:
     c, ports = cabling_of(fabric), _ocs_ports(fabric)
     rack = c.rack[c.node[ports ^ 1]]
     below, above = ports[rack >= 0], ports[rack < 0]
     turn = ranks(c.node[below])
     first = np.searchsorted(c.node[above], np.arange(len(fabric.nodes) + 1))
-    kept = np.append(above, -1)[
+    facing = np.append(above, -1)[
         np.where(turn < np.diff(first)[c.node[below]], first[c.node[below]] + turn, -1)
     ]
     plane = _planes(fabric)[c.node[below]]
@@ -167,7 +159,7 @@ def _uplinks(fabric: Fabric) -> dict[int, Uplinks]:
     for number in distinct(plane).tolist():
         here, table = plane == number, np.full((2, len(fabric.racks)), -1, np.int64)
         racks = c.rack[c.node[below[here] ^ 1]]
-        table[:, racks] = below[here], kept[here]
+        table[:, racks] = below[here], facing[here]
         by_plane[number] = Uplinks(racks, *table)
     return by_plane
 
@@ -197,18 +189,17 @@ class Cores(NamedTuple):
     ports: np.ndarray
 
 
+@kept
 def _cores(fabric: Fabric) -> dict[int, Cores]:
     """By plane."""
-    if "cores" not in fabric.memo:
-        c, ports = cabling_of(fabric), _ocs_ports(fabric)
-        rises = np.array([node.tier == "aggregation" for node in fabric.nodes])[c.node[ports]]
-        ports = ports[rises & c.is_ocs[c.node[ports ^ 1]]]
-        plane = _planes(fabric)[c.node[ports]]
-        fabric.memo["cores"] = {
-            number: _cores_at(c.node, ports[plane == number], len(fabric.nodes))
-            for number in distinct(plane).tolist()
-        }
-    return fabric.memo["cores"]
+    c, ports = cabling_of(fabric), _ocs_ports(fabric)
+    rises = np.array([node.tier == "aggregation" for node in fabric.nodes])[c.node[ports]]
+    ports = ports[rises & c.is_ocs[c.node[ports ^ 1]]]
+    plane = _planes(fabric)[c.node[ports]]
+    return {
+        number: _cores_at(c.node, ports[plane == number], len(fabric.nodes))
+        for number in distinct(plane).tolist()
+    }
 
 
 def _cores_at(node: np.ndarray, ports: np.ndarray, nodes: int) -> Cores:

@@ -23,6 +23,7 @@ import rustworkx
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
+from ..fabric.kept import kept
 from ..routing import routes_of
 from ..routing.rows import offsets_of
 from ..units import bytes_in, transfer_seconds
@@ -115,18 +116,15 @@ def _heaviest(
     return heaviest
 
 
+@kept
 def thin_rates(fabric: Fabric) -> np.ndarray:
     """float64[racks]: bit/s of each rack's cables to other packet switches: what leaves it without
     a circuit.
     """
-    if "thin rates" not in fabric.memo:
-        c = cabling_of(fabric)
-        packet = (c.row[c.node] >= 0) & (c.row[c.node[np.arange(len(c.node)) ^ 1]] >= 0)
-        sums = np.bincount(
-            c.row[c.node[packet]], c.rate[packet], minlength=int(c.row.max(initial=-1)) + 1
-        )
-        fabric.memo["thin rates"] = sums[c.rack_row]
-    return fabric.memo["thin rates"]
+    c = cabling_of(fabric)
+    packet = (c.row[c.node] >= 0) & (c.row[c.node[np.arange(len(c.node)) ^ 1]] >= 0)
+    rows = int(c.row.max(initial=-1)) + 1
+    return np.bincount(c.row[c.node[packet]], c.rate[packet], minlength=rows)[c.rack_row]
 
 
 def greedy(demand: Demand, fabric: Fabric) -> Matchings:
@@ -376,9 +374,7 @@ def joined_parts(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarra
     return part
 
 
+@kept
 def _calm_parts(fabric: Fabric) -> np.ndarray:
     """For each rack the first rack that cables alone join it to."""
-    if "calm parts" not in fabric.memo:
-        ways = routes_of(fabric, frozenset()).ways
-        fabric.memo["calm parts"] = ways.reach.argmax(1)
-    return fabric.memo["calm parts"]
+    return routes_of(fabric, frozenset()).ways.reach.argmax(1)

@@ -129,6 +129,36 @@ def test_experts_cost_their_exchange_and_small_ones_their_tiles():
     assert forward(t, 2**24, 1.0).matmul == pytest.approx(chosen * 2**12, rel=0.01)
 
 
+# What Megatron-Core runs in experts with biases: bytes read and written, of a column of a token's
+# copy. "two": of both inputs of the activation.
+BIASED_EXPERTS = {
+    "hidden": {
+        "b * p": (0, 4), "t + b * p": (2 + 4, 4), "joined": (4, 4), "to bf16": (4, 2),
+        "its gradient to fp32": (2, 4), "of t to bf16": (4, 2), "of b": (4 + 4, 4),
+        "of p": (4 + 4, 4), "of t joined": (2, 2),
+    },
+    "two": {
+        "clamped": (2, 2), "joined": (2, 2), "gradients joined": (2, 2),
+        # gate: <= limit, chosen; linear: >=, <=, both, chosen
+        "gradient": ((2 + 1 + 2 + 2 + 2 + 2 + 1 + 2) / 2, (1 + 2 + 1 + 1 + 1 + 2) / 2),
+    },
+}  # fmt: skip
+
+
+def test_experts_with_biases_add_and_clamp_operation_by_operation():
+    biased = trainer("gpt-oss-120b", ep=8, dp=8)
+    experts = dataclasses.replace(biased.model.experts, biased=False)
+    plain = dataclasses.replace(biased, model=dataclasses.replace(biased.model, experts=experts))
+    moved = {where: sum(map(sum, ops.values())) for where, ops in BIASED_EXPERTS.items()}
+    a_copy = 2880 * moved["hidden"] + 2 * 2880 * moved["two"]  # hidden and inner width are alike
+    seconds = []
+    for t in (biased, plain):
+        once = forward(t, 4096, 4096**2)
+        seconds.append(once.memory + backward(t, once).memory)
+    expected = 4096 * 4 * 36 * a_copy / biased.hbm  # to 4 experts in each of 36 layers
+    assert seconds[0] - seconds[1] == pytest.approx(expected)
+
+
 def test_windows_leave_pairs_out():
     windowed = trainer("gpt-oss-120b")
     full = dataclasses.replace(

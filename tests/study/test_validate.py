@@ -46,7 +46,7 @@ from rfabric.compute.training import (
     training_step,
 )
 from rfabric.errors import RFabricError
-from rfabric.study.validate import CHECKS, serving, training, validate, weight_sync
+from rfabric.study.validate import CHECKS, nemo_rl, serving, training, validate, weight_sync
 from rfabric.study.validate.leave_one_out import leave_one_out
 
 PRETRAINING = """\
@@ -611,6 +611,34 @@ def test_a_second_figure_with_checkpoint_engine_is_a_row_of_its_own(tmp_path):
     assert refused == [
         "row 4 Atlantis-9B: no config of 'Atlantis-9B' in models/ or traffic/models/"
     ]
+
+
+RECIPES = """recipe,model,max_total_seq,act_ckpt,gen_nodes,nodes,gpus_per_node,async,max_traj_age
+long,Qwen/Qwen3-30B-A3B,40960,True,,4,8,False,1
+8off,Qwen/Qwen3-30B-A3B,4096,False,8,24,8,True,8
+other,Qwen/Qwen3-32B,4096,True,,4,8,False,1
+1off,Qwen/Qwen3-30B-A3B,4096,False,2,4,8,True,1
+short,Qwen/Qwen3-30B-A3B,4096,False,,4,8,False,1
+"""
+
+
+@pytest.mark.parametrize(("policy", "own"), [("On policy", "short"), ("1-step Off", "1off")])
+def test_a_step_is_modelled_by_the_recipe_for_its_lengths_and_steps_off_policy(
+    tmp_path, policy, own
+):
+    """Whatever recipes of the model stand before it."""
+    name = "rl_measured/nemo_rl_step_times.csv"
+    head, line, _ = FILES[name].splitlines()
+    steps = f"{head}\n{line.replace('On policy', policy)}\n"
+    first, *recipes = RECIPES.splitlines()
+    modelled = []
+    for i, kept in enumerate((recipes, [r for r in recipes if r.startswith(own)], recipes[:2])):
+        here = folder(tmp_path / str(i), {name: steps})
+        text = "\n".join([first, *kept]) + "\n"
+        (here / "rl_measured" / "nemo_rl_recipes.csv").write_text(text, encoding="utf-8")
+        (group, _) = nemo_rl.check(here / name, here)
+        modelled.append([point.modelled for point in group.points])
+    assert modelled[0] == modelled[1] != modelled[2]
 
 
 def test_replicas_that_only_gpus_count_hold_their_weights():

@@ -153,13 +153,12 @@ def _signs(rows: Sequence[_Row], gains: Sequence[Point]) -> tuple[tuple[str, flo
 
 
 def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> _Row:
-    on_policy = "on" in re.split(r"\W+", row["policy"].lower())
-    w = _workload(row, on_policy, recipes, data)
+    w = _workload(row, recipes, data)
     job = (w.model.name, w.gpu.name, *(row.get(key, "") for key in ("version", "precision")))
     return _Row(
         _name(row),
         job,
-        on_policy,
+        not _steps_off(row),
         whole(row, "gpus"),
         number(row, "step_time_s"),
         seconds_a_step(w),
@@ -179,7 +178,7 @@ def _parts(w: Workload, seed: int = 0) -> dict[str, tuple[float, float]]:
     return {phase.kind: (phase.seconds, phase.comm) for phase in phases}
 
 
-def _workload(row: dict, on_policy: bool, recipes: Sequence[dict], data: Path) -> Workload:
+def _workload(row: dict, recipes: Sequence[dict], data: Path) -> Workload:
     """The job of a row; where it does not fit the HBM as its recipe says, with all activations
     recomputed, or more for engines.
     """
@@ -188,14 +187,12 @@ def _workload(row: dict, on_policy: bool, recipes: Sequence[dict], data: Path) -
         what = "system" if gpu is None else "model"
         raise RFabricError(f"no {what} is known by {row[what]!r}")
     recipe = DEFAULTS | {
-        k: v
-        for k, v in _recipe(model, gpu, on_policy, recipes, data).items()
-        if v not in (None, "")
+        k: v for k, v in _recipe(row, model, gpu, recipes, data).items() if v not in (None, "")
     }
     first: RFabricError | None = None
     for more in ({}, {"act_ckpt": "true"}, {"act_ckpt": "true", "gpu_mem_util": "0.9"}):
         try:
-            return _job(row, on_policy, gpu, model, recipe | more)
+            return _job(row, gpu, model, recipe | more)
         except RFabricError as error:
             first = first or error
     raise first
@@ -206,8 +203,8 @@ def _model(name: str, data: Path) -> Model | None:
     return find_model(re.sub(r"(\d+B)(\d+)A$", r"\1-A\2B", name.strip()), [data / "models"])
 
 
-def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Workload:
-    gpus = whole(row, "gpus")
+def _job(row: dict, gpu: Gpu, model: Model, recipe: dict) -> Workload:
+    gpus, on_policy = whole(row, "gpus"), not _steps_off(row)
     generate, train = (gpus, gpus) if on_policy else _split(gpus, recipe)
     limit = whole(row, "max_seq") - PROMPT_TOKENS
     return Workload(
@@ -222,16 +219,15 @@ def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Wo
         generation=_generation(row, recipe, limit),
         training=_training(row, recipe),
         placement="colocated" if on_policy else "disaggregated",
-        **_pipeline(row, on_policy),
+        **_pipeline(_steps_off(row)),
     )
 
 
-def _pipeline(row: dict, on_policy: bool) -> dict:
+def _pipeline(steps: int) -> dict:
     """More than a step off policy trajectories are made without waiting for a step's others."""
-    if on_policy:
-        return {"pipeline": "sync"}
-    steps = int((re.match(r"\d+", row["policy"]) or ["1"])[0])
-    return {"pipeline": "async", "staleness": steps} if steps > 1 else {"pipeline": "one-step-off"}
+    if steps > 1:
+        return {"pipeline": "async", "staleness": steps}
+    return {"pipeline": "one-step-off" if steps else "sync"}
 
 
 def _joined(gpu: Gpu, gpus: int) -> int | None:
@@ -243,18 +239,32 @@ def _joined(gpu: Gpu, gpus: int) -> int | None:
     return max(n for n in range(gpu.gpus_per_server, gpu.nvlink_gpus + 1) if gpus % n == 0)
 
 
-def _recipe(model: Model, gpu: Gpu, on_policy: bool, recipes: Sequence[dict], data: Path) -> dict:
-    """The first recipe of this model, as many GPUs a server, on or off policy."""
-    for recipe in recipes:
-        trained = _model(recipe["model"], data)
-        same = (
-            trained
-            and trained.name == model.name
-            and int(recipe["gpus_per_node"]) == gpu.gpus_per_server
-        )
-        if same and (recipe["async"].lower() != "true") == on_policy:
-            return recipe
-    return {}
+def _recipe(row: dict, model: Model, gpu: Gpu, recipes: Sequence[dict], data: Path) -> dict:
+    """The first recipe of this model and as many GPUs a server, on or off policy; before others one
+    as many steps off policy, and for sequences as long.
+    """
+    steps = _steps_off(row)
+    same = [
+        recipe
+        for recipe in recipes
+        if (trained := _model(recipe["model"], data))
+        and trained.name == model.name
+        and int(recipe["gpus_per_node"]) == gpu.gpus_per_server
+        and (recipe["async"].lower() != "true") == (steps == 0)
+    ]
+
+    def other(recipe: dict) -> tuple[bool, bool]:
+        allowed = steps and int(recipe.get("max_traj_age") or 1)
+        return allowed != steps, recipe.get("max_total_seq") != row["max_seq"]
+
+    return min(same, key=other, default={})
+
+
+def _steps_off(row: dict) -> int:
+    """Steps off policy that a row was measured at: `8-step Off`; 0 on policy."""
+    if "on" in re.split(r"\W+", row["policy"].lower()):
+        return 0
+    return int((re.match(r"\d+", row["policy"]) or ["1"])[0])
 
 
 def _split(gpus: int, recipe: dict) -> tuple[int, int]:
