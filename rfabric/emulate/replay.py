@@ -116,6 +116,7 @@ class Replay:
         # s, virtual: nothing has been in flight since, while a plan is made
         self.idle_since: float | None = None
         self.paused: list[int] = []
+        self.emptied: list[int] = []  # of them, those under way on circuits that change
         self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.late, self.done_bytes = np.zeros(n), 0
         # rows of the stages that ask: they wait for the answer, which takes a moment
@@ -390,6 +391,7 @@ class Replay:
         flying = np.array(sorted(self.flying), dtype=np.int64)
         flying = flying[self.concerned[flying]]
         self.paused = self.contract.concern(flying[now[flying]], flying[~now[flying]]).tolist()
+        self.emptied = [row for row in self.paused if now[row]]
         if self.paused:
             self.wire.pause(self.paused)
         self._release()
@@ -404,10 +406,10 @@ class Replay:
                 self._send(row, self.clock.now())
 
     def _is_quiet(self) -> bool:
-        """Whether held senders have emptied what they hold, and all acknowledgements of those that
-        ended are in.
+        """Whether what held senders have on circuits that go dark is through, and all
+        acknowledgements of those that ended are in.
         """
-        return not self.wire.unacked([row for row in self.paused if row in self.flying])
+        return not self.wire.unacked([row for row in self.emptied if row in self.flying])
 
     def _usable(self, done: Committed) -> None:
         if self.timing.in_flight == "drop":
