@@ -170,6 +170,13 @@ def test_links_that_the_site_cuts_say_by_themselves_where_it_stands(page):
     assert not [words for words in links if "README" not in words]
 
 
+def test_the_page_of_fabrics_names_every_ocs_of_the_table():
+    rows = (ROOT / "rfabric" / "fabric" / "ocs.csv").read_text(encoding="utf-8").splitlines()
+    _, *sold = [row.split(",")[0] for row in rows if row and not row.startswith(("#", '"#'))]
+    text = " ".join((ROOT / "docs" / "fabrics.md").read_text(encoding="utf-8").split())
+    assert len(sold) > 5 and f"fabric/ocs.csv): {', '.join(sold)}." in text
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_every_command_parses(page):
     for block in blocks_of(page):
