@@ -149,6 +149,34 @@ def test_links_and_pictures_are_there_without_the_site(page):
     assert not [link for link in links if link not in made and not (page.parent / link).exists()]
 
 
+def sections_of(page):
+    """What `#...` may name in a page: its headings, spelled as GitHub and MkDocs do."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for heading in re.findall(r"^#+ (.+)$", text, re.M):
+        yield re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.stem)
+def test_links_lead_to_sections_that_are_there(page):
+    links = re.findall(r"\]\(([^)#:]*\.md|)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    pages = {name: page.parent / name if name else page for name, _ in links}
+    there = {name: set(sections_of(to)) for name, to in pages.items() if to.exists()}
+    assert not [link for link in links if link[0] in there and link[1] not in there[link[0]]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_links_that_the_site_cuts_say_by_themselves_where_it_stands(page):
+    links = re.findall(r"\[([^\]]+)\]\(\.\./README", page.read_text(encoding="utf-8"))
+    assert not [words for words in links if "README" not in words]
+
+
+def test_the_page_of_fabrics_names_every_ocs_of_the_table():
+    rows = (ROOT / "rfabric" / "fabric" / "ocs.csv").read_text(encoding="utf-8").splitlines()
+    _, *sold = [row.split(",")[0] for row in rows if row and not row.startswith(("#", '"#'))]
+    text = " ".join((ROOT / "docs" / "fabrics.md").read_text(encoding="utf-8").split())
+    assert len(sold) > 5 and f"fabric/ocs.csv): {', '.join(sold)}." in text
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_every_command_parses(page):
     for block in blocks_of(page):

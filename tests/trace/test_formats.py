@@ -1,5 +1,8 @@
 """The table of trace formats: how a file's format is told, and what each can do."""
 
+import itertools
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +193,54 @@ def test_the_core_writes_the_lines_that_python_writes(data):
         + "\n"
         for row in range(rows)
     )
+
+
+ODD_NAMES = ("a,b", 'q"x', "ü漢", "#h", "s p", "=1+1", "z\u2028z", '"')
+
+
+@pytest.mark.parametrize("core", [True, False])
+def test_names_that_a_spreadsheet_trips_over_round_trip(tmp_path, monkeypatch, core):
+    if not core:
+        monkeypatch.setattr(columns, "_core", lambda: None)
+    rows = [
+        {"src": name, "dst": other, "size_bytes": 5, "phase": name, "label": other}
+        for name, other in itertools.pairwise(ODD_NAMES)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    trace = read_trace(tmp_path / "t.jsonl")
+    write_trace(trace, tmp_path / "t.csv")
+    again = read_trace(tmp_path / "t.csv")
+    assert set(again.hosts) == set(ODD_NAMES) and same(again, trace)
+    assert (again.phases, again.labels) == (trace.phases, trace.labels)
+
+
+@pytest.mark.parametrize("core", [True, False])
+@pytest.mark.parametrize(
+    "which, error",
+    [
+        ([0, -1], r"IndexError: column 1 has words -1 to 0 of 0 to 1$"),
+        ([2, 0], r"IndexError: column 1 has words 0 to 2 of 0 to 1$"),
+        ([0], r"ValueError: column 1 has 1 rows, the first has 2$"),
+        ([0, 1, 0], r"ValueError: column 1 has 3 rows, the first has 2$"),
+    ],
+)
+def test_rows_that_point_beside_a_column_are_refused_with_the_core_too(
+    monkeypatch, which, error, core
+):
+    if not core:
+        monkeypatch.setattr(columns, "_core", lambda: None)
+    words = columns.Words(["a", "b"])
+    drawn = [columns.Cells(words, np.array(rows)) for rows in ([0, 1], which)]
+    with pytest.raises((IndexError, ValueError)) as told:
+        columns.lines(0, *drawn)
+    assert re.match(error, f"{told.type.__name__}: {told.value}")
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64])
+def test_negative_numbers_and_those_of_few_bits_are_written(dtype):
+    column = columns.Cells.of(np.array([-5, 3, 3, -5], dtype))
+    assert columns.lines(8, column) == b"8,-5\n9,3\n10,3\n11,-5\n"
+    assert columns.lines(8, columns.Cells.of(np.array([], dtype))) == b""
 
 
 @given(st.lists(st.sampled_from([0.0, -0.0, 0.1, 1e300, 5.0]) | st.floats(allow_nan=False)))

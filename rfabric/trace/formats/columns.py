@@ -59,13 +59,27 @@ def blocks(rows: int, most: int = 1 << 16) -> Iterable[slice]:
 
 
 def lines(first: int, *columns: Cells) -> bytes:
-    """CSV lines of columns, each behind its number, that of the first line `first`."""
+    """CSV lines of columns, each behind its number, that of the first line `first`.
+
+    ValueError for columns that are not of one length; IndexError for a row with a word that its
+    column has not: the core would read beside them.
+    """
     rows = len(columns[0].which)
+    _check(rows, columns)
     if _core():
         return _lines_in_core(first, rows, columns)
     numbers = map(str, range(first, first + rows))
     cells = zip(numbers, *(column.texts for column in columns), strict=True)
     return "".join(map("{}\n".format, map(",".join, cells))).encode()
+
+
+def _check(rows: int, columns: Sequence[Cells]) -> None:
+    for number, (words, which) in enumerate(columns):
+        if len(which) != rows:
+            raise ValueError(f"column {number} has {len(which)} rows, the first has {rows}")
+        if rows and not 0 <= which.min() <= which.max() < len(words.texts):
+            least, most, last = which.min(), which.max(), len(words.texts) - 1
+            raise IndexError(f"column {number} has words {least} to {most} of 0 to {last}")
 
 
 @cache
