@@ -129,13 +129,14 @@ class ShellWords(ShellExpansions):
 
     def _braced(self, node: tree_sitter.Node) -> list[str]:
         """The words that braces make of one, {a,b} and {1..4}; in quotes and values they are
-        text. Values without quotes are cut at blanks: k=$A.
+        text. Values without quotes are cut at blanks: k=$A, and gone where they are empty: $A$B.
         """
         parts = node.children if node.type == "concatenation" else [node]
+        bare = all(part.type in _SPLIT for part in parts)
         words = [
             word
             for whole in braced("".join(map(self._part, parts)))
-            for word in (filter(None, whole.split(_CUT)) if _CUT in whole else [whole])
+            for word in (filter(None, whole.split(_CUT)) if bare or _CUT in whole else [whole])
         ]
         self.grown += sum(map(len, words))
         return words

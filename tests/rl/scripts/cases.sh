@@ -437,3 +437,5 @@ go $(echo a/b | sed 's/\//-/') "$(echo a/b | sed 's#/#\\#g')"; x=$(echo b | sed 
 go $(dirname /a/b/) $(dirname a) $(dirname /) $(dirname /a) $(dirname a/b//) $(basename /a/b/) $(basename /) $(basename a.sh.sh .sh) $(basename .sh .sh)
 #----
 f() { go a; }; f; unset -f f; f 2> /dev/null; v=1; unset -v v; go ${v:-gone}
+#----
+O=; go $O$O end; go k=$O$O z ""$O; X="--a=1 --b=2"; go $X$O ${X}${X} "$X"$X
