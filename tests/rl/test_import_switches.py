@@ -108,6 +108,18 @@ def test_a_number_that_the_environment_may_set_is_one(job, tmp_path):
         job("areal", AREAL, "train_dataset", batch_size="many")
 
 
+@pytest.mark.parametrize("said", ["4.8e1", "480e-1", "48."])
+def test_a_number_with_an_exponent_is_one(job, said):
+    made = job("areal", AREAL, "train_dataset", batch_size=said)
+    assert made.recipe()["generation"]["batch"] == 48
+
+
+@pytest.mark.parametrize("said", [-1, "-1e3", "1e15", ".nan"])
+def test_a_number_out_of_range_names_the_range(job, said):
+    with pytest.raises(RFabricError, match="batch_size is .*, not a number from 0 to 1e15"):
+        job("areal", AREAL, "train_dataset", batch_size=said)
+
+
 @pytest.mark.parametrize(
     ("line", "note"),
     [

@@ -66,9 +66,11 @@ class Settings:
         key, value = setting
         if isinstance(value, str) and _is_number(value):  # quoted, or of ${oc.env:NAME,8}
             value = _scalar(value)
+            value = float(value) if isinstance(value, str) else value  # 1e-3: text to YAML alone
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             raise RFabricError(
-                f"{self.file}: {key} is {shown(value)}, not a number; {self._way_out(key)}"
+                f"{self.file}: {key} is {shown(value)}, not a number from 0 "
+                f"to 1e15; {self._way_out(key)}"
             )
         return key, int(value) if value == int(value) else value
 
@@ -264,7 +266,7 @@ def _overridden(key: str, text: str) -> dict[str, Any]:
 
 
 def _is_number(word: str) -> bool:
-    return bool(re.fullmatch(r"-?\d+(\.\d+)?", word))
+    return bool(re.fullmatch(r"-?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", word))
 
 
 def _scalar(text: str) -> Any:

@@ -41,6 +41,7 @@ from .slurm import batch_lines
 # It takes no quotes between the slashes of ${A//'/'/-}, but does take backslashes.
 _BETWEEN_SLASHES = re.compile(r"(\$\{\w+//?)'([^'\n]*)'")
 _COUNT_IN_SLICE = re.compile(r"(\$\{(?:[@*]|\w+\[[@*]\]):[^{}\s]*?)\$#")  # nor $# in ${@:1:$#-1}
+_REMARK = re.compile(r"(?<=\s)`[ \t]*#[^`\n]*`(?=[ \t]*\\?\n)")  # behind an argument
 _IN_BRACES, _NAME = re.compile(r"\{[^\s'\"{}]+\}"), re.compile(r"(?<==)\$([A-Za-z_]\w*)(?=,)")
 _WHOLE = ("command", "variable_assignment", "declaration_command", "test_command")
 _TESTS = ("[", "[[", "((")
@@ -92,7 +93,7 @@ class _Walk(ShellStatements):
     def text(self, text: str) -> bool | None:
         """Walk the commands of `text`."""
         text = text.replace("\0", "").replace("\r\n", "\n")
-        text = without_documents(text, self.documents)
+        text = _REMARK.sub("", without_documents(text, self.documents))
         self.told_by_slurm(batch_lines(text))
         text = _BETWEEN_SLASHES.sub(lambda m: m[1] + re.sub(r"(\W)", r"\\\1", m[2]), text)
         text = _COUNT_IN_SLICE.sub(r"\1${#}", text)

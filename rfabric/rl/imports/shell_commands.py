@@ -230,7 +230,12 @@ class ShellCommands(ShellReads):
         return True
 
     def unset(self, words: list[str], line: int) -> bool:
-        """`unset NAMES`, and elements of arrays."""
+        """`unset NAMES`, and elements of arrays; `unset -f NAMES`: functions."""
+        if words[:1] == ["-f"]:
+            for name in words[1:]:
+                self.functions.pop(name, None)
+            return True
+        words = [word for word in words if word[:1] != "-"]
         for word in words:
             name, _, index = word.rstrip("]").partition("[")
             name = self.state.meant(name)

@@ -100,7 +100,10 @@ _WORDS: dict[str, Callable[[str], str]] = {
 
 
 def _folder_of(words: list[str], folder: str) -> str | None:
-    return (posixpath.dirname(words[-1]) or ".") if words else None
+    if len(words) != 1 or words[0].startswith("-"):
+        return None
+    whole = words[0].rstrip("/") or words[0][:1]
+    return posixpath.dirname(whole) or "."
 
 
 def _path(words: list[str], folder: str) -> str | None:
@@ -108,9 +111,10 @@ def _path(words: list[str], folder: str) -> str | None:
 
 
 def _last_part(words: list[str], folder: str) -> str | None:
-    if not words:
+    if not words or words[0].startswith("-"):
         return None
-    return posixpath.basename(words[0].rstrip("/")).removesuffix(words[1] if words[1:] else "")
+    name = posixpath.basename(words[0].rstrip("/")) or words[0][:1]
+    return name.removesuffix(words[1]) if words[1:] and words[1] != name else name
 
 
 def _sum(words: list[str], folder: str) -> str | None:
@@ -292,7 +296,8 @@ def _edited(words: list[str], text: str) -> str | None:
     if words[:1] == ["-n"] and (line := re.fullmatch(r"(\d+)p", " ".join(words[1:]))):
         return "".join(text.splitlines(keepends=True)[int(line[1]) - 1 : int(line[1])])
     *options, said = [word for word in words if word != "-e"] or [""]
-    parts = re.fullmatch(r"s([/|,#:@])((?:\\.|.)*?)\1((?:\\.|.)*?)\1(g?)", said)
+    part = r"((?:\\.|(?!\1)[^\\])*)"
+    parts = re.fullmatch(rf"s([/|,#:@]){part}\1{part}\1(g?)", said)
     if parts is None or options not in ([], ["-E"], ["-r"]) or len(text) > _LONGEST:
         return None
     sign, old, new, every = parts.groups()

@@ -143,7 +143,7 @@ class ShellStatements(ShellCommands):
 
     def _unset(self, node: tree_sitter.Node) -> bool:
         words = [word for child in node.named_children for word in self.words(child)]
-        return self.unset([w for w in words if w[:1] != "-"], node.start_point[0] + 1)
+        return self.unset(words, node.start_point[0] + 1)
 
     # --- commands ---------------------------------------------------------------------------------
 

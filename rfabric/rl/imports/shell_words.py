@@ -32,6 +32,8 @@ from .slurm import batch_variables
 from .yaml_files import MOST_BYTES
 
 _LITERAL = ("word", "number", "brace_expression")
+_SPLIT = ("simple_expansion", "expansion", "command_substitution")
+_CUT = "\ue009"  # a private character that no script holds: a word ends here
 
 
 class ScriptEnd(Exception):
@@ -127,16 +129,32 @@ class ShellWords(ShellExpansions):
 
     def _braced(self, node: tree_sitter.Node) -> list[str]:
         """The words that braces make of one, {a,b} and {1..4}; in quotes and values they are
-        text.
+        text. Values without quotes are cut at blanks: k=$A, and gone where they are empty: $A$B.
         """
         parts = node.children if node.type == "concatenation" else [node]
-        marked = "".join(
-            brace_marked(text_of(part)) if part.type in _LITERAL else self.one(part)
-            for part in parts
-        )
-        words = braced(marked)
+        bare = all(part.type in _SPLIT for part in parts)
+        words = [
+            word
+            for whole in braced("".join(map(self._part, parts)))
+            for word in (filter(None, whole.split(_CUT)) if bare or _CUT in whole else [whole])
+        ]
         self.grown += sum(map(len, words))
         return words
+
+    def _part(self, node: tree_sitter.Node) -> str:
+        """A part of a word, its braces marked, and where the word is cut in it."""
+        if node.type in _LITERAL:
+            return brace_marked(text_of(node))
+        spread = only_child(node) if node.type == "string" else None
+        if spread is not None and is_all(spread) and not is_joined(spread):
+            return _CUT.join(self._all(spread))
+        if node.type not in _SPLIT:
+            return self.one(node)
+        text = self.one(node)
+        first, last = (
+            _CUT * (not self._fields(sign)) for sign in (text[:1] or "-", text[-1:] or "-")
+        )
+        return first + _CUT.join(self._fields(text)) + last
 
     def one(self, node: tree_sitter.Node | None) -> str:
         """The text a node becomes, as one word."""

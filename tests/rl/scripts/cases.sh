@@ -422,3 +422,20 @@ y::z"
 set -- a b c; go "${@:$#}" "${@:1:$#-1}" ${@:1:$#-2}; A=(p q r); go "${A[@]:0:$#-1}"
 #----
 . <(echo "TP=4"); go $TP; go $(cat <(printf "a\nb\n") | wc -l)
+#----
+x="b c"; e=; y=" d "; a=(1 "2 3" 4); go k=$x "$x"y$x $x$x; go a${y}b $y"q" p$y $e"" k=$e; go k="${a[@]}" k=${a[@]} "k=${a[*]}"z; go k=$(echo f g)h
+#----
+IFS=,; x=a,b; go k=$x,c "k=$x" k=${x}; k=$x; go "$k"; for i in p$x; do go "$i"; done
+#----
+go \
+  a=1 `# it's a "remark` \
+  b=2 ` # another` \
+  c=3 'a `# none` d'
+#----
+go $(echo a/b | sed 's/\//-/') "$(echo a/b | sed 's#/#\\#g')"; x=$(echo b | sed 's/b/c/;s/c/d/'); [ "$x" = "c/;s/c/d" ] && go wrong
+#----
+go $(dirname /a/b/) $(dirname a) $(dirname /) $(dirname /a) $(dirname a/b//) $(basename /a/b/) $(basename /) $(basename a.sh.sh .sh) $(basename .sh .sh)
+#----
+f() { go a; }; f; unset -f f; f 2> /dev/null; v=1; unset -v v; go ${v:-gone}
+#----
+O=; go $O$O end; go k=$O$O z ""$O; X="--a=1 --b=2"; go $X$O ${X}${X} "$X"$X
