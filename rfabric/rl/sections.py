@@ -55,8 +55,9 @@ class Generation(Section):
     prompts: prompts that are rolled out a step, where they are more than the `batch` that is
     trained on: groups whose rewards are all alike teach nothing and are dropped (dynamic sampling:
     DAPO, arXiv 2503.14476; verl's gen_batch_size, NeMo-RL's batch_multiplier);
-    concurrent: prompts whose responses may be under way at once on all replicas, others wait; left
-    out: as many as engines take (AReaL's max_concurrent_rollouts, NeMo-RL's max_inflight_prompts);
+    concurrent: prompts whose responses may be under way at once on all replicas, dealt evenly, one
+    response to each at least; others wait. Left out: as many as engines take (AReaL's
+    max_concurrent_rollouts, NeMo-RL's max_inflight_prompts);
     turns: parts that a response comes in; between two, an environment takes `environment_latency`
     and says `observation` tokens, which the next turn reads;
     gpu: what generates, where that is not `cluster.gpu`;
