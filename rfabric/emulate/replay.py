@@ -22,11 +22,13 @@ import numpy as np
 from ..control.client import Committed
 from ..errors import RunError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..optics import Circuits, Decision, RewireRecord, Timing
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Scale
 from ..routing.schemes import ECMP, Routing
 from ..trace import PLAN_AHEAD, Scene, Stage, Trace, begins, stages
+from ..trace.packets import PAYLOAD
 from ..trace.pairs import PairWays
 from ..units import transfer_seconds
 from .clock import Clock
@@ -98,6 +100,10 @@ class Replay:
         offsets, self.followers = trace.followers
         self.follower_offsets = offsets.tolist()
         self.due: list[tuple[float, int]] = []
+        self.landing: list[tuple[float, int]] = []  # rows that end then: others may wait for them
+        self.busy_until = 0.0  # s, virtual: cables have packets till then
+        # bit/s by directed link, the last for no way at all
+        self.rates = np.append(np.repeat(cabling_of(fabric).rate, 2), np.inf)
         self.flying: set[int] = set()
         self.contract = Rewiring(fabric, timing, circuits)
         self.planner = ScenePlanner(fabric, trace, control, routing, self.contract)
@@ -148,9 +154,10 @@ class Replay:
 
     def _loop(self) -> None:
         received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
-        while self.due or self.flying or self._steering() or self.parked:
-            if not (self.due or self.flying or self._steering()):
+        while self.due or self.landing or self.flying or self._steering() or self.parked:
+            if not (self.due or self.landing or self.flying or self._steering()):
                 raise RunError(self._stranded())
+            self._land()
             self._start_due()
             self._steer()
             if self.looks_ahead:  # with all that is due sent: it takes the interpreter
@@ -245,7 +252,9 @@ class Replay:
         """All that went out of a row is there; rows of which a sample went out finish together,
         when all would be through.
         """
-        row, at = arrival.flow, self.clock.at(arrival.at)
+        row = arrival.flow
+        at = self.clock.at(arrival.at) + self._last_packet(row)
+        self.busy_until = max(self.busy_until, at)
         sample = self.samples.get(row)
         if sample is None:
             self._has_finished(row, at)
@@ -263,14 +272,32 @@ class Replay:
     def _has_finished(self, row: int, at: float) -> None:
         self.finish[row] = at
         self.flying.discard(row)
-        self.contract.finished(row)
         self.done_bytes += int(self.trace.size[row])
-        for follower in self.followers[
-            self.follower_offsets[row] : self.follower_offsets[row + 1]
-        ].tolist():
-            self.unmet[follower] -= 1
-            if not self.unmet[follower]:
-                self._is_ready(follower, float(self.finish[self.trace.waits_for(follower)].max()))
+        heapq.heappush(self.landing, (at, row))
+        self._land()
+
+    def _last_packet(self, row: int) -> float:
+        """Virtual s that the last packet of a row takes on the slowest cable of its way.
+
+        Shaping hands a packet on when its time on a cable begins; a cable would when it ends.
+        """
+        _, links = self.ways[0].of(np.array([row]))
+        last = (int(self.bytes[row]) - 1) % PAYLOAD + 1
+        slowest = self.rates[links].min(initial=np.inf) * self.scale.bandwidth
+        return float(transfer_seconds(last, slowest))
+
+    def _land(self) -> None:
+        """Rows that have ended by now: no rewire waits for them, what follows them is ready."""
+        while self.landing and self.landing[0][0] <= self.clock.now():
+            _, row = heapq.heappop(self.landing)
+            self.contract.finished(row)
+            for follower in self.followers[
+                self.follower_offsets[row] : self.follower_offsets[row + 1]
+            ].tolist():
+                self.unmet[follower] -= 1
+                if not self.unmet[follower]:
+                    waits = self.trace.waits_for(follower)
+                    self._is_ready(follower, float(self.finish[waits].max()))
 
     # circuits: intent -> plan -> pause or drain -> commit -> usable
 
@@ -459,8 +486,11 @@ class Replay:
     # time
 
     def _jump_if_idle(self) -> None:
-        if self.due and not self.flying and not self._steering():
-            self.clock.jump(min(queue[0][0] for queue in (self.due, self.opens) if queue))
+        queues = [queue for queue in (self.due, self.landing, self.opens) if queue]
+        idle = not self.flying and self.clock.now() >= self.busy_until
+        if (self.due or self.landing) and idle and not self._steering():
+            self.clock.jump(min(queue[0][0] for queue in queues))
+            self._land()
 
     def _arrivals(self) -> list[Arrival]:
         """What arrives until the loop must look again; with nothing in flight, that is when the
@@ -478,9 +508,10 @@ class Replay:
         return self.wire.poll(0.0)
 
     def _patience(self, most: float) -> float:
-        """Seconds of wall clock until a row is due, `most` at most."""
-        until_due = (self.due[0][0] - self.clock.now()) * self.scale.dilation if self.due else most
-        return min(max(until_due, 0.0), most)
+        """Seconds of wall clock until a row is due or ends, `most` at most."""
+        now, dilation = self.clock.now(), self.scale.dilation
+        until = ((queue[0][0] - now) * dilation for queue in (self.due, self.landing) if queue)
+        return min(max(min(until, default=most), 0.0), most)
 
     def _current(self) -> str:
         row = next(iter(self.flying), None)

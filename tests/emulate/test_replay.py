@@ -19,6 +19,7 @@ from rfabric.fabric import fat_tree, rfabric
 from rfabric.optics import Circuits, Rewire, Timing, intend, parse_policy
 from rfabric.report.result import Scale
 from rfabric.trace import PhaseKey, TraceBuilder
+from rfabric.trace.packets import PAYLOAD
 
 
 @dataclass
@@ -305,3 +306,16 @@ def test_of_a_sample_of_one_packet_only_its_time_is_known():
     sample = LoopSample(rows=1, share=0.5, begin=5.0)
     sample.cards[0].add(800, 5.7, 800, 5.7)
     assert sample.seconds() == pytest.approx(0.7)
+
+
+def test_a_flow_ends_as_its_last_packet_is_off_the_slowest_cable_and_others_wait_for_that():
+    fabric, wire = fat_tree(), FakeWire(seconds=0.02)
+    b = TraceBuilder(fabric.hosts)
+    first = b.flows([0], [60], 5e10, phase="a", label="first")
+    b.flows([60], [0], 5e10, after=first, phase="b", label="second")
+    replay = play(fabric, b.build(), wire, None)
+    done = replay.run()
+    last = (int(replay.bytes[0]) - 1) % PAYLOAD + 1
+    slowest = min(link.rate for link in fabric.links) * replay.scale.bandwidth
+    assert done.finish[0] - done.start[0] >= 0.02 / replay.scale.dilation + last * 8 / slowest
+    assert done.start[1] >= done.finish[0]
