@@ -45,15 +45,15 @@ from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW
 from ..units import show_rate, transfer_seconds
 from . import crossbar
 from .sandbox import DATAPATH, Namespace, Sandbox, run, sysctl
-from .shaping import MOST_CLASSES, MOST_WAITED_FOR, paced, shaping, turns_of
+from .shaping import MOST_CLASSES, MOST_WAITED_FOR, STALL_S, paced, shaping, turns_of
 
 WINDOW = RECEIVE_WINDOW // PAYLOAD  # packets
 # Where cables are slow, so few packets that they last STALL_S, for which a busy host may hold them,
 # but no fewer than there are cables on the longest way, each of which may hold one: with 4 on ways
-# of 6 cables an all-gather took up to 55 % longer, with 5 3 %, with 7 2 %.
+# of 6 cables one all-gather in three took 10 to 55 % longer, with 6 one in sixty.
 # More makes sharing slower to settle: a flow that is held up far away takes its turns at its own
 # card until all that it may have under way waits there.
-LEAST_WINDOW, STALL_S = 4, 0.01
+LEAST_WINDOW = 4
 # An acknowledgement waits at a busy cable for the packet that is on it, however fast its own flow
 # is: where cables between switches are slower than cards, LEAST_WINDOW are packets of theirs. With
 # as few of the cards', flows whose acknowledgements crossed busy cables of a quarter of the rate

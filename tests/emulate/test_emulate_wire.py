@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -380,6 +380,20 @@ def test_cables_carry_their_rate_as_payload():
     assert all("dev t1-eth3" in line for line in lines)
 
 
+def test_a_full_bucket_sends_no_more_at_once_than_a_stall_may_hold_back():
+    for rate in (2.5e5, 5e6, 1e8, 2e9):
+        lines = shaping.shaping("t1-eth3", rate, 8, range(8))
+        (bucket,) = {
+            int(after[:-1])
+            for line in lines
+            for word, after in pairwise(line.split())
+            if word == "cburst"
+        }
+        stalled = bucket * 8 / (rate * shaping.OVERHEAD)  # s
+        assert bucket == shaping.MOST_BURST or stalled == pytest.approx(shaping.STALL_S, rel=0.01)
+        assert stalled <= 1.01 * shaping.STALL_S
+
+
 def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
     some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
@@ -473,6 +487,22 @@ def test_what_is_under_way_lasts_while_acknowledgements_wait_at_slower_cables():
     assert inside.window("h1") == network.packets_under_way(inside.rate("h1"))
 
 
+def test_every_cable_of_the_longest_way_may_hold_a_packet_of_a_lane():
+    ways = {
+        "fat-tree": 6,
+        "fat-tree,oversubscription=4": 6,
+        "leaf-spine": 4,
+        "ideal": 2,
+        "rfabric": 3,  # what leaves an OCS waits at none of its ports
+        "two-clusters": 7,
+    }
+    for spec, cables in ways.items():
+        fabric = parse_fabric(spec)
+        assert network.longest_way(fabric) == pytest.approx(cables), spec
+        up = network.EmulatedNetwork(None, fabric, 2e-5)
+        assert up.window("h1") >= max(cables, network.LEAST_WINDOW)
+
+
 def test_a_part_of_a_fabric_has_the_windows_of_the_whole():
     fabric = parse_fabric("two-clusters")
     hosts = fabric.hosts[0], fabric.hosts[-1]  # of 400 and 200 Gbit/s, as the cable between
@@ -480,7 +510,7 @@ def test_a_part_of_a_fabric_has_the_windows_of_the_whole():
     part = network.EmulatedNetwork(None, fabric, 2e-5, here=frozenset(hosts))
     fast, slow = (whole.window(host) for host in hosts)
     assert (part.window(hosts[0]), part.window(hosts[1])) == (fast, slow)
-    assert fast == 2 * slow == 2 * network.LEAST_WINDOW
+    assert (fast, slow) == (2 * network.LEAST_WINDOW, network.longest_way(fabric))
 
 
 def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_be():
