@@ -4,12 +4,14 @@ Every segment has the same headers, whether it carries data or acknowledges: so 
 together say how many bytes of payload went by, whatever acknowledgements came along.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
+from ..errors import RunError
 from ..fabric import Fabric
 from ..trace.packets import HEADERS
 from .shaping import ETHERNET
@@ -48,6 +50,28 @@ class PortCounters:
             if name in self.gets:
                 counted[self.gets[name]] = counts[RX]
         return counted, dropped
+
+
+def settle(
+    read: Callable[[], tuple[np.ndarray, int]],
+    unacked: Callable[[], int],
+    still: float,
+    timeout: float = 60.0,
+) -> None:
+    """Wait until no sender waits for an acknowledgement and, for `still` s, no port has sent: what
+    TCP sent again though it had only waited long would count for what comes next.
+
+    read: as `PortCounters.read`. RunError where that takes more than `timeout` s.
+    """
+    limit = time.monotonic() + timeout
+    seen, since = read()[0], time.monotonic()
+    while (now := time.monotonic()) - since < still:
+        if now > limit:
+            raise RunError(f"packets are under way {timeout:g} s after all had arrived")
+        time.sleep(min(still / 4, 0.05))
+        counted = read()[0]
+        if unacked() or not np.array_equal(counted, seen):
+            seen, since = counted, time.monotonic()
 
 
 def payload(counted: np.ndarray) -> np.ndarray:

@@ -26,9 +26,11 @@ from ..report.result import Scale
 from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
+from ..trace.packets import MTU
+from ..units import transfer_seconds
 from . import calibrate, guard
 from .capture import captured
-from .counters import PortCounters, payload
+from .counters import PortCounters, payload, settle
 from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
 from .live import OFP_PORT, READY_S, Controller, Live, live, rest_of, start_controller
@@ -48,6 +50,7 @@ from .wire import Carrier, Wire
 
 PROGRESS_S = 0.2  # s between two progress lines
 CALIBRATED_S = 60.0  # s that machines may take to calibrate
+STILL = 4  # packets of the slowest cable: a time in which one that is under way is seen
 NOTES = [
     "link delay is not emulated",
     "cables carry their nominal rate as payload: headers are added on top",
@@ -97,6 +100,9 @@ def replay(job: dict, folder: Path) -> dict:
             wire = up.wire()
             wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
             wire.warm()
+            slowest = min(link.rate for link in fabric.links) * factor
+            still = STILL * transfer_seconds(MTU, slowest)
+            settle(up.ports().read, lambda: wire.unacked(()), still)
             run = EmulatedRun(fabric, trace, scale, timing, up, wire, routing, job["live"])
             control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
             done = run.replay(control, box, folder)

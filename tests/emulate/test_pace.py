@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rfabric.emulate import guard
-from rfabric.emulate.counters import payload
+from rfabric.emulate.counters import payload, settle
 from rfabric.emulate.fullness import Fullness
 from rfabric.emulate.network import MIN_RATE
 from rfabric.emulate.scale import (
@@ -345,3 +345,18 @@ def test_the_note_names_the_rewires_and_circuits_that_were_not_simulated():
     assert said([("a/0", other)], [("a/0", first)]) == (
         "other circuits than simulated came into force for a/0"
     )
+
+
+def test_packets_of_before_are_waited_for_so_that_they_count_for_nothing_later():
+    sent, held = [5, 6, 6, 7, 7, 7], [2, 2, 1, 1, 0, 0]  # by look; the last goes on
+
+    def read():
+        return np.array([[sent.pop(0) if len(sent) > 1 else sent[0]]]), 0
+
+    settle(read, lambda: held.pop(0) if len(held) > 1 else held[0], still=0.02)
+    assert (sent, held) == ([7], [0])
+    forever = iter(range(10**6))
+    with pytest.raises(RunError, match="packets are under way"):
+        settle(lambda: (np.array([[next(forever)]]), 0), lambda: 0, still=0.01, timeout=0.05)
+    with pytest.raises(RunError, match="packets are under way"):
+        settle(lambda: (np.zeros((1, 1)), 0), lambda: 1, still=0.01, timeout=0.05)
