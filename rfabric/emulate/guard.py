@@ -230,7 +230,7 @@ def judge(
     if idle and max(idle.values()) > IDLE_LIMIT and not may_drop:
         slowest = max(idle, key=lambda name: idle[name])
         reasons.append(
-            f"in {idle[slowest]:.1%} of {slowest} no cable was full that its flows cross, the "
+            f"in {idle[slowest]:.1%} of {slowest} no cable that its flows cross was full, the "
             f"limit is {IDLE_LIMIT:.0%}"
         )
     scale = bandwidth_scale * _relief(waits, packet_time)

@@ -127,7 +127,7 @@ def _rows_played(trace: Trace, repetitions: str) -> Trace:
     """The rows that stand for `trace`."""
     if repetitions not in REPETITIONS:
         raise RFabricError(
-            f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}"
+            f"unknown repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}"
         )
     return trace.played(REPETITIONS[repetitions])
 
@@ -159,7 +159,7 @@ class _World:
         if self.in_rounds and routing == SPLIT:
             raise RFabricError(
                 f"policy {policy}: in a round a pair sends on the circuit that joins it, "
-                f"routing {SPLIT} on all ways; choose another routing (placed), or "
+                f"routing {SPLIT} on all its paths; choose another routing (placed), or "
                 "granularity=per-collective"
             )
         self.timing = replace(timing, control=0.0, guard=0.0) if self.slotted else timing

@@ -311,7 +311,7 @@ def test_a_few_packets_sent_again_are_no_other_ways_where_few_were_sent(resent, 
     if ok:
         assert check_link_bytes(result, expected) is result
     else:
-        with pytest.raises(RunError, match="packets took other ways"):
+        with pytest.raises(RunError, match="packets took other paths"):
             check_link_bytes(result, expected)
 
 
@@ -322,7 +322,7 @@ def test_bytes_are_not_compared_where_circuits_changed_under_flows_and_that_is_s
     result = replace(expected, link_bytes=0 * expected.link_bytes, rewires=(rewire,))
     assert "circuits changed under flows" in check_link_bytes(result, expected).notes[-1]
     before = replace(rewire, requested=0.0, programmed=0.0, dark_until=0.0, usable=0.0)
-    with pytest.raises(RunError, match="packets took other ways"):
+    with pytest.raises(RunError, match="packets took other paths"):
         check_link_bytes(replace(result, rewires=(before,)), expected)
 
 

@@ -142,7 +142,7 @@ def test_a_phase_whose_bytes_do_not_fit_its_seconds_is_an_error():
     finish[3] = finish[1] + 0.25
     with pytest.raises(
         RunError,
-        match=r"training/0 took .* s, but computing and network cards "
+        match=r"training/0 took .* s, but computing and NICs "
         r"need .* s for it",
     ):
         replace(right, finish=finish).check_floor()
