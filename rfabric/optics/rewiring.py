@@ -226,8 +226,8 @@ class Rewiring:
         lost: int = 0,
         epoch: int = 0,
     ) -> RewireRecord:
-        """The new circuits are in force. `start`: when each row was ready to send (s; nan or inf: not
-        yet).
+        """The new circuits are in force. `start`: s when each row was ready to send; nan or inf:
+        not yet.
         """
         going, self.under_way = self.under_way, None
         self.circuits = going.decision.circuits
