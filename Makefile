@@ -35,7 +35,7 @@ OWN = $(if $(SUDO_UID),find $(VENV) $(RYU) rfabric/simulate build *.egg-info -us
 help: ## these lines
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$2}' Makefile
 
-emulate: setup ## replay one RL step with real packets, Fat-Trees and a leaf-spine beside rfabric (root)
+emulate: setup ## replay one RL step with real packets on four fabrics (root)
 	$(RFABRIC) emulate $(ARGS)
 
 simulate: $(VENV)/.core ## run the same step in the flow-level simulator
@@ -62,7 +62,7 @@ SPREAD := -n $(shell nproc) --maxprocesses 8 --dist loadfile
 # Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
-test: setup $(VENV)/.extras lint types ## lint, types and all tests, as root with real Mininet, Open vSwitch and Ryu
+test: setup $(VENV)/.extras lint types ## run lint, types, all tests; as root with Mininet, Open vSwitch, Ryu
 	failed=0; $(INSIDE) -m pytest -m 'not root or beside' $(SPREAD) || failed=1; \
 	$(INSIDE) -m pytest -m 'root and not beside' || failed=1; exit $$failed
 
