@@ -62,7 +62,7 @@ SPREAD := -n $(shell nproc) --maxprocesses 8 --dist loadfile
 # Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
-test: setup $(VENV)/.extras lint types ## run lint, types, all tests; as root with Mininet, Open vSwitch, Ryu
+test: setup $(VENV)/.extras lint types ## run lint, types, all tests (as root: real packets too)
 	failed=0; $(INSIDE) -m pytest -m 'not root or beside' $(SPREAD) || failed=1; \
 	$(INSIDE) -m pytest -m 'root and not beside' || failed=1; exit $$failed
 

@@ -97,7 +97,9 @@ def cost(verb: Parser) -> None:
     verb.takes(
         "--gpus N", "make room for this many, where the fabric names no size", count, default=0
     )
-    verb.takes("--rate RATE", "of NICs and cables, such as 400Gbit/s, where the fabric names none")
+    verb.takes(
+        "--rate RATE", "rate of NICs and cables, such as 400Gbit/s, where the fabric names none"
+    )
     verb.takes("--prices FILE", "your own prices, a table like rfabric/fabric/prices.csv")
     verb.takes("--copper", "use copper below the ToR; the table of prices must have it")
     verb.takes(
