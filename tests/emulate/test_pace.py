@@ -83,7 +83,7 @@ def test_others_on_the_host_refuse_a_run_whose_packets_never_waited():
 def test_time_without_a_full_cable_refuses_a_run():
     pace = judged(idle={"a/0 x": 0.02, "b/0 y": 0.07})
     assert not pace.ok and pace.idle == 0.07
-    assert "in 7.0% of b/0 y no cable was full" in pace.reasons[0]
+    assert "in 7.0% of b/0 y no cable that its flows cross was full" in pace.reasons[0]
     assert judged(idle={"a/0 x": 0.049}).ok
     assert judged(idle={"b/0 y": 0.07}, may_drop=True).ok
 

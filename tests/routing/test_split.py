@@ -277,7 +277,7 @@ def test_one_way_cannot_be_asked_of_it():
 
 
 def test_emulation_refuses_it_before_anything_starts(tmp_path, capsys):
-    with pytest.raises(RFabricError, match="the rules of a switch do not say; simulate it"):
+    with pytest.raises(RFabricError, match="the rules of a switch cannot express; simulate it"):
         emulate(TREE, job(TREE), scale=Scale(), routing=SPLIT, out=tmp_path / "runs")
     for verb in (
         ["emulate", "--topo", "fat-tree"],

@@ -122,9 +122,7 @@ def test_a_run_that_is_too_soon_is_an_error(monkeypatch):
     ):
         simulate(FABRIC, small(1))
     with pytest.raises(
-        RunError,
-        match=r"row 0 was done at .* s, but computing and network "
-        r"cards need 0\.5 s",
+        RunError, match=r"row 0 was done at .* s, but computing and NICs need 0\.5 s"
     ):
         simulate(FABRIC, small(8e10))
 
