@@ -33,27 +33,27 @@ OWN = $(if $(SUDO_UID),find $(VENV) $(RYU) rfabric/simulate build *.egg-info -us
         mutants docs clean setup system
 
 help: ## these lines
-	@awk -F ':|## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$NF}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$2}' Makefile
 
-emulate: setup ## one RL step with real packets, Fat-Tree against rfabric (root)
+emulate: setup ## replay one RL step with real packets on four fabrics (root)
 	$(RFABRIC) emulate $(ARGS)
 
-simulate: $(VENV)/.core ## the same step in the flow-level simulator
+simulate: $(VENV)/.core ## run the same step in the flow-level simulator
 	$(RFABRIC) simulate $(ARGS)
 
-compare: setup ## fabrics side by side
+compare: setup ## compare fabrics side by side
 	$(RFABRIC) compare $(ARGS)
 
-bench: $(VENV)/.core ## how fast the simulator is
+bench: $(VENV)/.core ## measure how fast the simulator is
 	$(RFABRIC) bench
 
-doctor: setup ## what this host can emulate
+doctor: setup ## say what this host can emulate
 	$(RFABRIC) doctor
 
-selftest: setup ## do packets here take the seconds that theory says? (root)
+selftest: setup ## check that packets here take as long as theory says (root)
 	$(RFABRIC) selftest
 
-drill: setup ## faults against a live emulation: what is lost, how soon all is well (root)
+drill: setup ## inject faults into a live emulation: what is lost, how long recovery takes (root)
 	$(RFABRIC) drill
 
 # A file of tests to a process at a time; tests that emulate want the machine for themselves.
@@ -62,39 +62,39 @@ SPREAD := -n $(shell nproc) --maxprocesses 8 --dist loadfile
 # Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
-test: setup $(VENV)/.extras lint types ## all, as root with real Mininet, Open vSwitch and Ryu
+test: setup $(VENV)/.extras lint types ## run lint, types, all tests (as root: real packets too)
 	failed=0; $(INSIDE) -m pytest -m 'not root or beside' $(SPREAD) || failed=1; \
 	$(INSIDE) -m pytest -m 'root and not beside' || failed=1; exit $$failed
 
-check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
+check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests (no root)
 	$(INSIDE) -m pytest -q -m 'not root and not slow' $(SPREAD)
 
-lint: $(VENV)/.stamp ## rules and format, by ruff
+lint: $(VENV)/.stamp ## check rules and format with ruff
 	$(INSIDE) -m ruff check . && $(INSIDE) -m ruff format --check .
 
-types: $(VENV)/.stamp ## names and attributes that do not exist, by mypy (see pyproject.toml)
+types: $(VENV)/.stamp ## find names and attributes that do not exist with mypy (see pyproject.toml)
 	$(INSIDE) -m mypy
 
-coverage: $(VENV)/.core ## the lines that the tests without root never run; slower than they
+coverage: $(VENV)/.core ## list lines that the tests without root never run (slow)
 	$(INSIDE) -m pytest -q -m 'not root' --cov=rfabric --cov-report=term-missing:skip-covered
 
 N := 30
-mutants: $(VENV)/.core ## do tests notice N changes of a room? ROOM=optics [N=30] [SEED=0]
+mutants: $(VENV)/.core ## change N places of a room: do tests notice? ROOM=optics [N=30] [SEED=0]
 	$(INSIDE) tests/mutants.py $(or $(ROOM),$(error say ROOM=optics, or another folder of rfabric/)) \
 	    -n $(N) $(foreach s,$(SEED),--seed '$(s)')
 
-docs: $(VENV)/.extras ## lessons and reference as a site, in build/site
+docs: $(VENV)/.extras ## build lessons and reference as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(INSIDE) -m mkdocs build --strict
 	@echo "open build/site/index.html; its search works where a server shows it:" \
 	    "python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
-clean: ## what a broken run left behind, caches and build products; the environments stay
+clean: ## remove what broken runs left behind, caches and build products; environments stay
 	test ! -x $(RFABRIC) || $(RFABRIC) clean
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
 	rm -rf $(VENV)/.core rfabric/simulate/*.so
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-setup: $(VENV)/.core $(RYU)/.stamp ## everything the others need
+setup: $(VENV)/.core $(RYU)/.stamp ## install everything that the others need
 
 # --- what the machine needs: program:package, the same names on Debian 12/13 and Ubuntu 22.04/24.04
 NEEDS := mn:mininet ovs-vswitchd:openvswitch-switch ip:iproute2 ethtool:ethtool \

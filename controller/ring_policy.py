@@ -1,12 +1,12 @@
-"""A circuit policy of your own: the racks make a ring, two planes to a ring, whatever is sent.
+"""A circuit policy of your own: the racks form a ring over each two planes, whatever is sent.
 
     t1 === t2 --- t3 === t4 --- t1      === lit in even planes      --- lit in odd planes
 
     rfabric simulate --topo rfabric --policy controller/ring_policy.py
     rfabric compare --topo rfabric --policy demand --policy controller/ring_policy.py:ring,skip=2
 
-Copy this file and write another `decide`; `rfabric.optics.CircuitPolicy` says what it gets and what
-it must return. In an emulation the controller runs it too: `rfabric emulate` tells it to.
+Copy this file and write another `decide`; `rfabric.optics.CircuitPolicy` says what it gets and must
+return. In an emulation the controller runs the file too; `rfabric emulate` sees to that.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Ring(CircuitPolicy):
-    """A ring of racks; each further one, where there are planes, passes over `skip` racks more."""
+    """Rings of racks over pairs of planes; each ring skips `skip` racks more than the last."""
 
     skip: int = 0
 
     def decide(
         self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
     ) -> Circuits:
-        """The same circuits for every demand, but for racks that would have no way at all."""
+        """The same circuits for every demand, except for racks that would have no path at all."""
         joined = [self._half(turn, plane) for turn, plane in enumerate(planes(self.fabric))]
         return self.light(joined, demand, circuits)
 
     def _half(self, turn: int, plane: int) -> list[Pair]:
-        """Every other side of a ring in each region: an OCS joins no racks of two regions."""
+        """Every other side of a ring in each region, as an OCS joins no racks of two regions."""
         groups: dict[int, list[str]] = {}
         for rack, number in regions(self.fabric)[plane].items():
             groups.setdefault(number, []).append(rack)
@@ -40,9 +40,10 @@ class Ring(CircuitPolicy):
 
 
 def sides(racks: Sequence[str], step: int) -> list[Pair]:
-    """The sides of the ring that visits racks by `step`, or by one where that misses some.
+    """The sides of the ring that visits racks in steps of `step`, or of one where that misses some.
 
-    An odd ring, and one of two racks, stay open: their last side would meet the first in its plane.
+    A ring of two racks or of an odd number stays open: its last side would meet the first one in
+    its plane.
     """
     order = [racks[i * step % len(racks)] for i in range(len(racks))]
     order = order if len(set(order)) == len(racks) else list(racks)

@@ -93,32 +93,33 @@ def _arguments(verb) -> Iterable[tuple[str, str]]:
 
 
 def recipe() -> str:
-    """Every key of a recipe: what it may be, and what it is when left out."""
+    """Every key of a recipe, with its values and its default."""
     text = ["# Recipe keys", RECIPE, "## At the top"]
-    text += [rows(("key", "what it is", "left out"), TOP)]
+    text += [rows(("key", "what it is", "default"), TOP)]
     for name, section in SECTIONS.items():
         text += [f"## {name}", prose(section)]
         keys = [(f"`{f.name}`", _may(f), _default(f)) for f in fields(section)]
-        text += [rows(("key", "what it may be", "left out"), keys)]
+        text += [rows(("key", "values", "default"), keys)]
         text += [inspect.getdoc(MANUALS[section])] if section in MANUALS else []
     of_jobs = ((f"`{name}`", *what) for name, what in OF_JOBS.items())
-    text += ["## Several jobs", JOBS, rows(("key", "what it is", "left out"), of_jobs)]
+    text += ["## Several jobs", JOBS, rows(("key", "what it is", "default"), of_jobs)]
     return pages(text)
 
 
 JOBS = (
-    "A file that lists recipes is jobs which share nodes, as `traffic/jobs/weave-2jobs.yaml`; it "
-    "has these keys alone. `--set` goes over all its recipes."
+    "A file that lists recipes describes jobs that share nodes, such as "
+    "`traffic/jobs/weave-2jobs.yaml`. It has only these keys. `--set` changes all its recipes."
 )
 RECIPE = (
-    "A recipe is YAML; `--set KEY=VALUE` puts a key over it, as `--set training.tp=2`. Rates, "
-    "times and sizes carry their units. What is unknown, or does not fit the GPUs, is an error "
-    "that names key, value, limit and the nearest setting that works. `traffic/` holds recipes to "
-    "copy; `rfabric trace RECIPE --explain` says what each figure comes to."
+    "A recipe is YAML. `--set KEY=VALUE` overrides one of its keys, as in `--set training.tp=2`. "
+    "Rates, times and sizes carry their units. A key that is unknown, or does not fit the GPUs, is "
+    "an error that names the key, the value, the limit and the nearest setting that works. "
+    "`traffic/` holds recipes to copy. `rfabric trace RECIPE --explain` shows what each figure "
+    "amounts to."
 )
 TOP = (
     ("`model`", "a name in `traffic/models`, a file beside the recipe, or a mapping as in "
-     "`config.json`", "must be said"),
+     "`config.json`", "required"),
     ("`steps`", "RL steps to play, a whole number", f"{Workload.steps}"),
     ("`pipeline`", f"one of {', '.join(PIPELINES)}", f"`{Workload.pipeline}`"),
     ("`staleness`", "steps that generation may be ahead, such as 0.5 or 4", "follows the pipeline"),
@@ -132,8 +133,8 @@ def _may(item) -> str:
 
 def _default(item) -> str:
     if item.default is MISSING:
-        return "must be said"
-    return "worked out" if item.default is None else f"`{item.default}`"
+        return "required"
+    return "derived" if item.default is None else f"`{item.default}`"
 
 
 def prose(section: type[Section]) -> str:
@@ -168,9 +169,9 @@ def formats() -> str:
 
 
 FORMATS_TOLD = (
-    "A file is told by what it holds, whatever its suffix, packed by gzip or zstd or not; "
-    "`--format NAME` says which it is where it cannot be told. A line on stderr says what was "
-    "understood, left out or assumed. Settings of a trace are said by `--set KEY=VALUE`."
+    "A file is recognised by its content, whatever its suffix, also compressed by gzip or zstd. "
+    "`--format NAME` names the format where the content does not tell. A line on stderr says what "
+    "was understood, left out or assumed. `--set KEY=VALUE` gives a setting of a trace format."
 )
 
 

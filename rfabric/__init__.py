@@ -1,7 +1,7 @@
 """rfabric: what a network fabric does to the time and cost of one RL post-training step.
 
-Mininet emulates a scaled GPU pod fabric whose aggregation and core layers are optical circuit
-switches (OCS) rewired by a Ryu controller; a flow-level simulator runs the same trace, the same
+Mininet emulates a scaled GPU pod fabric. Its aggregation and core layers are optical circuit
+switches (OCS), which a Ryu controller rewires. A flow-level simulator runs the same trace, the same
 plan and the same policy objects.
 
     run = rfabric.simulate("rfabric", "grpo-64", policy="demand")   words, as on the command line
@@ -12,11 +12,10 @@ plan and the same policy objects.
     simulate emulate                      -> Outcome     to_pandas(), plot(), save(folder)
     compare read_run                      -> Comparison  likewise, of several runs
 
-All of it is loaded when it is first asked for. `fabric`, `trace`, `simulate` and `emulate` are
-rooms of the library as well: `rfabric.fabric("rfabric,pods=4")` is a Fabric, `rfabric.fabric.cost`
-a module.
+Everything is loaded on first use. `fabric`, `trace`, `simulate` and `emulate` are verbs and
+subpackages at once: `rfabric.fabric("rfabric,pods=4")` is a Fabric, `rfabric.fabric.cost` a module.
 
-    units, errors <- fabric <- routing <- optics <- trace  cables, ways of packets, circuits, flows
+    units, errors <- fabric <- routing <- optics <- trace  cables, paths, circuits, flows
     units <- compute;  compute, trace <- rl <- schedulers  what a job computes and when
     simulate  emulate  control  report                     two worlds, the controller, what came out
 """
@@ -52,7 +51,7 @@ def __dir__() -> list[str]:
 
 
 class _Room(ModuleType):
-    """A room of the library that is named like a verb, and does what the verb says when called."""
+    """A subpackage with the name of a verb; to call it is to call the verb."""
 
     def __call__(self, *args, **settings):
         verb = self.__name__.rpartition(".")[2]
@@ -60,7 +59,7 @@ class _Room(ModuleType):
 
 
 class _Face(ModuleType):
-    """This package: a room that is a verb too becomes a _Room as soon as it is loaded."""
+    """This package: a subpackage that is a verb too becomes a _Room as soon as it is loaded."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _VERBS and isinstance(value, ModuleType):

@@ -124,7 +124,7 @@ def running(file: str | Path) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         where = f"{file}, line {line}" if (line := _line(Path(file), error)) else str(file)
         said = error.msg if isinstance(error, SyntaxError) else error
-        raise RFabricError(f"{where}: {type(error).__name__}: {said}; mend the file") from error
+        raise RFabricError(f"{where}: {type(error).__name__}: {said}; correct the file") from error
 
 
 def _talk() -> AbstractContextManager:

@@ -153,10 +153,10 @@ WRONG = {
     "policy": [
         (
             "import nosuch",
-            "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file",
+            "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; correct the file",
         ),
         ("x = 1\n)", "mine.py, line 2: SyntaxError"),
-        ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3; mend the file"),
+        ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3; correct the file"),
         (
             "fabrics = {}",
             "mine.py offers no policies = {name: class}; copy controller/ring_policy.py",
@@ -165,7 +165,7 @@ WRONG = {
         ("policies = {'other': dict}", "mine.py has no policy 'mine'; it has other"),
         (
             POLICY.format("return 1 / 0"),
-            "mine.py, line 5: ZeroDivisionError: division by zero; mend the file",
+            "mine.py, line 5: ZeroDivisionError: division by zero; correct the file",
         ),
         (
             POLICY.format("return None"),
@@ -234,8 +234,8 @@ WRONG = {
             ROUTING.format("return np.zeros(3)"),
             "returned float64 of shape (3,), not whole numbers of shape (",
         ),
-        (ROUTING.format("return np.zeros((len(rack), 2), int)"), "is no way from rack "),
-        (ROUTING.format("return np.full((len(rack), 1), 10**9)"), "is no way from rack "),
+        (ROUTING.format("return np.zeros((len(rack), 2), int)"), "is no path from rack "),
+        (ROUTING.format("return np.full((len(rack), 1), 10**9)"), "is no path from rack "),
     ],
 }
 

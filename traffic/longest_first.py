@@ -1,10 +1,10 @@
 """A compute scheduler of your own: longest groups first, each to the replica with least to do.
 
-    rfabric schedule --policy traffic/longest_first.py --traffic grpo-64
+    rfabric timeline --policy traffic/longest_first.py --traffic grpo-64
     rfabric compare --topo rfabric --policy sync --policy traffic/longest_first.py
 
-Nobody knows lengths beforehand: this is what knowing them would gain. Copy this file and deal
-otherwise; `rfabric.schedulers.base` says what a scheduler gets and what it must return.
+Nobody knows lengths in advance; this shows what knowing them would gain. Copy this file and assign
+responses in another way. `rfabric.schedulers.base` says what a scheduler gets and must return.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from rfabric.schedulers.base import Scheduled, Settings, of_steps, refuse_settin
 
 
 def longest_first(w: Workload, seed: int, settings: Settings) -> Scheduled:
-    """Groups of responses dealt to replicas, longest first; all else as the recipe says."""
+    """Assign groups of responses to replicas, longest first; the rest is as the recipe says."""
     refuse_settings("longest-first", settings)
     steps = [dealt(w, step_of(w, seed, number)) for number in range(w.steps)]
     most = [max(map(step.generated.response_tokens, range(len(w.replicas)))) for step in steps]
@@ -26,7 +26,7 @@ def longest_first(w: Workload, seed: int, settings: Settings) -> Scheduled:
 
 
 def dealt(w: Workload, step: Step) -> Step:
-    """The same responses on other replicas; those of a prompt share its prefill, and stay
+    """The same responses on other replicas. Those of one prompt share its prefill, so they stay
     together.
     """
     prompts, outputs = (

@@ -162,13 +162,13 @@ def report_many(folder: Path) -> None:
     places = sorted(path.parent for path in (folder / "cells").glob("[!.]*/summary.json"))
     if not places:
         raise RFabricError(
-            f"{folder} holds no run that is done; go on with: rfabric compare --resume {folder}"
+            f"no run in {folder} is done; go on with: rfabric compare --resume {folder}"
         )
     _finish_many(grid, folder, places, page=True)
 
 
 def _go_on(folder: Path) -> str:
-    return f"the runs that are done stay; go on with: rfabric compare --resume {folder}"
+    return f"finished runs are kept; go on with: rfabric compare --resume {folder}"
 
 
 def _begun(args: argparse.Namespace, engine: str, talk: Talk) -> Path:

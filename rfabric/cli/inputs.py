@@ -31,9 +31,9 @@ from .terminal import print_json, show_notes, show_tables
 log = logging.getLogger(__name__)
 
 TERMS = (
-    "every second: generation as on the replica that is done last, training as on the slowest rank "
-    "of each pass; a term of the network is what its bytes add beside all above it, and what hides "
-    "behind something else has none."
+    "every second: generation is that of the replica that ends last, training that of the slowest "
+    "rank in each pass. A network term is what its bytes add to all terms above it; what hides "
+    "behind something else adds nothing."
 )
 LEAST_SHARE = 0.001  # of a phase, that is told from less
 
@@ -144,9 +144,9 @@ def _residuals(items: Sequence) -> str:
     used = dict.fromkeys(item.residuals for item in items if item.residuals)
     words = ", ".join(f"{of.kind} ({of.basis}, {of.rows:,} rows)" for of in used)
     return (
-        f"80 % within: as measurements lie about this model, of {words}; communication is the "
-        "least that its bytes take at NIC rate, and measured ones took longer. The step: all "
-        "phases as low, or as high, as that."
+        f"80 % within: where eight measurements in ten lie around this model, for {words}. "
+        "Communication: the least that its bytes take at NIC rate; measured ones took longer. "
+        "Step: all phases low, or all high."
         if used
         else ""
     )

@@ -178,12 +178,12 @@ def _run_notes(run: RunBeside) -> list[str]:
     if all(p.logged_s is None for p in run.phases if p.phase in PHASES):
         notes = ["no phase is logged: what a faster fabric could shorten is not known"]
     if not run.log.tells("step"):
-        notes.append("the log tells no step: it is taken as the sum of the phases that it tells")
+        notes.append("the log has no step time: the sum of its phases is taken")
     missing = [PHASE_NAMES.get(p.phase, p.phase) for p in run.phases if p.logged_s is None]
     if missing:
         notes.append(f"the log tells no time of: {', '.join(missing)}")
     if run.log.dropped:
-        notes.append(f"{run.log.dropped} lines or rows tell no time of a phase: left out")
+        notes.append(f"{run.log.dropped} lines or rows have no time of a phase: left out")
     if run.log.unused:
         notes.append(f"timings of no phase, left out: {', '.join(run.log.unused)}")
     return notes + list(run.log.notes)
@@ -325,7 +325,7 @@ def _overview(groups: Sequence[PointGroup]) -> Table:
         for g in groups
     ]
     columns = "group", "modelled", "left out", "median", "p90", "80 % within", "basis", "file"
-    said = "errors are relative; 80 % of what was measured lies within so many times the model"
+    said = "errors are relative; 80 % of measurements lie between so many times the model"
     return Table("Model against measurement", columns, tuple(rows), said, (0, 6, 7))
 
 

@@ -45,7 +45,10 @@ def _talked(prompt: "Prompt") -> int:
         prompt.prompt = ""
         _loop(prompt)
         return 1 if prompt.refused else 0
-    print(f"{prompt.fabric.spec or prompt.fabric.name} is up; help, Ctrl-D to leave")
+    print(
+        f"{prompt.fabric.spec or prompt.fabric.name} is up; type help for its commands, Ctrl-D to "
+        "leave"
+    )
     with _history():
         _loop(prompt)
     return 0

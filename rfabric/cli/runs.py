@@ -70,7 +70,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     settings = settings_of(args, engine, args.seed)
     pcap = tuple(dict.fromkeys(getattr(args, "pcap", ())))
     if pcap and engine != "emulate":
-        raise RFabricError("--pcap captures packets, which a simulation has none of: emulate")
+        raise RFabricError("--pcap captures packets, and a simulation has none: use emulate")
     if pcap and settings.machines:
         raise RFabricError("--pcap captures packets of this machine; with --on there are none")
     require(settings)
@@ -156,7 +156,7 @@ def _followed(args: argparse.Namespace, engine: str) -> Iterator[LiveView | None
         yield None
         return
     if engine != "emulate":
-        raise RFabricError("--live follows packets, which a simulation has none of: emulate")
+        raise RFabricError("--live follows packets, and a simulation has none: use emulate")
     with LiveView(args.live, args.command) as live:
         print(f"rfabric: live, until the run ends: {live.address}", file=sys.stderr, flush=True)
         yield live
@@ -194,7 +194,7 @@ def _machines(args: argparse.Namespace) -> Machines:
     for option, usual in (("rsh", RSH), ("rfabric_path", AGENT)):
         if getattr(args, option, usual) != usual:
             word = option.replace("_", "-")
-            raise RFabricError(f"--{word} is for the machines of --on, of which none was named")
+            raise RFabricError(f"--{word} is for the machines of --on: name them with --on")
     return Machines()
 
 
@@ -221,7 +221,9 @@ def _refused_set_apart(out: str) -> Iterator[None]:
         with new_folder(out) as folder:
             write_refused(folder.path, error.refused)
         place = folder.final / NOT_KEPT
-        raise PaceError(f"{error}; what was measured is no figure to use: {place}") from error
+        raise PaceError(
+            f"{error}; its figures are not to be used, they are kept in {place}"
+        ) from error
 
 
 @contextmanager

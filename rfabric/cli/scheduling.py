@@ -57,14 +57,14 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
     """
     if args.policy and (not asked or "+" in args.policy):
         raise RFabricError(
-            f"timeline is about computing: --policy {args.policy} must name a "
+            f"timeline shows computing only: --policy {args.policy} must name a "
             "compute scheduler alone"
         )
     if args.jobs:
         return _arriving(args, asked or "weave")
     if args.topo and not asked_network(asked):
         raise RFabricError(
-            f"--topo {args.topo}: computing is drawn without a fabric, unless its scheduler asks "
+            f"--topo {args.topo}: computing is drawn without a fabric, unless the scheduler asks "
             "one: --policy orchestrrl,network=fabric"
         )
     if is_trace(args.traffic):
@@ -115,7 +115,9 @@ def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[T
         jobs, workloads = read_recipe_jobs(args.jobs, args.set)
         bill = run_on_fabric(jobs, workloads, args.topo, policy, args.seed)
     elif args.set:
-        raise RFabricError("--set goes over recipes; with --jobs these are read with --topo FABRIC")
+        raise RFabricError(
+            "--set changes a recipe, and --jobs reads recipes only with --topo FABRIC"
+        )
     else:
         bill = run_jobs(read_jobs(args.jobs), policy, seed=args.seed)
     document = {

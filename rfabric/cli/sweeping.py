@@ -52,7 +52,7 @@ def sweep(args: argparse.Namespace) -> None:
 
 
 def _go_on(args: argparse.Namespace) -> str:
-    return f"the cells that are done stay; go on with: {args.command}"
+    return f"finished cells are kept; go on with: {args.command}"
 
 
 def _said(tally: Tally, store: str, measure: str) -> str:

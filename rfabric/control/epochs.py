@@ -268,7 +268,7 @@ class Epochs:
         clock began.
         """
         plans = {
-            n: replace(p, state="ABORTED", error=f"not committed within {life:g} s; plan anew")
+            n: replace(p, state="ABORTED", error=f"not committed within {life:g} s; plan again")
             for n, p in self.plans.items()
             if p.state == "PREPARED" and not 0 <= now - p.made <= life
         }

@@ -113,23 +113,35 @@ def control_options(parser: argparse.ArgumentParser) -> None:
     def option(name: str, text: str, default: str = "", **settings: Any) -> None:
         parser.add_argument(name, default=default, help=text, **settings)
 
-    option("app", "a file like controller/ocs.py; default: what the fabric needs", nargs="?")
-    option("--topo", "fabric, e.g. rfabric,pods=2 or FILE.json; default: read from the switches")
-    option("--host", "REST address, default 127.0.0.1; any but loopback needs --tokens")
-    parser.add_argument("--port", type=int, default=0, help="REST port, default 8080")
-    option("--tokens", f"file of lines NAME TOKEN, mode 600, made if absent: {default_tokens()}")
-    option("--name", "names, with commas, by which clients call this host")
+    option(
+        "app", "an app file such as controller/ocs.py (default: what the fabric needs)", nargs="?"
+    )
+    option("--topo", "fabric: rfabric,pods=2 or FILE.json (default: read from the switches)")
+    option("--host", "REST address (default 127.0.0.1); other than loopback it needs --tokens")
+    parser.add_argument("--port", type=int, default=0, help="REST port (default 8080)")
+    option(
+        "--tokens", f"lines NAME TOKEN, mode 600; created if absent (default {default_tokens()})"
+    )
+    option("--name", "names by which clients may address this host, with commas between")
     option("--tls", "cert=FILE,key=FILE[,ca=FILE]: HTTPS; ca: clients must show certificates")
-    option("--ofp-host", "OpenFlow address, default 127.0.0.1", LOOPBACK)
+    option("--ofp-host", "OpenFlow address (default 127.0.0.1)", LOOPBACK)
     option("--ofp-tls", "the same as --tls, for OpenFlow")
-    option("--sdn", "default: Ryu where it is installed", choices=["", "ryu", "os-ken"])
-    option("--log", "how log lines are written, default text", choices=["", *FORMATS])
-    option("--journal", f"folder of what a restart must know, default {folder_of({})}")
+    option(
+        "--sdn", "the framework (default: Ryu where it is installed)", choices=["", "ryu", "os-ken"]
+    )
+    option("--log", "how log lines are written (default text)", choices=["", *FORMATS])
+    option("--journal", f"folder for what the next start must know (default {folder_of({})})")
     flags = parser.add_argument
-    flags("--no-journal", help="forget", dest="journal", action="store_const", const=NONE)
-    flags("--standby", help="follow who leads", action="store_const", const="1", default="")
+    flags("--no-journal", help="keep nothing", dest="journal", action="store_const", const=NONE)
+    flags(
+        "--standby",
+        help="wait while another controller is alive, then take over",
+        action="store_const",
+        const="1",
+        default="",
+    )
     parser.add_argument(
-        "--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port, default %(default)s"
+        "--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port (default %(default)s)"
     )
 
 

@@ -358,7 +358,7 @@ DRILLS = {
     "connection": Drill(
         _connection, "an OCS loses its controller", "its circuits stay lit", 5.0, True
     ),
-    "cable": Drill(_cable, "a cable to an OCS cut, and mended", "other ways are taken", 1.0, True),
+    "cable": Drill(_cable, "a cable to an OCS cut, and mended", "it takes other paths", 1.0, True),
     "mute": Drill(
         _mute, "an OCS takes orders and answers nothing",
         "rolled back, out of plans and routes until it answers", 3.0, True,

@@ -1,18 +1,19 @@
-"""Did the host keep pace? Samples of the datapath's backlog, the processors, lost packets, late
-starts; a verdict.
+"""Did the host keep pace? Samples of the datapath's backlog, the processors, lost packets and late
+starts, and a verdict.
 
-The user-space datapath polls its ports, so its CPU share says nothing: it is one core as soon as
-anything moves. What says whether it keeps up is how long packets wait for it at the switch ports.
-By Little's law that is
+The user-space datapath polls its ports, so its CPU share says nothing: it takes a whole core as
+soon as anything moves. Whether it keeps up shows in how long packets wait for it at the switch
+ports. By Little's law that is
 
     wait per hop (s) = bytes waiting in its receive sockets / bytes it moves per second
 
-Below the time of a packet on the wire it is the pipeline of a real switch; above it, the host is
+Up to the time of a packet on the wire, this is the pipeline of a real switch. Above it, the host is
 the bottleneck and not the fabric. Measured with 32 flows over 5 switches: at 1 packet time flows
 take 1 % longer, at 3 they take 5 to 10 % longer, at 10 twice as long.
 
-Two signs more do not depend on where packets wait: what others than this world took of the
-processors, and time in which flows were under way and no cable of theirs was full (`fullness`).
+Two more signs do not depend on where packets wait: what other programs than this world took of the
+processors, and the time in which flows were under way but no cable that they cross was full
+(`fullness`).
 """
 
 import contextlib
@@ -30,31 +31,31 @@ from .counters import PortCounters
 from .network import EmulatedNetwork, fastest_line
 from .sandbox import Sandbox
 
-# packet times of the fastest cable outside servers that a packet may wait at a switch, in the mean
-# over a sample
+# how long a packet may wait at a switch, mean over a sample, in packet times of the fastest cable
+# outside servers
 WAIT_LIMIT = 1.5
-SLOW_SHARE = 0.2  # of the samples with traffic that may be over it
+SLOW_SHARE = 0.2  # of the samples with traffic may be over it
 BUSY_SHARE = 0.02  # of the fastest cable: a sample with less traffic says nothing about the wait
-# s of wall clock that a start may be late: more says that the event loop did not get its core,
+# s of wall clock that a start may be late; more means that the event loop did not get its core,
 LATE_LIMIT = 0.05
-# unless it is no more than this of the time that the flow takes: it ends so much later at most
+# unless it is at most this share of the flow's time: the flow ends no later than by that
 LATE_SHARE = 0.05
-# of the processors that others on this host may have had while packets moved: between 3 and 16 %
-# results were within 1.5 % of the simulation; a busy loop on each of two cores takes 53 %
+# of the processors may go to others on this host while packets move: between 3 and 16 % results
+# were within 1.5 % of the simulation; a busy loop on each of two cores takes 53 %
 FOREIGN_LIMIT = 0.25
-FOREIGN_S = 2.0  # s between two looks at them: ticks are coarse
-IDLE_LIMIT = 0.05  # of a communication phase in which no cable held its flows up
-STEAL_LIMIT = 0.2  # of the processors that the hypervisor may have given to others
+FOREIGN_S = 2.0  # s between two looks at them, because ticks are coarse
+IDLE_LIMIT = 0.05  # of a communication phase may pass with no cable that holds its flows up
+STEAL_LIMIT = 0.2  # of the processors may be given to others by the hypervisor
 RESENT_LIMIT = 0.01  # of the packets: queues hold whole windows, so nothing needs sending again
-RESENT_FEW = 50  # packets, that no run is refused for
+RESENT_FEW = 50  # packets: no run is refused for so few
 # the advice never asks for less than a third of the rates at once, nor for a step too small to help
 RELIEF = 0.3, 0.7
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The host between two looks: s a packet waited per hop, and bytes/s that reached the switch
-    ports.
+    """The host between two looks: how long a packet waited per hop (s), and bytes/s that reached
+    the switch ports.
     """
 
     wait: float
@@ -65,7 +66,7 @@ class Sample:
 class HostLoad:
     """The host over the whole run: shares of all processors, and packets lost or sent again.
 
-    foreign: what others had of the processors while packets moved.
+    foreign: the share of the processors that others had while packets moved.
     """
 
     busy: float
@@ -80,8 +81,8 @@ class HostLoad:
 class Guard:
     """Watches a started EmulatedNetwork: `sample()` a few times a second, `verdict()` at the end.
 
-    `may_drop` where a rewire policy drops what is under way, so that packets sent again are no sign
-    of trouble.
+    may_drop: a rewire drops what is under way, so packets that are sent again are no sign of
+    trouble.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Guard:
         self._foreign: list[tuple[float, float]] = []  # (s, share) while packets moved
 
     def sample(self) -> Sample:
-        """Look once; the sample covers the time since the look before."""
+        """Look once; the sample covers the time since the last look."""
         now, (frames, _) = time.monotonic(), self._ports.read()
         rate = float((frames - self.frames)[:, 0].sum()) / max(now - self._last, 1e-6)
         self.frames, self._last = frames, now
@@ -133,9 +134,9 @@ class Guard:
         bandwidth_scale: float,
         idle: Mapping[str, float] | None = None,
     ) -> Pace:
-        """The pace of the run so far; where it is not ok, the reasons and the scale to use instead.
+        """The pace of the run so far; if it is not ok, the reasons and the scale to use instead.
 
-        late, took: float64[flows], s of wall clock. idle: as `Fullness.idle_shares` says.
+        late, took: float64[flows], s of wall clock. idle: as `Fullness.idle_shares` returns it.
         """
         resent, sent = (b - a for a, b in zip(self._tcp, self._segments(), strict=True))
         shares, dropped = (
@@ -154,8 +155,8 @@ class Guard:
         bandwidth_scale: float,
         idle: Mapping[str, float] | None = None,
     ) -> Pace:
-        """As `verdict`, in the middle of a run: without what hosts sent again and ports dropped,
-        which takes too long to ask for.
+        """As `verdict`, in the middle of a run. It leaves out what hosts sent again and ports
+        dropped, because that takes too long to read.
         """
         lost = _softnet_dropped() - self._softnet, 0, 0, 0
         load = HostLoad(*_shares(self._ticks, _cpu_ticks()), *lost, self.foreign())
@@ -184,7 +185,7 @@ def judge(
     may_drop: bool = False,
     idle: Mapping[str, float] | None = None,
 ) -> Pace:
-    """The verdict on what was sampled; `packet_time` (s) is the fastest cable's.
+    """The verdict on the samples; `packet_time` (s) is that of the fastest cable.
 
     Pure, so that it can be tested.
     """
@@ -230,7 +231,7 @@ def judge(
     if idle and max(idle.values()) > IDLE_LIMIT and not may_drop:
         slowest = max(idle, key=lambda name: idle[name])
         reasons.append(
-            f"in {idle[slowest]:.1%} of {slowest} no cable was full that its flows cross, the "
+            f"in {idle[slowest]:.1%} of {slowest} no cable that its flows cross was full, the "
             f"limit is {IDLE_LIMIT:.0%}"
         )
     scale = bandwidth_scale * _relief(waits, packet_time)
@@ -243,8 +244,8 @@ def judge(
 
 
 def _relief(waits: Sequence[float], packet_time: float) -> float:
-    """By how much the rates must shrink: as much as the worst tenth of the waits was over the
-    limit, within reason.
+    """The factor by which rates must shrink: as far as the worst tenth of the waits was over the
+    limit, within RELIEF.
     """
     worst = sorted(waits)[int(0.9 * (len(waits) - 1))] if waits else 0.0
     least, most = RELIEF
@@ -252,8 +253,8 @@ def _relief(waits: Sequence[float], packet_time: float) -> float:
 
 
 def _waiting_bytes() -> int:
-    """Bytes in the receive sockets of the user-space datapath (column Rmem): at a switch port, not
-    yet taken by OVS.
+    """Bytes in the receive sockets of the user-space datapath (column Rmem): arrived at a switch
+    port, but not yet taken by OVS.
     """
     rows = Path("/proc/thread-self/net/packet").read_text().splitlines()[1:]
     return sum(int(row.split()[6]) for row in rows)
@@ -268,8 +269,8 @@ def _cpu_ticks() -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Processors:
-    """Ticks of all processors since boot, in user mode and in the kernel; those of this world, of
-    whose processes /proc alone shows; and all, idle ones too.
+    """Ticks of all processors since boot: in user mode, in the kernel, and in total, idle ones
+    included. `own`: those of this world, whose processes are all that /proc shows.
     """
 
     user: int
@@ -280,14 +281,14 @@ class Processors:
 
     @classmethod
     def now(cls) -> "Processors":
-        """As of now. Interrupts are nobody's: they are most of what moving packets takes."""
+        """As of now. Interrupts count for nobody: they are most of the cost of moving packets."""
         user, nice, system, *rest = _cpu_ticks()
         own = list(_own_ticks())
         mine = sum(u for u, _ in own), sum(k for _, k in own)
         return cls(user + nice, system, *mine, user + nice + system + sum(rest))
 
     def foreign_since(self, before: "Processors") -> float:
-        """The share of the processors that others had since."""
+        """The share of the processors that others have had since `before`."""
         others = (
             (self.user - before.user) - (self.own_user - before.own_user),
             (self.kernel - before.kernel) - (self.own_kernel - before.own_kernel),
@@ -296,8 +297,8 @@ class Processors:
 
 
 def _own_ticks() -> Iterator[tuple[int, int]]:
-    """(in user mode, in the kernel) of each process that is seen, and of its children that ended
-    (proc(5), fields 14 to 17).
+    """(in user mode, in the kernel) of each visible process and its children that ended (proc(5),
+    fields 14 to 17).
     """
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,14 +1,14 @@
-"""The replay: a trace's rows started on the wire when they are due, on a virtual clock that skips
+"""The replay: it starts a trace's rows on the wire when they are due, on a virtual clock that skips
 what needs no packets.
 
     virtual time   |== compute ==|-- flows --|== compute ==|- rewire -|-- flows --|
     wall clock                   |-- flows --|             |- rewire -|-- flows --|  x time dilation
 
 Compute rows cost no wall time: when no flow is in flight and nothing is being planned or rewired,
-the clock jumps to the next row that is due. Of a folded loop only a share of the repetitions may go
-out: a row's seconds on the wire stand for those of all, and what waits for it waits so much longer,
-on a clock that jumps. The wire, the control plane and the watch over the host are given; nothing
-here knows of Mininet.
+the clock jumps to the next row that is due. Of a folded loop it may send only a share of the
+repetitions. A row's seconds on the wire then stand for those of all, and what waits for the row
+waits that much longer, on a clock that jumps. The wire, the control plane and the watch over the
+host are arguments; nothing here knows of Mininet.
 """
 
 import heapq
@@ -39,14 +39,14 @@ from .wire import Arrival, Carrier
 
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
-TOGETHER = 1e-6  # s between the begins of stages that ask together
-# virtual s, while a plan or a rewire is under way beside flows: how late its end is noticed
+TOGETHER = 1e-6  # s: stages that begin no further apart ask together
+# virtual s: how late the end of a plan or a rewire is noticed while flows are in flight
 CONTROL_POLL = 5e-4
 
 
 @dataclass
 class Replayed:
-    """What the replay measured, on the virtual clock (s) and in unscaled rows."""
+    """What the replay measured: s on the virtual clock, by rows of the unscaled trace."""
 
     start: np.ndarray
     finish: np.ndarray
@@ -91,7 +91,7 @@ class Replay:
         )
         n = len(trace)
         self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
-        # s within which two cards that receive a sample are one as fast as the other
+        # s within which two NICs that receive a sample count as equally fast
         self.blur = blur
         self.bytes = np.ceil(trace.size * scale.bandwidth * self.share).astype(np.int64)
         self.samples = samples_of(trace, self.share)  # by row
@@ -102,7 +102,7 @@ class Replay:
         self.due: list[tuple[float, int]] = []
         self.landing: list[tuple[float, int]] = []  # rows that end then: others may wait for them
         self.busy_until = 0.0  # s, virtual: cables have packets till then
-        # bit/s by directed link, the last for no way at all
+        # bit/s by directed link, the last one for rows without a path
         self.rates = np.append(np.repeat(cabling_of(fabric).rate, 2), np.inf)
         self.flying: set[int] = set()
         self.contract = Rewiring(fabric, timing, circuits)
@@ -127,12 +127,12 @@ class Replay:
         self.late, self.done_bytes = np.zeros(n), 0
         # rows of the stages that ask: they wait for the answer, which takes a moment
         self.unanswered: set[int] = set()
-        self.sampled: list[int] = []  # rows sent in part since the ways changed
+        self.sampled: list[int] = []  # rows sent in part since the paths changed
         self.unsent = np.zeros(2 * len(fabric.links))
         self._take_ways(self.planner.ways_under(circuits))
 
     def run(self) -> Replayed:
-        """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
+        """Replay to the end. Raises RunError when the run broke, and whatever `watch` raises."""
         self.pool = ThreadPoolExecutor(1, "control")
         try:
             self.clock = Clock(self.scale.dilation)
@@ -196,7 +196,7 @@ class Replay:
         )
 
     def _begin_stages(self, row: int) -> None:
-        """The stages of an entry row begin: when what it waits for is done, or at its `start` if it
+        """Begin the stages of an entry row: when what it waits for is done, or at its `start` if it
         waits for nothing.
         """
         for stage in self.stage_of.get(row, ()):
@@ -210,8 +210,8 @@ class Replay:
                     self.unanswered.update(stage.rows.tolist())
 
     def _start_due(self) -> None:
-        """Start what is due: compute rows first, which finish at the very instant they were due,
-        however late the loop looks; then stages that begin at one instant ask for circuits
+        """Start what is due. Compute rows come first; they finish at the very instant they were
+        due, however late the loop looks. Then stages that begin at one instant ask for circuits
         together, before the first of them sends.
         """
         flows = []
@@ -249,8 +249,8 @@ class Replay:
         )
 
     def _has_arrived(self, arrival: Arrival) -> None:
-        """All that went out of a row is there; rows of which a sample went out finish together,
-        when all would be through.
+        """Everything that was sent of a row has arrived. Rows sent as a sample finish together,
+        when the whole of them would have arrived.
         """
         row = arrival.flow
         at = self.clock.at(arrival.at) + self._last_packet(row)
@@ -277,9 +277,9 @@ class Replay:
         self._land()
 
     def _last_packet(self, row: int) -> float:
-        """Virtual s that the last packet of a row takes on the slowest cable of its way.
+        """Virtual s that the last packet of a row takes on the slowest cable of its path.
 
-        Shaping hands a packet on when its time on a cable begins; a cable would when it ends.
+        Shaping hands a packet on when its time on a cable begins; a real cable does when it ends.
         """
         _, links = self.ways[0].of(np.array([row]))
         last = (int(self.bytes[row]) - 1) % PAYLOAD + 1
@@ -287,7 +287,7 @@ class Replay:
         return float(transfer_seconds(last, slowest))
 
     def _land(self) -> None:
-        """Rows that have ended by now: no rewire waits for them, what follows them is ready."""
+        """Rows have ended by now: no rewire waits for them, and their followers are ready."""
         while self.landing and self.landing[0][0] <= self.clock.now():
             _, row = heapq.heappop(self.landing)
             self.contract.finished(row)
@@ -305,7 +305,7 @@ class Replay:
         return bool(self.contract.asking or self.planning or self.contract.under_way)
 
     def _steer(self) -> None:
-        """Take every step of planning and rewiring that is due now; none of them blocks."""
+        """Take every step of planning and rewiring that is due now, without blocking."""
         if self.planning and self.planning[1].done():
             self.answer, self.planning = self.planning[1].result(), None
             self.plan_takes = time.monotonic() - self.asked
@@ -322,7 +322,7 @@ class Replay:
             self._usable(done)
 
     def _scene(self, asking: tuple[Stage, ...], after: frozenset[int] = frozenset()) -> Scene:
-        """What is to be decided for those who ask, when the rows of `after` will have finished."""
+        """The decision for the stages that ask, as of when the rows of `after` have finished."""
         left, now = {}, max([self.clock.now(), *(s.begin for s in asking)])
         for stage, rows in (
             self.contract.open(self.finish)
@@ -340,7 +340,7 @@ class Replay:
         return float(self.trace.size[row]) * (1 - sent / max(int(self.bytes[row]), 1))
 
     def _plan_ahead(self) -> None:
-        """Ask for the plan of the next stage while the present one runs: the schedule is known."""
+        """Ask for the next stage's plan while the present one runs, since the schedule is known."""
         self.looks_ahead = False
         if self.control and self.waiting and not self.planning and not self.one_shot:
             soon = min(stage.begin for stage in self.waiting) + TOGETHER
@@ -348,8 +348,8 @@ class Replay:
             self._plan(self._scene(asking, self._unfinished_before(asking)), ahead=True)
 
     def _unfinished_before(self, some: tuple[Stage, ...]) -> frozenset[int]:
-        """The rows, not finished yet, that these stages wait for: when they begin those have sent
-        everything.
+        """The unfinished rows that these stages wait for: they will have sent everything when the
+        stages begin.
         """
         before, open_ = set(), [row for stage in some for row in stage.entries.tolist()]
         while open_:
@@ -367,7 +367,7 @@ class Replay:
         )
 
     def _count_unsent(self) -> None:
-        """What of the rows sent in part did not go out, on the cables of their ways."""
+        """Count what was not sent of rows sent in part, on the cables of their paths."""
         rows = np.array(self.sampled, dtype=np.int64)
         offsets, links = self.ways[0].of(rows)
         left = np.repeat(self.trace.size[rows] * (1 - self.share[rows]), np.diff(offsets))
@@ -402,8 +402,8 @@ class Replay:
             self.looks_ahead = True
 
     def _is_stale(self, scene: Scene) -> bool:
-        """Whether the plan made ahead counted with others that have long sent what it took them to
-        send still: by more seconds than it takes to plan again.
+        """Whether other stages have sent much more by now than the plan made ahead counted with: by
+        more seconds than it takes to plan again.
         """
         if not self.planned_ahead:
             return False
@@ -411,7 +411,7 @@ class Replay:
         return transfer_seconds(drift, self.line) > self.plan_takes / self.scale.dilation
 
     def _rewire(self, decision: Decision) -> None:
-        """The rewire is requested: flows in flight that it concerns are paused, or waited for."""
+        """Request the rewire; flows in flight that it concerns are paused, or waited for."""
         self.contract.take(decision, self.clock.now())
         now = self._crossing(self.ways)
         self.concerned = now | self._crossing(self.answer.ways)
@@ -433,8 +433,8 @@ class Replay:
                 self._send(row, self.clock.now())
 
     def _is_quiet(self) -> bool:
-        """Whether what held senders have on circuits that go dark is through, and all
-        acknowledgements of those that ended are in.
+        """Whether circuits that go dark are empty: what held senders had on them has arrived, and
+        so have all acknowledgements of flows that ended.
         """
         return not self.wire.unacked([row for row in self.emptied if row in self.flying])
 
@@ -464,8 +464,8 @@ class Replay:
             sample.stood(stood)
 
     def _must_wait(self, row: int) -> bool:
-        """Whether a row that is due cannot be sent yet: its stage waits for an answer, a rewire
-        under way concerns it, or it has no way at all.
+        """Whether a row that is due cannot be sent yet: its stage waits for an answer, the rewire
+        under way concerns it, or it has no path at all.
         """
         some = np.array([row])
         if row in self.unanswered:
@@ -475,7 +475,7 @@ class Replay:
         return bool(self.lost[row])
 
     def _crossing(self, ways: BothWays) -> np.ndarray:
-        """Rows whose way by `ways`, or that of their acknowledgements, crosses a cable of the
+        """Rows whose path by `ways`, or that of their acknowledgements, crosses a cable of the
         rewire under way: bool[rows].
         """
         crossing, sends = np.zeros(len(self.trace), bool), np.flatnonzero(self.trace.size > 0)
@@ -493,11 +493,11 @@ class Replay:
             self._land()
 
     def _arrivals(self) -> list[Arrival]:
-        """What arrives until the loop must look again; with nothing in flight, that is when the
-        controller has answered.
+        """What arrives until the loop must look again; with nothing in flight, until the controller
+        has answered.
 
-        To look again and again would take the processor from the controller and the switches, for
-        which all wait.
+        Polling instead would take the processor from the controller and the switches, for which
+        everything waits.
         """
         asked = self.commit or (self.planning and self.planning[1])
         if self.flying or not asked:
@@ -508,7 +508,7 @@ class Replay:
         return self.wire.poll(0.0)
 
     def _patience(self, most: float) -> float:
-        """Seconds of wall clock until a row is due or ends, `most` at most."""
+        """Seconds of wall clock until a row is due or ends, but at most `most`."""
         now, dilation = self.clock.now(), self.scale.dilation
         until = ((queue[0][0] - now) * dilation for queue in (self.due, self.landing) if queue)
         return min(max(min(until, default=most), 0.0), most)

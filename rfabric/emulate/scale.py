@@ -1,15 +1,16 @@
 """How small and how slow an emulation must be for its host to carry it.
 
-Three numbers decide: what the datapath moves (packet-hops a second, calibrated), what the trace
-asks for at its busiest (byte-hops a second, from its simulation) and how long one is ready to wait.
+Three numbers decide: what the datapath can move (packet-hops a second, calibrated), what the trace
+needs at its busiest (byte-hops a second, from its simulation) and how long the user will wait.
 
-    sample                                         seconds of each loop, so few that time can be
-                                                   dilated at all
-    rate factor = bandwidth_scale / time_dilation  so small that the busiest moment takes SHARE of
-                                                   the datapath
-    time_dilation                                  as large as the patience allows: longer flows are
-                                                   truer flows; larger where many flows begin at one
-                                                   instant, for each takes a moment to start
+    sample                                         seconds of each loop that are sent: few enough
+                                                   that time can be dilated at all
+    rate factor = bandwidth_scale / time_dilation  small enough that the busiest moment takes only
+                                                   SHARE of the datapath
+    time_dilation                                  as large as the patience allows, because longer
+                                                   flows are more accurate; larger where many flows
+                                                   begin at one instant, because each takes a moment
+                                                   to start
     bandwidth_scale = rate factor x time_dilation  bytes shrink with it, so times stay what they
                                                    were, x dilation
 """
@@ -32,26 +33,26 @@ SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints n
 ACKS = 1.5  # packets per data packet: one acknowledgement for every two
 PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
-LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a card
+LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a NIC
 # of a loop: what is done before the last of its sample must not be over in the whole loop by then
 MOST_SAMPLED = 0.5
-# below it control and pipelines blur flows: repetitions are left out before time is dilated less
+# below it control and pipelines blur flows, so repetitions are left out before time dilates less
 DILATION = 16.0
-START_S = 4e-5  # s of wall clock to start one flow of many: 448 at one instant, the last 14 ms late
-SETUP_S = 25.0  # s of wall clock around the packets: 64 hosts brought up, connected and warmed
-SLOWER = 2**0.5  # of bytes fewer and of seconds longer, where a host did not keep pace
-PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
+START_S = 4e-5  # s of wall clock to start a flow: of 448 at one instant the last was 14 ms late
+SETUP_S = 25.0  # s of wall clock around the packets: to bring up, connect and warm 64 hosts
+SLOWER = 2**0.5  # times fewer bytes and longer seconds, where a host did not keep pace
+PIPELINE = 24  # packets at line rate: below it the pipeline, not the bytes, makes a flow's time
 
 
 def choose_sample(expected: Sequence[Result], patience: float = PATIENCE) -> float:
-    """Seconds of each loop that are sent, for all runs of a comparison, inf for all of them: what
-    patience allows at DILATION.
+    """Seconds of each loop to send, for all runs of a comparison: what patience allows at DILATION;
+    inf: all of it.
     """
     return min((_sample(result, patience / DILATION) for result in expected), default=np.inf)
 
 
 def _sample(result: Result, awake: float) -> float:
-    """The most seconds of each loop with which all that is sent takes `awake` s; no less than
+    """The most seconds of each loop with which everything sent takes `awake` s; at least
     LEAST_SAMPLE.
     """
     loops, left = loop_seconds(result.trace, result.fabric), awake - _seconds_awake(result)
@@ -65,7 +66,7 @@ def _sample(result: Result, awake: float) -> float:
 
 
 def loop_seconds(trace: Trace, fabric: Fabric) -> np.ndarray:
-    """float64[loops]: what the busiest network card needs for all repetitions of each loop that
+    """float64[loops]: seconds that the busiest NIC needs for all repetitions of each loop that
     `trace` plays.
     """
     rows = np.flatnonzero(trace.loop_of >= 0)
@@ -89,9 +90,9 @@ def choose_scale(
     most: float = np.inf,
 ) -> Scale:
     """One scale for all runs of a comparison, from their simulations and the host's `packet_hops`
-    (1/s). `most`: the largest factor on rates that something else allows.
+    (1/s). `most`: an upper limit on the factor of rates, set by something else.
 
-    RFabricError when no scale fits: the cables would be too slow to shape.
+    RFabricError when no scale fits, because cables would be too slow to shape.
     """
     busiest = max(_byte_hops(result) for result in expected)
     rates = [link.rate for result in expected for link in result.fabric.links]
@@ -121,7 +122,7 @@ def choose_scale(
 
 
 def check_rates_of(result: Result, scale: Scale) -> None:
-    """RFabricError where a cable that carries traffic would be shaped below what HTB does truly."""
+    """RFabricError if a cable with traffic would get a lower rate than HTB shapes accurately."""
     rates = loaded_rates(result)
     slowest = rates.min(initial=np.inf) * scale.bandwidth / scale.dilation
     if slowest < MIN_RATE:
@@ -134,7 +135,7 @@ def check_rates_of(result: Result, scale: Scale) -> None:
 
 
 def loaded_rates(result: Result) -> np.ndarray:
-    """bit/s of the cables that carried anything in a simulation, one way or the other."""
+    """bit/s of the cables that carried anything in a simulation, in either direction."""
     carries = result.link_bytes.reshape(-1, 2).any(axis=1)
     return np.array([link.rate for link in result.fabric.links])[carries]
 
@@ -146,19 +147,19 @@ def slower(scale: Scale) -> Scale:
 
 
 def run_seconds(result: Result, scale: Scale) -> float:
-    """About how many s of wall clock the emulation of what `result` simulated takes."""
+    """About how many s of wall clock it takes to emulate what `result` simulated."""
     return SETUP_S + _seconds_moving(result, scale.sample) * scale.dilation
 
 
 def _seconds_moving(result: Result, sample: float) -> float:
-    """Of the run's clock, what goes by with packets under way, or in the dark."""
+    """Seconds of the run's clock with packets under way, or in the dark."""
     loops = loop_seconds(result.trace, result.fabric)
     return _seconds_awake(result) + _seconds_sent(loops, sample)
 
 
 def _least_dilation(result: Result, sample: float) -> float:
-    """With which flows that begin at one instant are all under way within LATE_SHARE of the time
-    that the shortest of them takes; where that is no more than LATE_LIMIT, any will do.
+    """The least dilation with which flows that begin at one instant are all under way within
+    LATE_SHARE of the time of the shortest. Where they take no more than LATE_LIMIT, any will do.
     """
     rows = np.flatnonzero(result.trace.size > 0)
     part = shares(result.trace, result.fabric, sample)[rows]
@@ -174,15 +175,15 @@ def _least_dilation(result: Result, sample: float) -> float:
 
 
 def _seconds_sent(loops: np.ndarray, sample: float) -> float:
-    """What of loops (s each) is sent."""
+    """Seconds that are sent of loops of these lengths (s)."""
     return float(np.where(loops * MOST_SAMPLED < sample, loops, sample).sum())
 
 
 def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
-    """float64[rows]: the share of each row's bytes that is sent: whole repetitions, one of a loop
-    at least, `sample` s of each.
+    """float64[rows]: the share of each row's bytes that is sent. Of each loop `sample` s, in whole
+    repetitions, at least one.
 
-    A loop of which that would be more than MOST_SAMPLED is sent in full.
+    A loop is sent in full where that would be more than MOST_SAMPLED of it.
     """
     share, looped = np.ones(len(trace)), np.flatnonzero(trace.loop_of >= 0)
     repeat = np.array([loop.repeat for loop in trace.looped.loops])
@@ -194,8 +195,8 @@ def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
 
 
 def _check_span(slowest: float, fastest: float) -> None:
-    """All cables of a comparison are shaped by one factor: the slowest must not fall below what HTB
-    shapes at any.
+    """RFabricError if one factor cannot shape all cables of a comparison: the slowest must not fall
+    below what HTB can shape.
     """
     if slowest * MAX_RATE < fastest * MIN_RATE:
         raise RFabricError(
@@ -206,15 +207,15 @@ def _check_span(slowest: float, fastest: float) -> None:
 
 
 def resolution(result: Result) -> float:
-    """The shortest communication (s, virtual) that an emulation at the result's scale resolves: its
-    pipeline of packets.
+    """The shortest communication (virtual s) that an emulation at the result's scale can resolve:
+    its pipeline of packets.
     """
     return PIPELINE * transfer_seconds(MTU, fastest_line(result.fabric) * result.scale.bandwidth)
 
 
 def blur(fabric: Fabric, scale: Scale) -> float:
-    """Seconds (virtual) that a packet takes through WAY cables, one after the other: no two ends
-    can be told apart closer.
+    """Virtual seconds that a packet takes through WAY cables, one after the other. Two ends that
+    are closer cannot be told apart.
     """
     return WAY * transfer_seconds(MTU, fastest_line(fabric) * scale.bandwidth)
 
@@ -232,8 +233,8 @@ def _byte_hops(result: Result) -> float:
 
 
 def _seconds_awake(result: Result) -> float:
-    """What the clock cannot skip beside loops: other flows, and the dark time of rewires, a second
-    where NICs come up anew.
+    """Seconds besides loops that the clock cannot skip: other flows, and the dark time of rewires
+    (a second where NICs restart).
     """
     looped, groups = result.trace.loop_of >= 0, result.trace.communication()
     alone = (

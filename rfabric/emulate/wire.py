@@ -238,7 +238,7 @@ class Wire:
             except TimeoutError as error:
                 way = f"{peer[0]} -> {host}"
                 raise RunError(
-                    f"{way}: no acknowledgement in {HANDSHAKE:g} s; is the way still up?"
+                    f"{way}: no acknowledgement in {HANDSHAKE:g} s; is the path still up?"
                 ) from error
             self._accepted[host, address] = sock
         return self._accepted.pop((host, peer))

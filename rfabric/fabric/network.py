@@ -185,14 +185,14 @@ def _only(network: Network, parts: list[set[str]]) -> set[str]:
     hosts = [name for name, role in network.nodes.items() if role.kind == "host"]
     if not hosts:
         raise RFabricError(
-            "it has no host: nothing is said to be one or called so (server1), and nothing has a "
-            "single cable; hosts=8 hangs 8 below every ToR"
+            "it has no host: no node is declared as one or named like one (server1), and none "
+            "has a single cable; hosts=8 hangs 8 below every ToR"
         )
     held = [nodes for nodes in parts if any(name in nodes for name in hosts)]
     if len(held) > 1:
         first, other = (next(n for n in hosts if n in nodes) for nodes in held[:2])
         raise RFabricError(
-            f"the network falls into {len(held):,} parts: no way leads from {first} to {other}; "
+            f"the network falls into {len(held):,} parts: no path leads from {first} to {other}; "
             f"add the cable, or take one part by part={first}"
         )
     return held[0]

@@ -51,7 +51,7 @@ class Circuit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Circuits:
-    """A set of circuits in which no port stands twice; checked on construction.
+    """A set of circuits in which no port appears twice; checked on construction.
 
     What a policy lights is `numbered.NumberedCircuits`: equal, but kept as arrays.
     """
@@ -85,7 +85,7 @@ class Circuits:
 
     @cached_property
     def ordered(self) -> tuple[Circuit, ...]:
-        """The circuits, ascending; as no port stands twice, their first ports decide."""
+        """The circuits, ascending; as no port appears twice, their first ports decide."""
         return tuple(sorted(self.items, key=itemgetter(0)))
 
     def __iter__(self) -> Iterator[Circuit]:
@@ -137,8 +137,8 @@ class Circuits:
 
     @classmethod
     def from_json(cls, data: Iterable[str]) -> "Circuits":
-        """Read what `to_json` wrote; RFabricError for text that is no circuit, or one listed
-        twice.
+        """Read what `to_json` wrote; RFabricError for text that is not a circuit, or one that is
+        listed twice.
         """
         circuits = [Circuit.parse(text) for text in data]
         if len(set(circuits)) != len(circuits):
@@ -149,7 +149,7 @@ class Circuits:
 
 
 def check_ports(circuits: Iterable[Circuit]) -> None:
-    """RFabricError for a port that one of these circuits takes from one before it."""
+    """RFabricError for a port that an earlier one of these circuits already has."""
     for port, holder, late in clashes(circuits):
         raise RFabricError(
             f"port {port} is already in circuit {holder}; tear it down before {late}"
@@ -157,7 +157,7 @@ def check_ports(circuits: Iterable[Circuit]) -> None:
 
 
 def clashes(circuits: Iterable[Circuit]) -> list[tuple[Port, Circuit, Circuit]]:
-    """Ports held by two circuits, with both, the one that comes first before: the checker beside
+    """Ports in two circuits, each with the earlier circuit and the later one: the checker of
     Circuits.
     """
     holder: dict[Port, Circuit] = {}
@@ -192,8 +192,8 @@ class Rewire:
 
     @classmethod
     def from_json(cls, data: Mapping) -> "Rewire":
-        """Read what `to_json` wrote, other keys beside it or not; RFabricError for what no circuit
-        is.
+        """Read what `to_json` wrote and ignore other keys; RFabricError for text that is not a
+        circuit.
         """
         return cls(*(Circuits.from_json(data[key]) for key in ("circuits_down", "circuits_up")))
 
@@ -208,18 +208,19 @@ class Rewire:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Bytes between racks over a `window` (s): `sent`, given as a matrix (racks x racks, from rack
-    i to rack j) or its entries.
+    """Bytes between racks over a `window` (s).
 
-    Few of thousands of racks send to each other: the entries are kept, and `bytes` makes the matrix
-    anew for who wants to see it. `window` is the time the phase that sends them is predicted to
-    keep this demand, `inf` when nobody knows. `phase` names it (`generation`, `training`,
-    `weight_sync` or what the trace says). `floor` (s) is what the busiest network card needs for
-    it: no circuits make it shorter, so what goes below is not worth a rewire. `lead` (s) is what is
-    computed before the first of it is sent: so much of a rewire is hidden. Of what is to come
-    `follows` says how many places before it in line, behind what is in flight, stands each that it
-    waits for (none: it waits for nothing that is sent), and `ahead` (s) how long after they have
-    all ended, or from now, it begins.
+    sent: a matrix (racks x racks, from rack i to rack j) or its entries. Few of thousands of racks
+    send to each other, so only the entries are kept; `bytes` makes the matrix on request.
+    window: s for which the phase that sends them is predicted to keep this demand; inf: unknown.
+    phase: its name (`generation`, `training`, `weight_sync`, or what the trace says).
+    floor: s that the busiest NIC needs. No circuits make it shorter, so a rewire that promises less
+    is not worth it.
+    lead: s of compute before the first byte is sent; this much of a rewire is hidden.
+
+    Demands to come stand in line behind what is in flight. follows: for each demand that this one
+    waits for, how many places it stands before this one (empty: it waits for nothing that is sent).
+    ahead: s from the end of all of these, or from now, until this one begins.
     """
 
     racks: tuple[str, ...]
@@ -292,14 +293,14 @@ class Demand:
 
     @property
     def partners(self) -> np.ndarray:
-        """int64[racks]: with how many others each sends or receives."""
+        """int64[racks]: with how many other racks each one sends or receives."""
         low, high, _ = self.joint
         return np.bincount(np.concatenate((low, high[low != high])), minlength=len(self.racks))
 
 
 def together(demands: Sequence[Demand]) -> Demand:
-    """What several demands ask at once; its window is the longest, its lead the shortest, its floor
-    the highest of them.
+    """The sum of several demands that are sent at once, with the longest window, the shortest lead
+    and the highest floor.
     """
     first, *others = demands
     if not others:

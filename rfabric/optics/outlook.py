@@ -1,17 +1,18 @@
-"""What stages that send at once may expect of a set of circuits: how long each takes, and what a
-rewire would change.
+"""The outlook of stages that send at once under a set of circuits: how long each one takes, and
+what a rewire would change.
 
-    seconds[i, l]  what stage i asks of directed link l: its bytes there over the link's rate
-    alone          its busiest link, or `least`, whichever is longer
-    ends           beside the others, the busiest of its links: on each what all of them ask, of
-                   each at most as much as stage i itself (equal shares: who asks less is done
-                   before)
+    seconds[i, l]  what stage i needs of directed link l: its bytes there over the link's rate
+    alone          the time of its busiest link, or `least`, whichever is longer
+    ends           the same beside the other stages. On each link their needs add up, each counted
+                   at most as high as stage i's own: links are shared equally, so a stage that
+                   needs less is done before
 
-What comes is told of as well (`Prospect`), and when (`Begins`): what is dark as it wants to send
-keeps it waiting, and it gains by circuits lit before only what a rewire of its own would cost it.
+Stages to come count as well (`Prospect`), with the time at which they begin (`Begins`). A stage
+that wants to send over a dark circuit waits for it. By circuits that are lit in advance it gains
+only what a rewire of its own would have cost it.
 
-An outlook is made of rack demands, split evenly over equal ways (what a controller knows), or of
-the ways that routing chose for every flow (what a world knows).
+An outlook is made either of rack demands, split evenly over equal paths (what a controller knows),
+or of the paths that routing chose for every flow (what a world knows).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,18 +30,18 @@ from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 
 NEVER = float("inf")
-ROUNDING = 1e-6  # s: what sums of seconds may be off by, and more
-SLIGHT = 0.01  # of what all gain: where the last ends later by less, they gain nonetheless
+ROUNDING = 1e-6  # s: more than the error of any sum of seconds
+SLIGHT = 0.01  # of the total gain: if the last stage ends later by less than this, it still counts
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """What a stage still sends, flow by flow: its way, the directed `links` from `first` on,
-    `count` of them; its bytes, and its `kind`.
+    """What a stage still sends, flow by flow: its path (`count` of the directed `links`, from
+    `first` on), its bytes and its `kind`.
 
-    Flows that share a way share its links. Kinds (labels of collectives, wave by wave) follow one
-    another, so that their times add up. A flow on a link beyond the fabric's has no way; one of
-    several ways stands here once a way.
+    Flows that share a path share its links. Kinds (labels of collectives, wave by wave) follow one
+    another, so their times add up. A flow with a link number beyond the fabric's has no path. A
+    flow of several paths has one entry for each.
     """
 
     first: np.ndarray
@@ -52,8 +53,8 @@ class Load:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """float64 `seconds[stages, directed links]` and `least[stages]`, s: inf for a stage that has no
-    way.
+    """float64 `seconds[stages, directed links]` and `least[stages]`, in s; inf for a stage without
+    a path.
     """
 
     seconds: np.ndarray
@@ -61,7 +62,7 @@ class Outlook:
 
     @classmethod
     def of_racks(cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> "Outlook":
-        """From rack to rack, every pair split evenly over its cheapest ways."""
+        """From rack to rack, every pair split evenly over its cheapest paths."""
         routes, rate = routes_of(fabric, circuits), cabling_of(fabric).rate
         lit = routes.lights
         seconds, least = np.zeros((len(demands), len(rate))), np.zeros(len(demands))
@@ -80,7 +81,7 @@ class Outlook:
 
     @classmethod
     def of_flows(cls, fabric: Fabric, loads: Sequence[Load]) -> "Outlook":
-        """On the ways of each flow; what follows one another in a stage adds up."""
+        """On the path of each flow; kinds that follow one another in a stage add up."""
         rate = cabling_of(fabric).rate
         seconds, least = np.zeros((len(loads), len(rate))), np.zeros(len(loads))
         for i, load in enumerate(loads):
@@ -89,7 +90,7 @@ class Outlook:
 
     @cached_property
     def cables(self) -> np.ndarray:
-        """bool[stages, cables]: which cables each stage sends over, either way."""
+        """bool[stages, cables]: which cables each stage sends over, in either direction."""
         sends = self.seconds > 0
         return sends[:, ::2] | sends[:, 1::2]
 
@@ -106,11 +107,10 @@ class Outlook:
         return self._beside(np.ones((len(self.least), len(self.least))))
 
     def ends_from(self, begins: np.ndarray) -> np.ndarray:
-        """Seconds from now until each stage ends, where it begins after `begins` s:
-        float64[stages].
+        """Seconds from now until each stage ends, if it begins after `begins` s: float64[stages].
 
-        Stages share links while both send: of one that began before, another meets what is left
-        as it begins itself, where each sends evenly till its end.
+        Stages share links while both send. A stage that begins later meets only what is left of an
+        earlier one by then, where each sends evenly until its end.
         """
         ends = begins + self.ends
         if (begins == begins[:1]).all():
@@ -122,8 +122,8 @@ class Outlook:
         return ends
 
     def _beside(self, left: np.ndarray) -> np.ndarray:
-        """Seconds of each stage beside the others; `left[i, j]`: the share that i still has to send
-        as j begins.
+        """Seconds of each stage beside the others. `left[i, j]`: the share that i still has to send
+        when j begins.
         """
         seconds = self.least.copy()
         for i, own in enumerate(self.seconds):
@@ -134,8 +134,8 @@ class Outlook:
 
 
 def _ask(load: Load, rate: np.ndarray, seconds: np.ndarray) -> float:
-    """Add to `seconds` what a load asks of each link; s of its kinds one after another, inf for one
-    that has no way.
+    """Add to `seconds` what a load needs of each link. Returns the seconds of its kinds one after
+    another; inf if a flow has no path.
     """
     order = np.argsort(load.kind, kind="stable")
     if loops():
@@ -155,12 +155,12 @@ def _ask(load: Load, rate: np.ndarray, seconds: np.ndarray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Begins:
-    """When stages send their first byte.
+    """When stages send their first byte. Stages stand in one line: first those that send or ask,
+    then those to come.
 
-    float64 `now`: s from now, of those that send or ask, in line; of those to come behind
-    them `follows`: the places in line of the stages it waits for, `ahead`: s from the end of them
-    all, or from now where there are none, until it begins, and `lead`: s from then on to its first
-    byte.
+    now: float64, s from now, of those that send or ask. Of each stage to come, follows: the places
+    in line of the stages it waits for; ahead: s from the end of all of these (from now, if there
+    are none) until it begins; lead: s from then until its first byte.
     """
 
     now: np.ndarray
@@ -170,7 +170,7 @@ class Begins:
 
     @classmethod
     def of(cls, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Begins":
-        """In line stand first `demands`, then what is `coming`."""
+        """The line of `demands`, then of what is `coming`."""
         places = range(len(demands), len(demands) + len(coming))
         follows = tuple(
             tuple(i - k for k in d.follows if k <= i) for i, d in zip(places, coming, strict=True)
@@ -181,8 +181,10 @@ class Begins:
     def ends(
         self, now: np.ndarray, seconds: np.ndarray, waits: np.ndarray | float = 0.0
     ) -> np.ndarray:
-        """When each stage to come has sent everything, which takes it `seconds`, where those in
-        flight end after `now` s and it cannot send before `waits` s: float64[coming], s from now.
+        """When each stage to come has sent everything: float64[coming], s from now.
+
+        now: when those in flight end; seconds: how long each stage to come sends; waits: before
+        this it cannot send. All in s.
         """
         line, waits = now.tolist(), np.broadcast_to(waits, seconds.shape)
         for ahead, lead, before, takes, wait in zip(
@@ -193,16 +195,16 @@ class Begins:
         return np.array(line[len(now) :])
 
     def waited(self, line: np.ndarray) -> np.ndarray:
-        """When what each stage to come waits for has ended, where those in `line` end after so many
-        s: float64[coming].
+        """When everything that each stage to come waits for has ended: float64[coming]. `line`: s
+        until each stage in line ends.
         """
         return np.array([max((line[i] for i in before), default=0.0) for before in self.follows])
 
 
 @dataclass(frozen=True, eq=False)
 class Prospect:
-    """The outlook of what sends or begins `now` under one set of circuits, and of what comes
-    `later`, which `foretell` works out when it is asked for: often nobody needs it.
+    """Under one set of circuits, the outlook of what sends or begins `now` and of what comes
+    `later`. `foretell` works out the latter on demand, because often nobody needs it.
     """
 
     now: Outlook
@@ -229,8 +231,8 @@ class Prospect:
 
 @dataclass(frozen=True)
 class Gain:
-    """Seconds that all in flight and to come end sooner in all; `later`: how many of them are of
-    what comes.
+    """How many seconds sooner everything in flight and to come ends, summed over stages; `later`:
+    the part of stages to come.
     """
 
     seconds: float
@@ -240,22 +242,22 @@ class Gain:
 def ends_after(
     before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float
 ) -> np.ndarray:
-    """Seconds from now until each stage ends, when cables of the mask are dark for `dark` s, then
-    `after` holds: float64[stages].
+    """Seconds from now until each stage ends, if the cables of the mask are dark for `dark` s and
+    `after` holds from then on: float64[stages].
 
     `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still
-    meanwhile, others go on.
+    meanwhile; others go on.
     """
     waits = dark * (_crosses(before, cables) | _crosses(after, cables))
     return after.ends_from(np.maximum(leads, waits))
 
 
 def gained(now: np.ndarray, then: np.ndarray) -> float:
-    """Seconds that stages sending at once end sooner in all, where they end after `then` instead of
-    `now` seconds.
+    """How many seconds sooner stages that send at once end, summed, if they end after `then`
+    instead of `now` seconds.
 
-    Where the last of them ends later, and not just slightly, nothing is gained: its delay counts
-    (negative). -inf where one has no way then, inf where one has none now.
+    If the last of them ends more than slightly later, nothing is gained, and its delay is returned
+    (negative). -inf if a stage has no path then, inf if one has none now.
     """
     if np.isinf(then).any():
         return -NEVER
@@ -267,8 +269,8 @@ def gained(now: np.ndarray, then: np.ndarray) -> float:
 
 
 def _unless_last(total: float, last: float) -> float:
-    """What all gain, `total` s, where the last of them gains `last` s: a delay of the last is a
-    delay of all.
+    """The gain of all, `total` s, unless the last of them loses: its gain is `last` s, and a delay
+    of the last delays all.
     """
     return total if last >= -SLIGHT * total else min(total, last)
 
@@ -281,11 +283,11 @@ def gain(
     dark: float,
     least: float = -NEVER,
 ) -> Gain:
-    """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after`
-    from then on.
+    """What is `gained` if the cables of the mask go dark for `dark` s and `after` holds from then
+    on.
 
-    What comes counts with what it adds to the end of the stages it follows: no stage gains more
-    than is at stake for it. Where that cannot make it `least` s, nobody looks further: -inf.
+    A stage to come counts with the time it adds after the stages it follows, and gains no more than
+    is at stake for it. If the sum cannot reach `least` s, it is not worked out: -inf.
     """
     now, then = (
         before.now.ends_from(begins.now),
@@ -316,11 +318,11 @@ def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) 
 
 
 def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of stages to come under either circuits, where each may have those that suit it at
-    the price of `stake` s.
+    """Seconds of stages to come under either set of circuits, where each stage may have the set
+    that suits it at the price of `stake` s.
 
-    A rewire of their own costs what of the dark time is not hidden: no more is at stake. 0 where
-    neither has a way.
+    A rewire of its own costs a stage the part of the dark time that is not hidden, so no more than
+    that is at stake. 0 where neither set gives it a path.
     """
     none = np.isinf(now) & np.isinf(then)
     return np.where(none, 0.0, np.minimum(now, then + stake)), np.where(
@@ -329,8 +331,8 @@ def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.nd
 
 
 def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """float64[i, j]: what share stage i has left as j begins, sent evenly from begin to end; all if
-    it never ends.
+    """float64[i, j]: the share that stage i has left when j begins, if it sends evenly from begin
+    to end; all of it if it never ends.
     """
     lasts = np.where((ends > begins) & np.isfinite(ends), ends - begins, np.inf)[:, None]
     passed = np.where(np.isinf(lasts), 0.0, begins[None, :] - begins[:, None])

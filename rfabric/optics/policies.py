@@ -1,21 +1,23 @@
 """Policies: which circuits to have next.
 
-Pure: no clock, no I/O; the same object decides in the simulator and in Ryu.
-
     decide(demand, circuits, now, plan) -> Circuits
 
-`demand` is what the stage that begins will send, `circuits` what is lit, `now` in s, `plan` the
-Demands of the stages to come. Whether the answer is worth a rewire is the planner's question
-(`planner.intend`), not the policy's.
+`demand` is what the stage that begins will send, `circuits` what is lit, `now` the time in s, and
+`plan` the Demands of the stages to come. A policy is pure: no clock, no I/O. The same object
+decides in the simulator and in Ryu. Whether its answer is worth a rewire is decided by the planner
+(`planner.intend`), not by the policy.
 
-`ABOUT` says what each of ours does; `CircuitPolicy` is the base of one of your own.
+`ABOUT` says what each shipped policy does; `CircuitPolicy` is the base of your own.
 
-`NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all
-it sends), `per-phase`, `per-collective` (as a communication phase begins), `intra-collective`
-(likewise, and circuits may change in rounds inside it:
-`rounds`) or `time-slotted` (`slot=100ms`: a decomposition of the phase's demand, one part after the
-other). Where nothing is said, `demand` is asked per collective, `rotor` by the slot, the others per
-phase.
+`NAME,granularity=WHEN` sets when a policy is asked:
+
+    one-shot           before the job, for the sum of all it sends
+    per-phase          when a phase begins
+    per-collective     when a communication phase begins
+    intra-collective   likewise, and circuits may change in `rounds` inside it
+    time-slotted       every `slot=100ms`: the phase's demand, decomposed, one part after the other
+
+By default `demand` is asked per collective, `rotor` by the slot and all others per phase.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,19 +40,19 @@ from .solvers import slots as decomposed
 from .templates import Matchings
 
 GRANULARITIES = ("one-shot", "per-phase", "per-collective", "intra-collective", "time-slotted")
-# a slot lasts so many reconfiguration delays, so that nine tenths of the time is light
+# reconfiguration delays that a slot lasts, so that circuits are lit for nine tenths of the time
 SLOT_DELAYS = 10
 DEFAULT_SLOT = 0.1  # s, at least: ten times the delay of a 3D-MEMS switch
-# `demand` asks both solvers up to so many racks, beyond them the matching alone
+# `demand` asks both solvers up to this many racks, beyond it the matching only
 MOST_RACKS_COMPARED = 256
 SAME = 1e-6  # two times that differ by a smaller share are the same
-MOST_PARTNERS = 2  # and up to so many partners an uplink
-KEPT = 8  # what was asked last and is not worked out again: a job's stages repeat
+MOST_PARTNERS = 2  # and up to this many partners an uplink
+KEPT = 8  # answers that are kept, because the stages of a job repeat
 T = TypeVar("T")
 
 
 class Policy(Protocol):
-    """What every policy offers; `name` is what `--policy` calls it, `granularity` and `slot` (s)
+    """What every policy offers. `name` is its name in `--policy`; `granularity` and `slot` (s) say
     when it is asked.
     """
 
@@ -61,21 +63,21 @@ class Policy(Protocol):
     def decide(
         self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
     ) -> Circuits:
-        """The circuits wanted at `now` (s) for what is sent."""
+        """The circuits wanted at `now` (s) for `demand`."""
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        """Circuits worth weighing against each other."""
+        """Sets of circuits worth weighing against each other."""
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        """Circuits to go through again and again; none: no cycle."""
+        """Sets of circuits to go through again and again; empty: no cycle."""
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
-        """Ways to send it round by round, each a row of circuits."""
+        """Alternatives for sending it round by round, each a list of sets of circuits."""
 
 
 @dataclass(frozen=True)
 class CircuitPolicy:
-    """The base of a policy of your own: write `decide`, name the class in `policies` of a FILE.py.
+    """The base of your own policy: write `decide`, and name the class in `policies` of a FILE.py.
 
         @dataclass(frozen=True)
         class Ring(CircuitPolicy):
@@ -85,14 +87,14 @@ class CircuitPolicy:
         policies = {"ring": Ring}            # --policy FILE.py:ring
 
     `decide` gets what the stage that begins will send (`demand.racks`, `demand.bytes`,
-    `demand.phase`), the `circuits` that are lit, `now` in s, and the Demands to come; it returns
-    Circuits, those it got where nothing shall change. It is pure: no clock, no I/O, no memory.
-    `light` turns pairs of racks into Circuits. Whether they are worth a rewire is weighed
-    afterwards: a policy proposes.
+    `demand.phase`), the `circuits` that are lit, `now` in s, and the Demands to come. It returns
+    Circuits; to change nothing, it returns those it got. It is pure: no clock, no I/O, no memory.
+    `light` turns pairs of racks into Circuits. A policy only proposes: whether a rewire is worth it
+    is weighed afterwards.
 
-    A field of its own is a setting, read by its type and the end of its name
-    (`specs.by_fields`): a `pause_s` is a time, `pause=3ms`. `granularity` says when the policy is
-    asked; a class that has another default says `granularity = "per-collective"`. `options`,
+    A field of your class is a setting, read by its type and the end of its name
+    (`specs.by_fields`): `pause_s` is a time, set by `pause=3ms`. `granularity` says when the policy
+    is asked; for another default, set it in the class: `granularity = "per-collective"`. `options`,
     `cycle` and `rounds` are asked where one answer is not enough; those of this class follow from
     `decide` and the demand.
     """
@@ -111,18 +113,18 @@ class CircuitPolicy:
     def light(self, joined: Matchings, demand: Demand, circuits: Circuits) -> Circuits:
         """Circuits that join these pairs of racks: a list for each of `planes(fabric)`.
 
-        No rack stands twice in a list. As many of `circuits` stay as can. Where pairs that send
-        would have no way at all, the last planes join them instead.
+        No rack may be in a list twice. As many of `circuits` as possible stay. Where pairs that
+        send would have no path at all, the last planes join them instead.
         """
         return self._moved_to(bridged(self.fabric, joined, demand), circuits)
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        """What the policy chooses among, for who can weigh it better, by the ways of every flow."""
+        """What the policy chooses among, for callers that weigh it by the path of every flow."""
         return [self.decide(demand, circuits, 0.0)]
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        """The circuits of slot after slot, then from the first again: what a demand decomposes
-        into.
+        """The circuits of one slot after the other, then from the first again: the decomposition of
+        the demand.
         """
         if demand.idle:
             return []
@@ -132,11 +134,10 @@ class CircuitPolicy:
         return lit[1:]
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
-        """Decompositions of a demand, to choose from: circuits lit one after another until every
-        pair was joined that can be.
+        """Decompositions of a demand to choose from: sets of circuits, lit one after another until
+        every pair that can be joined was.
 
-        Nobody relays in a round, so circuits need not hold all racks together, as those of `cycle`
-        do.
+        No rack relays in a round, so circuits need not connect all racks, as those of `cycle` must.
         """
         partners, count = demand.partners, len(planes(self.fabric))
         most = int(partners.max(initial=0))
@@ -160,7 +161,7 @@ class CircuitPolicy:
         ]
 
     def _in_turn(self, slots: list[Matchings], circuits: Circuits) -> list[Circuits]:
-        """Each slot lit after the one before it, that first which is nearest to what is lit."""
+        """The slots, lit in turn, beginning with the one nearest to what is lit now."""
         count = len(planes(self.fabric))
         padded = [[*slot, *[[]] * (count - len(slot))] for slot in slots]
         moved = [Rewire.between(circuits, self._moved_to(slot, circuits)).size for slot in padded]
@@ -194,9 +195,9 @@ class Static(CircuitPolicy):
 
 
 class BySolver(CircuitPolicy):
-    """Circuits for the demand.
+    """Circuits for the demand, by a solver.
 
-    They stay where the network cards need as long anyhow, or where others would be no better.
+    The present ones stay where NICs take as long anyhow, or where others would be no better.
     """
 
     def decide(
@@ -216,7 +217,7 @@ class BySolver(CircuitPolicy):
         return [self._solved(solver, demand, circuits) for solver in self._solvers(demand)]
 
     def _solvers(self, demand: Demand) -> tuple[str, ...]:
-        """Whole circuits per pair (bvn) are worth a try only where racks have not many more
+        """The solvers to try. Whole circuits per pair (bvn) help only where racks have few more
         partners than uplinks.
         """
         if self.name in SOLVERS:
@@ -240,7 +241,7 @@ class BySolver(CircuitPolicy):
 
 
 class ByTemplate(CircuitPolicy):
-    """One template, whatever is sent, among the racks that talk."""
+    """One template among the racks that send or receive, whatever they send."""
 
     def decide(
         self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
@@ -269,8 +270,8 @@ class ByTemplate(CircuitPolicy):
     def _levels(
         self, racks: np.ndarray, sends: np.ndarray, receives: np.ndarray
     ) -> tuple[list[str], ...]:
-        """Sources, relays and leaves of a tree: relays pass on what they get; where none does, they
-        are the first pod's.
+        """Sources, relays and leaves of a tree. Relays pass on what they get; if no rack does,
+        those of the first pod become relays.
         """
         sources, relays, leaves = (
             list(racks[some]) for some in (sends & ~receives, sends & receives, receives & ~sends)
@@ -283,11 +284,10 @@ class ByTemplate(CircuitPolicy):
 
 
 class ByPhase(ByTemplate):
-    """The template of each phase; where what is sent does not follow it, the solver's circuits if
-    they send it sooner.
+    """The template of each phase, or the solver's circuits where they send it sooner.
 
-    Training's rings follow the mesh of tournament rounds only where both number racks alike. Other
-    phases, such as those of an imported trace, get the rounds that carry most.
+    Training's rings match the mesh of tournament rounds only where both number the racks alike.
+    Other phases, such as those of an imported trace, get the rounds that carry most.
     """
 
     def decide(
@@ -311,8 +311,8 @@ class ByPhase(ByTemplate):
 
 
 class Rotor(CircuitPolicy):
-    """Rounds of a tournament of all racks, as many at a time as there are planes, slot after
-    slot.
+    """The rounds of a tournament of all racks, slot after slot, as many at a time as there are
+    planes.
     """
 
     def decide(
@@ -380,15 +380,15 @@ def spelled(spec: str, fabric: Fabric) -> str:
 
 
 def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
-    """Seconds that `demand` takes at least under `circuits`: at the busiest light path, or at the
-    busiest network card.
+    """The least seconds that `demand` takes under `circuits`: those of the busiest light path or of
+    the busiest NIC.
     """
     return max(drain_seconds(fabric, circuits, demand), demand.floor)
 
 
 def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
-    """Seconds until the busiest light path has carried `demand`, split evenly over equal ways; inf
-    where no way leads.
+    """Seconds until the busiest light path has carried `demand`, split evenly over equal paths; inf
+    where a pair has none.
     """
     routes = routes_of(fabric, circuits)
     load = routes.ways.loads(demand.sent)
@@ -396,8 +396,8 @@ def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
 
 
 def _answering(demand: Demand) -> list[tuple[list[str], list[str]]] | None:
-    """The racks of a generation that answer one another, group by group in two sides: attention and
-    FFN, replicas and CPU servers; None where there are none.
+    """The racks of a generation that answer one another, each group in two sides (attention and
+    FFN, or replicas and CPU servers); None if there are none.
     """
     if demand.phase != "generation":
         return None
@@ -408,8 +408,8 @@ def _answering(demand: Demand) -> list[tuple[list[str], list[str]]] | None:
 
 
 def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
-    """Of the tournament rounds of `racks`, the `count` that carry the most demand, all different
-    while there are enough.
+    """The `count` tournament rounds of `racks` that carry most of the demand, all different while
+    there are enough.
     """
     name, (rows, columns, sent) = np.array(demand.racks, dtype=object), demand.sent
     bytes_of = dict(zip(zip(name[rows], name[columns], strict=True), sent.tolist(), strict=True))
@@ -425,7 +425,7 @@ def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
 
 
 def _even_turns(matchings: int, count: int) -> int:
-    """The fewest rounds of `count` planes that light so many matchings equally often."""
+    """The fewest rounds of `count` planes that light all `matchings` equally often."""
     return matchings // gcd(matchings, count)
 
 
@@ -436,8 +436,8 @@ def _lit(fabric: Fabric, pairs: Sequence[np.ndarray]) -> Circuits:
 
 
 def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
-    """The answer, which the question alone decides; those to the last KEPT questions are kept, as
-    stages that repeat ask again.
+    """The answer, which depends on the question only. Those to the last KEPT questions are kept,
+    because stages that repeat ask again.
     """
     known = fabric.memo.setdefault("policies", {})
     known[question] = value = known.pop(question) if question in known else answer()
@@ -447,8 +447,8 @@ def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
 
 
 def _numbered(fabric: Fabric, matchings: Matchings) -> list[np.ndarray]:
-    """The pairs of each plane as numbers of racks, int64[2, pairs], without those of a template
-    that the plane cannot join, where a fabric has regions.
+    """The pairs of each plane as numbers of racks, int64[2, pairs]. Where a fabric has regions,
+    pairs of a template that the plane cannot join are left out.
     """
     every = zip(planes(fabric), region_table(fabric), matchings, strict=True)
     pairs = [(numbers(fabric, plane, pairs), here) for plane, here, pairs in every]
@@ -463,8 +463,8 @@ def _numbered(fabric: Fabric, matchings: Matchings) -> list[np.ndarray]:
 def _least_moved(
     fabric: Fabric, pairs: Sequence[np.ndarray], circuits: Circuits
 ) -> list[np.ndarray]:
-    """The same matchings (see `_numbered`) in such planes that as many circuits as possible stay,
-    and free racks keep the ones they have.
+    """The same matchings (see `_numbered`), assigned to planes such that as many circuits as
+    possible stay; free racks keep the ones they have.
 
     Only planes that join the same racks may swap their matchings.
     """
@@ -482,7 +482,7 @@ def _least_moved(
 
 
 def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
-    """int64[planes, racks]: whom `circuits` join each rack to in each plane, -1 for nobody."""
+    """int64[planes, racks]: the rack that `circuits` join each rack to in each plane, -1: none."""
     c, lit, every = cabling_of(fabric), routes_of(fabric, circuits).lights, planes(fabric)
     partners = np.full((len(every), len(fabric.racks)), -1)
     some = np.flatnonzero(np.diff(lit.offsets) > 1)
@@ -494,7 +494,7 @@ def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
 
 
 def _ordered(fabric: Fabric, racks: np.ndarray) -> np.ndarray:
-    """Pairs of racks (numbers, int64[2, pairs]) by their names, each once and ascending."""
+    """Pairs of racks (numbers, int64[2, pairs]) in the order of their names, each once."""
     c = cabling_of(fabric)
     name = c.place[np.flatnonzero(c.rack >= 0)]
     order = np.argsort(name)

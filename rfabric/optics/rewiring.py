@@ -1,26 +1,26 @@
-"""The rewire contract as a state machine: what both worlds follow, each on its own clock.
+"""The rewire contract as a state machine, which both worlds follow, each on its own clock.
 
-    begin(stage)        a stage begins: it asks for its circuits, with all that began since the last
-                        decision
-    asking              the stages to be decided together; none while a rewire is under way
+    begin(stage)        a stage begins; it asks for its circuits, together with all stages that
+                        began since the last decision
+    asking              the stages to decide together; none while a rewire is under way
     open                the rows of stages that have begun and not finished
-        stay, wait      the circuits stay; or a stage has no way until something in flight has
-                        ended, and asks again then
-        take(decision)  the rewire is under way: whom it makes stand still, whom it waits for
-    quiet               nobody is waited for: the circuits may go dark
-    done(times)         the new circuits are in force, with a record of what it took and whom it
-                        kept waiting
+        stay            the circuits stay as they are
+        wait            a stage has no path yet; it asks again when something in flight has ended
+        take(decision)  the rewire is under way: which flows it stops, which ones it waits for
+    quiet               it waits for no flow any more: the circuits may go dark
+    done(times)         the new circuits are in force; a record says what the rewire took and how
+                        long it kept flows waiting
 
-    in flight     flows on circuits that change        flows that become ready meanwhile
+    --in-flight   flows on circuits that change        flows that become ready meanwhile
     hold          stand still                          wait
-    drain         are waited for                       wait
+    drain         finish first                         wait
     drop          go on, and lose what meets the dark  go on
 
-A flow is concerned when its way, before or after, crosses a cable that goes dark, or when it has
-none: routes change while it is dark. `drain` waits for flows that use these circuits now; one that
-gets a way over them stands still instead, or a rewire would wait for the very flow it helps. So do
-flows of the stages that ask: nobody drains for himself. Nothing here reads a clock, sends or knows
-what a row is beyond its number.
+A rewire concerns a flow whose path, before or after, crosses a cable that goes dark, and a flow
+without a path, because routes change during the dark time. `drain` waits only for flows that use
+these circuits now. A flow that will get a path over them stands still instead; otherwise the rewire
+would wait for the very flow it helps. Flows of the stages that ask stand still too, so that no
+stage drains for itself. Nothing here reads a clock, sends, or knows more of a row than its number.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -34,13 +34,13 @@ from .outlook import NEVER, Begins, Gain, Outlook, Prospect, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
 
 NONE = np.zeros(0, np.int64)
-MOST_BACK = 4  # sets of circuits that served before and are weighed again
+MOST_BACK = 4  # earlier sets of circuits that are weighed again
 
 
 @dataclass
 class UnderWay:
-    """A rewire between request and usable: for which stages, the cables it darkens (mask), the rows
-    that stand still for it.
+    """A rewire from its request until it is usable: the stages it is for, the cables it darkens (a
+    mask), the rows that stand still for it.
     """
 
     stages: tuple
@@ -57,8 +57,8 @@ class UnderWay:
 
 
 class Rewiring:
-    """Which circuits are in force, which stages ask for others, and the rewire under way; `epochs`
-    and `records` so far.
+    """The circuits in force, the stages that ask for others, and the rewire under way, with the
+    `epochs` and `records` so far.
     """
 
     def __init__(self, fabric: Fabric, timing: Timing, circuits: Circuits):
@@ -69,21 +69,21 @@ class Rewiring:
         # by stage that has begun: its rows with bytes that are not known to have finished
         self.begun: dict[Hashable, np.ndarray] = {}
         self.since: dict[Hashable, float] = {}  # s: when each of them began
-        self.blocked: list[Hashable] = []  # stages that have no way until another ends
-        self._beside: frozenset[Hashable] = frozenset()  # what was open as they were blocked
+        self.blocked: list[Hashable] = []  # stages that have no path until another ends
+        self._beside: frozenset[Hashable] = frozenset()  # what was open when they were blocked
         self._asking: list[Hashable] = []
 
     # --- intents ----------------------------------------------------------------------------------
 
     def begin(self, stage: Hashable, rows: np.ndarray, now: float, asks: bool = True) -> None:
-        """A stage begins, of which `rows` send; where it `asks`, it waits for its circuits."""
+        """A stage begins, whose `rows` send; if it `asks`, it waits for its circuits."""
         self.begun[stage], self.since[stage] = rows, now
         if asks:
             self._asking.append(stage)
 
     def open(self, finish: np.ndarray) -> dict[Hashable, np.ndarray]:
-        """Rows with bytes of the stages that have begun and not finished; `finish`: s by row, nan
-        or inf: not yet.
+        """Unfinished rows with bytes, by stage that has begun; `finish`: s by row, nan or inf where
+        a row has not finished.
         """
         left = {stage: rows[~np.isfinite(finish[rows])] for stage, rows in self.begun.items()}
         self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
@@ -95,11 +95,11 @@ class Rewiring:
         return () if self.under_way else tuple(self._asking)
 
     def stay(self) -> None:
-        """The circuits serve those who asked."""
+        """The present circuits serve the stages that asked."""
         self._asking.clear()
 
     def wait(self) -> None:
-        """Those who asked have no way yet: they ask again when a stage has ended."""
+        """The stages that asked have no path yet; they ask again when a stage has ended."""
         self.blocked, self._asking, self._beside = (
             [*self.blocked, *self._asking],
             [],
@@ -107,7 +107,7 @@ class Rewiring:
         )
 
     def ask_again(self, finish: np.ndarray) -> None:
-        """Stages that had no way ask again where others have ended since."""
+        """Stages that had no path ask again if others have ended since."""
         if self.blocked and not self.under_way and not self._beside <= self.open(finish).keys():
             self._asking, self.blocked = [*self.blocked, *self._asking], []
 
@@ -115,8 +115,8 @@ class Rewiring:
 
     @property
     def back(self) -> tuple[Circuits, ...]:
-        """Circuits to return to: the last MOST_BACK other than the present ones, the latest first,
-        and those of the start.
+        """Circuits to return to: the last MOST_BACK sets other than the present one, latest first,
+        and the set of the start.
         """
         latest = dict.fromkeys(circuits for _, circuits in reversed(self.epochs))
         every = [circuits for circuits in latest if circuits != self.circuits]
@@ -130,11 +130,11 @@ class Rewiring:
         prospect: Callable[[Circuits], Prospect],
         begins: Begins,
     ) -> Decision:
-        """What gains most by the ways of every flow (`prospect`): the decision, one of `also`; else
-        its next best, or to stay.
+        """What gains most by the paths of every flow (`prospect`): the decision or one of `also`;
+        failing these its next best, or to stay.
 
-        A policy and its forecast know racks alone: what they propose may harm, and what harmed they
-        may not undo.
+        A policy and its forecast see only racks, so a proposal may do harm, and they may not undo
+        what did harm.
         """
         first = [*([decision.circuits] if decision.rewire else ()), *also]
         refused = decision
@@ -151,7 +151,7 @@ class Rewiring:
     def _most(
         self, some: Iterable[Circuits], prospect: Callable[[Circuits], Prospect], begins: Begins
     ) -> tuple[Gain, Circuits]:
-        """The most that one of some circuits gains, and which; of equals the first."""
+        """The largest gain among some sets of circuits, and the first set that has it."""
         most, best = None, self.circuits
         for circuits in some:
             gained = self._gain(circuits, prospect, begins, most.seconds if most else -NEVER)
@@ -175,7 +175,7 @@ class Rewiring:
     def ends(
         self, decision: Decision, before: Outlook, after: Outlook, leads: np.ndarray
     ) -> np.ndarray:
-        """Seconds until each stage ends by the ways of its flows, if the decision is followed:
+        """Seconds until each stage ends, by the paths of its flows, if the decision is followed:
         float64[stages]; inf: never.
         """
         cables, dark = (
@@ -185,7 +185,7 @@ class Rewiring:
         return ends_after(before, after, leads, cables, dark)
 
     def take(self, decision: Decision, now: float, stages: tuple = ()) -> UnderWay:
-        """The rewire is requested for all who asked; where none did, a turn for `stages`."""
+        """Request the rewire for all stages that asked; if none did, it is a turn for `stages`."""
         stages, self._asking = tuple(self._asking) or stages, []
         self.under_way = UnderWay(
             stages, decision, now, cable_mask(self.fabric, self.circuits, decision.circuits)
@@ -193,8 +193,8 @@ class Rewiring:
         return self.under_way
 
     def concern(self, flying: np.ndarray, ready: np.ndarray, dark: bool = False) -> np.ndarray:
-        """Of rows the rewire concerns, those the world stops now: in flight on circuits that change
-        (`flying`), or in flight elsewhere and about to be sent (`ready`).
+        """Which of the rows that the rewire concerns the world must stop now. `flying`: in flight
+        on circuits that change; `ready`: in flight elsewhere, or about to be sent.
         """
         going = self.under_way
         if self.timing.in_flight == "drop" and not dark:
@@ -208,13 +208,13 @@ class Rewiring:
         return going.held[-1]
 
     def finished(self, row: int) -> None:
-        """A row has finished: nobody waits for it any more."""
+        """A row has finished; the rewire no longer waits for it."""
         if self.under_way:
             self.under_way.waits_for.discard(row)
 
     @property
     def quiet(self) -> bool:
-        """Whether a rewire is under way that waits for no flow."""
+        """Whether a rewire is under way and waits for no flow."""
         return self.under_way is not None and not self.under_way.waits_for
 
     def done(
@@ -226,8 +226,8 @@ class Rewiring:
         lost: int = 0,
         epoch: int = 0,
     ) -> RewireRecord:
-        """The new circuits are in force; `start`: when each row of the run was ready to send (s,
-        nan or inf: not yet).
+        """The new circuits are in force. `start`: s when each row was ready to send; nan or inf:
+        not yet.
         """
         going, self.under_way = self.under_way, None
         self.circuits = going.decision.circuits

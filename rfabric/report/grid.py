@@ -222,7 +222,10 @@ def _table(traffic: str, rows: Sequence[dict]) -> Table:
         if several
         else f", seed {rows[0]['seeds'][0]}"
     )
-    note = "Exposed: what communication adds to computing. Pareto: none is both cheaper and faster."
+    note = (
+        "Exposed: what communication adds to computing. Pareto: no other is both cheaper and "
+        "faster."
+    )
     return Table(f"{traffic}: {rows[0]['gpus']:,} hosts{seeds}", columns, tuple(lines), note)
 
 

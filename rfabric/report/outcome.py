@@ -1,4 +1,4 @@
-"""Runs as one holds them in Python: each says in a line what came out, is tabled, drawn and saved.
+"""Runs as Python objects: printed in one line, made into tables, drawn and saved.
 
 run.to_pandas()         its flows, the columns of flows.csv
 compared.to_pandas()    a row a run: step, exposed communication, cost
@@ -48,7 +48,7 @@ class Outcome(Run):
         return run_html(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the run folder `folder`, which must not be there."""
+        """Write the run folder `folder`, which must not exist yet."""
         return Comparison((self,)).save(folder)
 
 
@@ -77,12 +77,12 @@ class Comparison(Sequence[Outcome]):
         return runs_html(self)
 
     def rows(self) -> Iterator[dict]:
-        """What each run came to, in plain values."""
+        """The results of each run, in plain values."""
         for label, run in zip(labels(self.runs), self.runs, strict=True):
             yield row_of(run_summary(run) | {"label": label})
 
     def to_pandas(self) -> Any:
-        """A DataFrame of `rows`, with seconds and exposed seconds of every phase."""
+        """A DataFrame of `rows`, with the seconds and exposed seconds of every phase."""
         return _frame(list(self.rows()))
 
     def plot(self) -> Any:
@@ -91,7 +91,7 @@ class Comparison(Sequence[Outcome]):
         return figures.comparison(self.runs, figures.PRINT)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the run folder `folder`, which must not be there."""
+        """Write the run folder `folder`, which must not exist yet."""
         folder = as_path(folder, "cannot write")
         if not self.runs:
             raise RFabricError(f"cannot write {folder}: there is no run to write")

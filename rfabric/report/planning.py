@@ -123,11 +123,11 @@ def plan_table(stages: Sequence[StageCircuits], fabric: Fabric) -> Table:
         "exposed",
     )
     note = (
-        "Completion: seconds in flight beside all else, as predicted from compute, circuits "
-        f"and ways; against the simulated ones {whole['median_error']:.1%} off in the median, "
-        f"{whole['worst_error']:.1%} at the worst. Bound: the least on this hardware, by its "
-        "network cards, the cut around a rack, or a linear program. Hidden and exposed: the "
-        "delay of the rewire beside compute, or waited for."
+        "Completion: predicted seconds with everything else in flight, from compute, circuits and "
+        f"paths; off the simulated ones by {whole['median_error']:.1%} in the median, "
+        f"{whole['worst_error']:.1%} at worst. Bound: the least time on this hardware, by its "
+        "NICs, the cut around a rack, or a linear program. Hidden and exposed: how much of the "
+        "rewire's delay lies behind compute, and how much is waited for."
     )
     return Table(f"Plan of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 7))
 

@@ -334,16 +334,16 @@ class Result:
         if len(early):
             row = early[0]
             raise RunError(
-                f"row {row} was done at {self.finish[row]:.9g} s, but computing and network "
-                f"cards need {soonest[row]:.9g} s ({len(early)} such rows)"
+                f"row {row} was done at {self.finish[row]:.9g} s, but computing and NICs need "
+                f"{soonest[row]:.9g} s ({len(early)} such rows)"
             )
         floors = phase_floors(self.fabric, trace)
         for phase in self.phases:
             least = floors[phase.key]
             if phase.seconds < least - SLACK[self.engine] * self.step_seconds:
                 raise RunError(
-                    f"{phase.key} took {phase.seconds:.9g} s, but computing and network cards "
-                    f"need {least:.9g} s for it"
+                    f"{phase.key} took {phase.seconds:.9g} s, but computing and NICs need "
+                    f"{least:.9g} s for it"
                 )
         return self
 

@@ -42,7 +42,7 @@ def _run_folders(path: Path) -> list[Path]:
         return [path]
     folders = sorted(file.parent for file in (path / "cells").glob("[!.]*/summary.json"))
     if not folders:
-        raise RFabricError(f"{path} holds no run that is done")
+        raise RFabricError(f"no run in {path} is done")
     return folders
 
 

@@ -37,7 +37,7 @@ def phases_within(result: Result) -> dict[str, dict]:
         raise RFabricError(
             "provenance of the trace: within must say low and high (numbers, low at most high), "
             f"basis ({', '.join(NEAREST_FIRST)}), kind and rows of each phase, and of "
-            f"{COMMUNICATION}; write the trace anew, or leave within out for no intervals"
+            f"{COMMUNICATION}; write the trace again, or leave within out for no intervals"
         )
     return {
         name: _phase(times, said.get(name, said[COMMUNICATION]), said[COMMUNICATION])
@@ -69,8 +69,9 @@ def within_note(runs: Sequence[dict]) -> str:
         return ""
     return (
         " 80 % within: where eight in ten measurements would be, by residuals of their kind: "
-        f"{', '.join(told)}, exposed bytes by collectives measured at NIC rate; the step all low, "
-        "or all high. Fabrics share these errors: their order is surer than their seconds."
+        f"{', '.join(told)}, exposed bytes by collectives measured at NIC rate; the step with all "
+        "phases low, or all high. Fabrics share these errors: their order is more certain than "
+        "their seconds."
     )
 
 

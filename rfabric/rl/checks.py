@@ -221,7 +221,7 @@ def _check_batch(w: Setup) -> None:
     if g.rolled_out < g.batch:
         raise RFabricError(
             f"generation.prompts: {g.prompts} prompts are fewer than the batch of {g.batch} that "
-            "is trained on; use so many at least, or leave it out"
+            "is trained on; use at least that many, or leave it out"
         )
     if (drawn := g.rolled_out * g.group_size) > MOST_RESPONSES:
         raise RFabricError(

@@ -20,9 +20,10 @@ SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
 class Cluster(Section):
     """The GPUs: `training_gpus` train, `generation_gpus` generate, each a `gpu` of the catalog.
 
-    nic: rate of a GPU's network card, and gpus_per_server: both left out as the catalog has them;
-    gpus_per_pod: GPUs of a pod, by which weight sync groups replicas (tree, relay); left out, two
-    halves of those that generate.
+    nic: the rate of a GPU's NIC (default: the catalog's);
+    gpus_per_server: default: the catalog's;
+    gpus_per_pod: GPUs of a pod, by which weight sync groups replicas (tree, relay; default: two
+    halves of the GPUs that generate).
     """
 
     section = "cluster."
@@ -37,32 +38,32 @@ class Cluster(Section):
 @dataclass(frozen=True, kw_only=True)
 class Generation(Section):
     """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs (tensor
-    parallelism: a layer is cut over them).
+    parallelism: each layer is split over them).
 
-    lengths, prompt_lengths: of responses and prompts in tokens, by a name of `traffic/lengths` or a
-    file of your own, cut at max_response and max_prompt;
-    ep: GPUs that the experts of a layer are dealt to whole, so many to a replica: ep / tp of them
-    serve responses of their own and share their experts (vLLM's data-parallel attention with
-    --enable-expert-parallel, SGLang's --enable-dp-attention); 1: experts are cut as an MLP is;
-    ffn_gpus: GPUs of a replica that hold its MLPs and experts, behind `attention_gpus` (tp where
-    not said) that attend and hold the KV cache (attention-FFN disaggregation: MegaScale-Infer,
-    arXiv 2504.02263; Step-3, arXiv 2507.19427); 0: FFN stands beside attention;
-    prefill_gpus: of the generation GPUs, the last so many read prompts for the others, which get
-    the KV cache of a prompt when it is whole (vLLM's and SGLang's disaggregated prefill);
-    memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
-    max_num_seqs: responses that tp GPUs decode at once (verl's rollout.max_num_seqs); precision: of
-    weights and matmuls;
-    prompts: prompts that are rolled out a step, where they are more than the `batch` that is
-    trained on: groups whose rewards are all alike teach nothing and are dropped (dynamic sampling:
-    DAPO, arXiv 2503.14476; verl's gen_batch_size, NeMo-RL's batch_multiplier);
-    concurrent: prompts whose responses may be under way at once on all replicas, dealt evenly, one
-    response to each at least; others wait. Left out: as many as engines take (AReaL's
+    lengths, prompt_lengths: lengths of responses and prompts in tokens, by a name in
+    `traffic/lengths` or a file of your own, cut at max_response and max_prompt;
+    ep: GPUs of a replica over which whole experts are distributed. Its ep / tp parts serve
+    responses of their own and share their experts (vLLM's data-parallel attention with
+    --enable-expert-parallel, SGLang's --enable-dp-attention). 1: experts are split as an MLP is;
+    ffn_gpus: GPUs of a replica that hold its MLPs and experts, behind `attention_gpus` (default:
+    tp) that attend and hold the KV cache (attention-FFN disaggregation: MegaScale-Infer, arXiv
+    2504.02263; Step-3, arXiv 2507.19427). 0: the FFN is on the GPUs that attend;
+    prefill_gpus: this many of the generation GPUs, the last ones, do prefill for the others, which
+    get the KV cache of a prompt when it is complete (vLLM's and SGLang's disaggregated prefill);
+    memory_utilisation: share of HBM that the engine may take (vLLM's gpu_memory_utilization);
+    max_num_seqs: responses that tp GPUs decode at once (verl's rollout.max_num_seqs);
+    precision: of weights and matmuls;
+    prompts: prompts that are rolled out a step, if more than the `batch` that is trained on. Groups
+    whose rewards are all alike teach nothing and are dropped (dynamic sampling: DAPO, arXiv
+    2503.14476; verl's gen_batch_size, NeMo-RL's batch_multiplier);
+    concurrent: prompts whose responses may be under way at once on all replicas, spread evenly, at
+    least one response each; others wait. Default: as many as the engines take (AReaL's
     max_concurrent_rollouts, NeMo-RL's max_inflight_prompts);
-    turns: parts that a response comes in; between two, an environment takes `environment_latency`
-    and says `observation` tokens, which the next turn reads;
-    gpu: what generates, where that is not `cluster.gpu`;
-    context: tokens of a sequence that the job asks of the model, where positions are stretched
-    beyond what its config says (YaRN, other RoPE scaling).
+    turns: parts that a response comes in. Between two turns an environment takes
+    `environment_latency` and answers with `observation` tokens, which the next turn reads;
+    gpu: the GPU that generates, if it is not `cluster.gpu`;
+    context: tokens of a sequence that the job asks of the model, if positions are stretched beyond
+    its config (YaRN, other RoPE scaling).
     """
 
     section = "generation."
@@ -105,7 +106,7 @@ class Generation(Section):
 
     @property
     def deals_experts(self) -> bool:
-        """Whether experts are dealt to more GPUs than tp, which attend as well."""
+        """Whether experts are sharded over more GPUs than tp, which attend as well."""
         return self.attending > self.tp and not self.ffn_gpus
 
     @property
@@ -120,30 +121,29 @@ class Generation(Section):
 
     @property
     def rolled_out(self) -> int:
-        """Prompts of one step, those included whose responses are dropped."""
+        """Prompts of one step, including those whose responses are dropped."""
         return self.prompts or self.batch
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence: prompt, response and what environments say between
-        turns.
-        """
+        """Tokens of the longest sequence: prompt, response and the observations between turns."""
         return self.max_prompt + self.max_response + self.observation * (self.turns - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environments(Section):
-    """CPU servers beside the GPUs, hosts of the fabric behind them, that environments and rewards
-    of generation run on; environments.py says what is sent.
+    """CPU servers, hosts of the fabric after the GPUs, on which environments and rewards of
+    generation run; environments.py says what is sent.
 
-    servers: how many; 0: all stays in the GPUs' servers and sends nothing;
-    text_bytes: of a token as text (about four characters of English: OpenAI's tokenizer page);
-    observation_bytes: of an observation beside its tokens, such as a screenshot;
-    rewards: whether each response is sent to a CPU server for its reward, and reward_bytes: what a
-    call carries beside prompt and response;
-    kind: of server that is paid for (compute/cpu_servers.csv), at `usd_per_hour` where that is
-    said and at the table's price where not. No time depends on it.
-    Time of the environments is `generation.environment_latency`; rewards take none.
+    servers: how many; 0: all of it runs in the GPUs' servers and sends nothing;
+    text_bytes: bytes of a token as text (about four characters of English: OpenAI's tokenizer
+    page);
+    observation_bytes: bytes of an observation besides its tokens, such as a screenshot;
+    rewards: whether each response is sent to a CPU server for its reward;
+    reward_bytes: what such a call carries besides prompt and response;
+    kind: the kind of server to pay for (compute/cpu_servers.csv), at `usd_per_hour` or else at the
+    table's price. No time depends on it: environments take `generation.environment_latency`, and
+    rewards take none.
     """
 
     section = "environments."
@@ -158,39 +158,40 @@ class Environments(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Section):
-    """Parallelism and schedule of the update; data parallelism is what the GPUs leave.
+    """Parallelism and schedule of the update. Data parallelism follows from the number of GPUs.
 
-    tp: GPUs that a layer is cut over; pp: stages of the pipeline; cp: GPUs that a sequence is cut
-    over (tensor, pipeline and context parallelism);
-    ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp
-    x cp x data ranks;
+    tp: GPUs over which a layer is split (tensor parallelism);
+    pp: stages of the pipeline;
+    cp: GPUs over which a sequence is split (context parallelism);
+    ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp, and
+    ep divides tp x cp x data ranks;
     context_exchange: what the cp GPUs of a group send one another in each layer: keys and values
-    round a `ring` (Megatron-LM) or tokens for heads all to all, `ulysses` (verl with FSDP);
+    round a `ring` (Megatron-LM), or tokens for heads, all to all, `ulysses` (verl with FSDP);
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
     ppo_max_token_len_per_gpu);
     mini_batches: optimizer updates a step;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
-    parameters, `replicated` all-reduces gradients, `sharded` shards parameters and gradients as
-    well (FSDP, ZeRO-3): every layer is gathered, and its gradients scattered, in every micro-batch;
-    grad_dtype: of the gradients that are sent; buckets: in how many pieces they leave, where they
-    are not sharded;
-    recompute: in the backward pass, what flash attention leaves out (`selective`) or all
+    parameters; `replicated` all-reduces gradients; `sharded` shards parameters and gradients as
+    well (FSDP, ZeRO-3): in every micro-batch each layer is gathered and its gradients scattered;
+    grad_dtype: of the gradients that are sent;
+    buckets: the number of pieces in which gradients are sent, if they are not sharded;
+    recompute: in the backward pass, only what flash attention leaves out (`selective`) or all
     activations (`full`);
     log_prob_passes: forward passes over the batch before the first update (old policy, reference
     policy);
-    host_optimizer: Adam's states are in the hosts' memory and its step on their CPUs (Megatron's
-    --optimizer-cpu-offload);
-    critic: a critic of the policy's shape is trained on the same GPUs, after it; epochs: how often
-    a step trains on its responses;
-    lora_rank: of the adapters that learn in place of the parameters (LoRA; compute/adapters.py), 0:
-    there are none;
-    vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the
-    matmuls;
-    overlap_batches: tokens travel to experts and back beside the computing of the other half of a
+    host_optimizer: Adam's states are in the hosts' memory and its step runs on their CPUs
+    (Megatron's --optimizer-cpu-offload);
+    critic: a critic of the policy's shape is trained on the same GPUs, after the policy;
+    epochs: how often a step trains on its responses;
+    lora_rank: rank of the adapters that are trained in place of the parameters (LoRA;
+    compute/adapters.py); 0: none;
+    vp: chunks of layers that a pipeline stage holds (Megatron's interleaved schedule);
+    precision: of the matmuls;
+    overlap_batches: tokens travel to experts and back beside the compute of the other half of a
     micro-batch (DeepSeek's two-batch overlap);
-    skew: exponent of Zipf's law by which experts are chosen, 0: all as often; drift: share of the
-    experts whose rank in it changes from one step to the next; skew_layers: layers of a stage whose
-    ranks are told apart.
+    skew: exponent of Zipf's law by which experts are chosen; 0: all equally often;
+    drift: share of the experts whose rank in it changes from one step to the next;
+    skew_layers: layers of a stage that have ranks of their own.
     """
 
     section = "training."
@@ -225,16 +226,17 @@ class Training(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSync(Section):
-    """How the new weights reach the generation replicas, by which `strategy`.
+    """How the new weights reach the generation replicas: by which `strategy`.
 
-    precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
+    precision: of the weights that are sent (fp8: with one scale for 128 x 128 of them);
     gather: how training gathers them, `tensor` by tensor (verl) or a `bucket` at once (slime);
-    senders, nics: GPUs of a stage that pack and send, each over so many NICs of its server;
-    adapters: of a training with lora_rank, `alone` sends the adapters and nothing else, `merged`
-    all weights with the adapters added to them;
+    senders: GPUs of a stage that pack and send;
+    nics: NICs of its server over which each of them sends;
+    adapters: with lora_rank, `alone` sends only the adapters, `merged` all weights with the
+    adapters added to them;
     delta_factor: share of the bytes that `delta` sends;
-    efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over
-    400 Gbit/s or 0.84 for Weave's over 20; left out: set-up, packing and unpacking as calibrated in
+    efficiency: share of the NICs' rate that a whole sync reaches, such as 0.13 for RollArt's over
+    400 Gbit/s or 0.84 for Weave's over 20. Default: set-up, packing and unpacking as calibrated in
     sync_time.py.
     """
 
@@ -253,11 +255,12 @@ class WeightSync(Section):
 class Efficiency(Section):
     """Shares of the data sheet's peaks that are reached.
 
-    hbm: of its rate.
-    matmul: best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering
-    (MAMF); an engine reaches roofline.MATMUL_SHARE of that in turn.
-    training: left out, the model of `training` says how long passes take; given, they take their
-    FLOPs at that share.
+    hbm: of the rate of HBM.
+    matmul: the best bf16 matmul measured on H100, 794.5 of 989 TFLOPS,
+    github.com/stas00/ml-engineering (MAMF). An engine reaches roofline.MATMUL_SHARE of that in
+    turn.
+    training: if given, passes take their FLOPs at this share. Default: the model of `training`
+    says how long they take.
     """
 
     section = "efficiency."

@@ -149,7 +149,7 @@ class Net(_Held):
             self.handle, len(row), at(row), at(rack), at(key), most, at(owner), at(leads)
         )
         if n == NO_MEMORY:
-            raise MemoryError(f"no memory to follow the ways of {len(row)} pairs of racks")
+            raise MemoryError(f"no memory to follow the paths of {len(row)} pairs of racks")
         return owner[:n].copy(), leads[:n].copy()
 
     def evenly(

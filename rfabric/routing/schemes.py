@@ -26,15 +26,17 @@ from .rows import closed_up, mixed, offsets_of, spread, widened
 
 SCHEMES = {  # one way a pair
     "ecmp": "the hash of the pair picks at every switch among the cheapest next hops",
-    "wcmp": "the hash picks a way, faster and wider ways more often: direct circuits, the cheapest "
-    "ways, the electrical path",
-    "placed": "by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded "
-    "way; then pairs move off the busiest cables",
-    "valiant": "the hash picks a rack half-way: cheapest way there, cheapest way on (Valiant 1982; "
-    "RotorNet's two hops)",
+    "wcmp": "the hash picks a path, faster and wider ones more often: direct circuits, the "
+    "cheapest paths, the electrical path",
+    "placed": "by what all pairs send: spread evenly over planes and cores, elsewhere on the "
+    "least loaded path; then pairs move off the busiest cables",
+    "valiant": "the hash picks a rack half-way: cheapest path there, cheapest path on (Valiant "
+    "1982; RotorNet's two hops)",
 }
 SPLIT = "split"
-SEVERAL = {SPLIT: "every pair over all its cheapest ways at once, each with its share of the bytes"}
+SEVERAL = {
+    SPLIT: "every pair over all its cheapest paths at once, each with its share of the bytes"
+}
 DEFAULT_SCHEME = "placed"
 # kinds of communication, and sets of them that pairs send in, beyond which all are placed as one
 MOST_KINDS, MOST_COMBINED = 64, 512
@@ -112,8 +114,8 @@ def one_way(scheme: str) -> str:
     """
     if scheme == SPLIT:
         raise RFabricError(
-            f"routing {SPLIT}: a pair takes several ways at once, which the rules of a switch "
-            f"do not say; simulate it, or choose one of {', '.join(SCHEMES)}"
+            f"routing {SPLIT}: a pair takes several paths at once, which the rules of a switch "
+            f"cannot express; simulate it, or choose one of {', '.join(SCHEMES)}"
         )
     return known_scheme(scheme, SCHEMES)
 
@@ -359,7 +361,7 @@ def _from_file(
     if len(wrong):
         i = int(wrong[0])
         raise RFabricError(
-            f"{scheme}: row {i}, {paths[i].tolist()}, is no way from rack {rack[i]} to rack "
+            f"{scheme}: row {i}, {paths[i].tolist()}, is no path from rack {rack[i]} to rack "
             f"{to[i]} (numbers) that passes no switch twice; see {example}"
         )
     return paths

@@ -114,7 +114,8 @@ class Ways:
                 rings = np.where(rings < NEAR, rings, np.uint16(FAR))
             if number == FAR:
                 raise RFabricError(
-                    f"ways of more than {FAR} different costs; give the links fewer different rates"
+                    f"paths of more than {FAR} different costs; give the links fewer different "
+                    "rates"
                 )
             _settle(rings, new, number)
             costs[number], number = at, number + 1

@@ -4,25 +4,30 @@ packets.
     stage begins -> policy decides -> planner applies the window rule -> circuits go dark -> routes
     follow -> flows go on
 
-A stage is a phase, or what the policy's granularity makes of the trace (`trace.stages`); it begins
-when the first of its rows is ready. Its flows take the routes of the circuits in force; while a
-rewire is under way, flows whose way, before it or after, leads over a circuit that changes stand
-still, others go on. Time-slotted policies turn to the next circuits of the stage's cycle at the end
-of every slot in which something was sent; as the turn is known a slot ahead, it takes no control
-time and no guard. Inside a collective circuits may turn in rounds (`playing`), where that is
-predicted to end sooner than any one set of circuits; a stage that begins meanwhile has all that is
-in flight decided anew.
+A stage is a phase, or what the policy's granularity makes of the trace (`trace.stages`). It begins
+when the first of its rows is ready. Its flows take the routes of the circuits in force. During a
+rewire, flows whose path, before or after it, crosses a circuit that changes stand still; all others
+go on.
 
-Under the routing `split` a row sends in parts, each on a way of its own (`trace.pairs`, `parted`):
-all else sees rows. A row of which one part meets the dark stands still as a whole.
+Time-slotted policies turn to the next circuits of the stage's cycle at the end of every slot in
+which something was sent. The turn is known a slot ahead, so it takes no control time and no guard.
+Inside a collective circuits may turn in rounds (`playing`), where that is predicted to end sooner
+than any one set of circuits. If a stage begins meanwhile, everything in flight is decided again.
 
-Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the
-880,640 rows with bytes of `grpo-65536` no two are alike (ends, size, start, gap, what they wait
-for), so rows of weight n would save nothing. One ring for n disjoint ones would be exact only while
-they share no cable with anything, on cables of one rate, and begin together; barriers, hashed
-routes and rewires tie them, and to prove it row by row costs what the engine does, which takes a
-tenth of such a run: in lockstep a step of a ring takes over the rates of the one before. Who knows
-that flows are identical says so by the `weight` of `Engine.add`.
+Under the routing `split` a row sends in parts, each on a path of its own (`trace.pairs`, `parted`);
+everything else sees rows. A row stands still as a whole if one of its parts meets the dark.
+
+Loops of a trace are folded before (`Trace.folded`), and its rows are simulated one by one. Merging
+rows was considered:
+
+- No two of the 880,640 rows with bytes of `grpo-65536` are alike (ends, size, start, gap, what they
+  wait for), so rows of weight n would save nothing.
+- One ring for n disjoint ones would be exact only while they share no cable with anything, run on
+  cables of one rate and begin together. Barriers, hashed routes and rewires tie them to each other.
+  To prove it row by row costs what the engine costs, and that is a tenth of such a run, because in
+  lockstep a step of a ring takes over the rates of the one before.
+
+A caller that knows flows to be identical can say so by the `weight` of `Engine.add`.
 """
 
 import time
@@ -81,17 +86,17 @@ def simulate(
     transport: str = FLUID,
     progress: Progress | None = None,
 ) -> Result:
-    """Run `trace` on `fabric` with max-min fair sharing, or, `engine` being `ns3`, with packets
-    (`packets`), `share` of all bytes (0: as many as take less than a minute); `policy` is what
-    `optics.parse_policy` reads, `routing` a scheme.
+    """Run `trace` on `fabric` with max-min fair sharing, or with packets if `engine` is `ns3`
+    (`packets`). `policy` is what `optics.parse_policy` reads, `routing` a scheme.
 
-    Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as
-    packets do; the result is of the played trace. `transport`: what a message takes beyond a
-    fluid's seconds, by one of `transport.TRANSPORTS`; packets set out as it says.
+    repetitions: loops of the trace are played `folded` in blocks, with `all` of their repetitions,
+    or `whole`, as packets do; the result is that of the played trace. share: the part of all bytes
+    that packets send (0: as many as take less than a minute). transport: what a message takes
+    beyond a fluid's seconds, one of `transport.TRANSPORTS`; packets set out as it says.
 
-    RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand;
-    RunError when flows can never finish, or something was done sooner than computing and network
-    cards allow.
+    RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand.
+    RunError when flows can never finish, or something was done sooner than computing and NICs
+    allow.
     """
     policy, trace = spelled(policy, fabric), _rows_played(trace, repetitions)
     if engine == PACKETS:
@@ -113,7 +118,7 @@ def simulate(
 
 
 def _with_folding(result: Result, known: KnownWays, notes: tuple[str, ...]) -> Result:
-    """The result of a folded trace, with `notes` and how far it may be off."""
+    """The result of a folded trace, with `notes` and a bound on its error."""
     folding = folding_of(result, known)
     name, exposed = (
         result.fabric.spec or result.fabric.name,
@@ -127,12 +132,12 @@ def _rows_played(trace: Trace, repetitions: str) -> Trace:
     """The rows that stand for `trace`."""
     if repetitions not in REPETITIONS:
         raise RFabricError(
-            f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}"
+            f"unknown repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}"
         )
     return trace.played(REPETITIONS[repetitions])
 
 
-KNOWN = 8  # sets of circuits whose ways are kept: phases come back to the same few
+KNOWN = 8  # sets of circuits whose paths are kept: phases come back to the same few
 
 
 class _World:
@@ -159,7 +164,7 @@ class _World:
         if self.in_rounds and routing == SPLIT:
             raise RFabricError(
                 f"policy {policy}: in a round a pair sends on the circuit that joins it, "
-                f"routing {SPLIT} on all ways; choose another routing (placed), or "
+                f"routing {SPLIT} on all its paths; choose another routing (placed), or "
                 "granularity=per-collective"
             )
         self.timing = replace(timing, control=0.0, guard=0.0) if self.slotted else timing
@@ -246,7 +251,7 @@ class _World:
         )
 
     def _watch_begins(self) -> None:
-        """Stop where a stage begins that waits for rows; with slots, wherever something is sent."""
+        """Stop where a stage that waits for rows begins; with slots, wherever something is sent."""
         trace = self.trace
         late = sorted(row for row in self.stage_of if len(trace.waits_for(row)))
         watched = np.array(late, dtype=np.int64)
@@ -286,7 +291,7 @@ class _World:
         return max(until, self.engine.now)  # a slot may have ended while circuits were dark
 
     def _steered(self) -> bool:
-        """Take the step of the rewire or of the slots that is due; False where none is."""
+        """Take the step of the rewire or of the slots that is due; False if none is."""
         now = self.engine.now
         if self.times and now >= self.times[-1]:
             self._usable()
@@ -318,8 +323,8 @@ class _World:
     # --- slots ------------------------------------------------------------------------------------
 
     def _wake(self, rows: list[int]) -> None:
-        """Slots count while something is sent: `rows` are ready or done; one that waits for its gap
-        wakes us after it.
+        """Count slots while something is sent. `rows` are ready or done; a row that waits for its
+        gap wakes the slots after it.
         """
         now, trace = self.engine.now, self.trace
         starts = {max(now, float(trace.start[r])) + float(trace.gap[r]) for r in rows}
@@ -331,8 +336,8 @@ class _World:
         return self.policy.slot * (np.floor(self.engine.now / self.policy.slot + 1e-9) + 1)
 
     def _turn(self) -> None:
-        """A slot ends: on to the next circuits of the cycle, if something is being sent; else slots
-        rest.
+        """A slot ends: go on to the next circuits of the cycle if something is being sent;
+        otherwise the slots rest.
         """
         if not len(self.engine.active()):
             self.next_slot = np.inf
@@ -362,7 +367,7 @@ class _World:
         self._to_round(0, control=self.timing.control)
 
     def _turned_round(self) -> bool:
-        """Whether the present round was over, or its clock has started or run out."""
+        """Whether the present round is over, or its clock has started or run out."""
         if not self.running or self.contract.under_way or self.contract.asking:
             return False
         running, until = self.running, self.running.until
@@ -391,7 +396,7 @@ class _World:
             self._take_ways(ways)
 
     def _end_rounds(self) -> None:
-        """From now on every row takes its ordinary way."""
+        """From now on every row takes its ordinary path."""
         if self.running:
             self.running = None
             self._take_ways(self.known.under(self.contract.circuits))
@@ -415,7 +420,7 @@ class _World:
         self._reroute(rows[~np.isin(rows, stands)])
 
     def _tell(self, at_once: bool = False) -> None:
-        """Say how far the run is: as a phase begins, and now and then while the engine works."""
+        """Report progress: as a phase begins, and now and then while the engine works."""
         if not at_once and time.monotonic() - self.told < BREATH_S:
             return
         self.told, engine = time.monotonic(), self.engine
@@ -462,14 +467,14 @@ class _World:
         )
 
     def _new_cycle(self, scene: Scene) -> None:
-        """The cycle meets all who send, not those alone who begin."""
+        """The cycle serves everything that sends, not only the stages that begin."""
         demand, sending, _ = self.demands.told(scene)
         self.turn = 0
         self.cycle = self.policy.cycle(together([demand, *sending]), scene.circuits) or self.cycle
         self.contract.stay()
 
     def _chosen(self, scene: Scene) -> tuple[Decision, RunningRounds | None]:
-        """What the policy asks for, weighed by the ways of every flow; and rounds, where they are
+        """What the policy asks for, weighed by the paths of every flow; and rounds, where they are
         better still.
         """
         demand, sending, coming = self.demands.told(scene)
@@ -501,11 +506,11 @@ class _World:
         )
 
     def _open(self) -> dict[Stage, np.ndarray]:
-        """Rows with bytes, not finished, of the stages that have begun."""
+        """Unfinished rows with bytes of the stages that have begun."""
         return self.contract.open(self.engine.finish_times())
 
     def _rewire(self, decision: Decision, after: PairWays, control: float | None = None) -> None:
-        """The rewire is requested; `control`: s, where it is not the timing's.
+        """Request the rewire. `control`: s, where it is not the timing's.
 
         Rows in rounds stop by themselves.
         """
@@ -529,8 +534,8 @@ class _World:
         return np.concatenate([NONE, *(begun[s] for s in some if s in begun)])
 
     def _concerned(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """Those of `rows` (all that are open) whose way, now or after, the rewire under way
-        darkens.
+        """Those of `rows` (default: all open ones) whose path, now or afterwards, the rewire under
+        way darkens.
         """
         going = self.contract.under_way
         if rows is None:
@@ -553,12 +558,12 @@ class _World:
         self._take_ways(self.after)
 
     def _take_ways(self, ways: PairWays) -> None:
-        """What is open goes by `ways` from now on."""
+        """All open rows take `ways` from now on."""
         self.ways = ways
         self._reroute(self._rows_of(tuple(self._open())))
 
     def _stop(self, rows: np.ndarray) -> None:
-        """Let rows stand where nothing is carried."""
+        """Stop rows: put them where nothing is carried."""
         self.engine.reroute(rows, *self.ways.dark(rows))
 
     def _reroute(self, rows: np.ndarray) -> None:

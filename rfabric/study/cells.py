@@ -124,9 +124,9 @@ def _files_there(files: Mapping[str, str], sent: Mapping[str, str]) -> Iterator[
     missing = next((name for name in lacking if name not in sent), "")
     if missing:
         raise RFabricError(
-            f"{missing} is not there as it was when the sweep began; leave it as it is until the "
-            "sweep has ended, and on other machines name it by a path below the folder that "
-            "the sweep is begun in, or put it on a disk that all share"
+            f"{missing} has changed or gone since the sweep began; leave it as it is until the "
+            "sweep has ended, and for other machines name it by a path below the folder where "
+            "the sweep starts, or put it on a disk that all share"
         )
     if not lacking:
         yield

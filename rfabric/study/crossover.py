@@ -127,8 +127,8 @@ def _check(asked: Sweep) -> None:
     for spec, policy in asked.lines():
         if "delay" in read_spec(spec).settings:
             raise RFabricError(
-                f"{spec} says its delay, which is what is swept: leave it out, and name the delays "
-                "with --delays"
+                f"{spec} sets the delay, which crossover varies: leave it out, and name the "
+                "delays with --delays"
             )
         parse_fabric(f"{spec},delay={_text(asked.delays[0])}")
         parse_policies(policy)

@@ -64,7 +64,8 @@ def soak(
 
     if seconds < LEAST_SOAK:
         raise RFabricError(
-            f"--soak {show_time(seconds)}: nothing can be told of less than {show_time(LEAST_SOAK)}"
+            f"--soak {show_time(seconds)}: too short to show what grows; soak for at least "
+            f"{show_time(LEAST_SOAK)}"
         )
     return world.soak(fabric(hosts), seconds, lambda news: tell("soak", news), out)
 

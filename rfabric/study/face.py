@@ -1,11 +1,12 @@
-"""What `import rfabric` does: the verbs of the command line, in Python, for words and for objects.
+"""What `import rfabric` offers: the verbs of the command line as functions. Arguments are the words
+of the command line, or objects.
 
     fabric   words of --topo (`rfabric,pods=4`, FILE.py, FILE of a network), or a Fabric
     traffic  words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, Trace or Traffic
     policy   words of --policy (`demand`, `orchestrrl+phase`), or an object
              (`optics.policies.Policy`)
 
-RFabricError where something cannot be run, RunError and PaceError where a run broke.
+They raise RFabricError for what cannot be run, RunError and PaceError for a run that broke.
 """
 
 from collections.abc import Sequence
@@ -35,15 +36,13 @@ AnyPolicy = str | Path | Policy
 
 
 def fabric(words: AnyFabric, gpus: int = 0) -> Fabric:
-    """The fabric of these words, with room for `gpus` where they name no size (0: the usual
-    one).
-    """
+    """The fabric of these words; if they name no size, with room for `gpus` (0: the usual size)."""
     _check_whole("gpus", gpus)
     return _fabric(words, Needs(gpus))
 
 
 def recipe(name: str | Path | Workload, *settings: str) -> Workload:
-    """The job of a recipe, with settings such as `training.pp=2` put over it."""
+    """The job of a recipe, with settings such as `training.pp=2` that override its keys."""
     if isinstance(name, Workload):
         _refuse_settings(settings)
         return name
@@ -54,7 +53,9 @@ def recipe(name: str | Path | Workload, *settings: str) -> Workload:
 
 
 def trace(traffic: AnyTraffic, *settings: str, seed: int = 0, scheduler: str = "") -> Trace:
-    """What a job sends, `settings` put over its recipe; `scheduler` says who computes what when."""
+    """What a job sends. `settings` override keys of its recipe; `scheduler` names who computes what
+    when.
+    """
     return _traffic(traffic, settings, seed, scheduler).trace
 
 
@@ -70,7 +71,10 @@ def simulate(
     transport: str = "fluid",
     tell: Tell = lambda *_: None,
 ) -> Outcome:
-    """One run in the flow-level world; settings as those of `rfabric simulate --help`."""
+    """One run in the flow-level simulator; `rfabric simulate --help` explains the settings.
+
+    tell: is called with what is played and its news.
+    """
     settings = RunSettings(
         "simulate", seed, routing, Timing(in_flight=in_flight), repetitions, transport=transport
     )
@@ -92,11 +96,11 @@ def emulate(
     out: str | Path = "runs",
     tell: Tell = lambda *_: None,
 ) -> Outcome:
-    """One run with real packets (root), and its distance from the simulation; 0: what the host can
-    carry.
+    """One run with real packets (needs root), compared with its simulation.
 
-    sample: s of each repeated collective that are sent. patience: s of wall clock that the packets
-    may take. out: where its folder is while it lasts.
+    bandwidth_scale, time_dilation, sample, patience: 0 chooses what the host can carry. sample: s
+    of each repeated collective to send. patience: s of wall clock that the packets may take. out:
+    the parent of its folder while it runs. `rfabric emulate --help` explains the rest.
     """
     scale = bandwidth_scale, time_dilation, sample, patience
     settings = RunSettings(
@@ -117,9 +121,7 @@ def compare(
     transport: str = "fluid",
     tell: Tell = lambda *_: None,
 ) -> Comparison:
-    """One trace on several fabrics, under one or several circuit policies each, simulated in
-    turn.
-    """
+    """Simulate one trace on several fabrics in turn, each under one or several circuit policies."""
     settings = RunSettings(
         "simulate", seed, routing, Timing(in_flight=in_flight), repetitions, transport=transport
     )
@@ -127,7 +129,7 @@ def compare(
 
 
 def read_run(folder: str | Path) -> Comparison:
-    """The runs of a run folder."""
+    """Read the runs of a run folder."""
     runs, _ = read_folder(folder)
     inputs = tuple(sorted((Path(folder) / "inputs").glob("*")))
     return Comparison(tuple(Outcome(run.result, run.fidelity, inputs) for run in runs))
@@ -160,7 +162,7 @@ def _compared(
 
 
 def _check_settings(settings: RunSettings) -> None:
-    """What the command line would have read by itself."""
+    """Check what the command line checks as it reads."""
     for name, asked, usual in (
         ("routing", settings.routing, "placed"),
         ("repetitions", settings.repetitions, "folded"),
@@ -206,9 +208,7 @@ def _several(asked: object) -> list:
 
 
 def _words(named: str | Path) -> str:
-    """What the command line would be given: of a Path to a file, its name as such words spell
-    it.
-    """
+    """The words for the command line; a Path to a file is escaped as they require."""
     return escaped(named) if isinstance(named, Path) and named.is_file() else str(named)
 
 

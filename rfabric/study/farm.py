@@ -95,6 +95,6 @@ class _Staff:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > PATIENCE:
             raise RunError(
-                f"no worker has been there for {PATIENCE:g} s; start some, and say the same again: "
-                "what is done stays"
+                f"no worker was there for {PATIENCE:g} s; start some, and run the same command "
+                "again: finished cells are kept"
             )

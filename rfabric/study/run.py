@@ -305,7 +305,7 @@ def check_link_bytes(result: Result, expected: Result) -> Result:
         a, b = (link.b, link.a) if worst % 2 else (link.a, link.b)
         raise RunError(
             f"{result.fabric.name}: cable {a} -> {b} carried {show_size(ours[worst])}, simulated "
-            f"{show_size(theirs[worst])} ({len(over)} such cables): packets took other ways"
+            f"{show_size(theirs[worst])} ({len(over)} such cables): packets took other paths"
         )
     return result
 
@@ -329,7 +329,7 @@ def _listed(phases: list[str]) -> str:
 
 
 def _unchecked(result: Result, why: str) -> Result:
-    note = f"{result.fabric.name}: bytes on cables were not held against the simulation: {why}"
+    note = f"{result.fabric.name}: bytes on cables were not compared with the simulation: {why}"
     return replace(result, notes=(*result.notes, note))
 
 

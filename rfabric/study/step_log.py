@@ -142,8 +142,8 @@ def _collected(told: Iterable[Told]) -> StepLog:
             dropped += 1
     if not steps:
         raise RFabricError(
-            "tells no time of a step; what is read: console logs of verl, slime and NeMo-RL, JSON "
-            "lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, wandb, MLflow"
+            "has no time of a step; what can be read: console logs of verl, slime and NeMo-RL, "
+            "JSON lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, wandb, MLflow"
         )
     numbers = tuple(sorted(steps))
     told_of = tuple(_by_phase(steps[n]) for n in numbers)
@@ -206,10 +206,10 @@ def _csv(lines: Iterator[str]) -> Iterator[Told]:
     names = {name: _column(name) for name in rows.fieldnames or ()}
     double = twice(metric for metric in names.values() if metric and _timing(metric))
     if double:
-        raise RFabricError(f"line 1: two columns tell {double}; keep those of one run")
+        raise RFabricError(f"line 1: two columns give {double}; keep those of one run")
     for number, row in enumerate(rows, 2):
         if None in row or None in row.values():
-            raise RFabricError(f"line {number}: not as many cells as the header; mend the line")
+            raise RFabricError(f"line {number}: not as many cells as the header; correct the line")
         cells = {names[key]: cell for key, cell in row.items() if cell.strip()}
         yield f"line {number}", _step(cells, number), _numbers(cells)
 
@@ -242,7 +242,7 @@ def _step(cells: dict, line: int) -> int:
     try:
         return int(float(step))
     except (TypeError, ValueError, OverflowError):
-        raise RFabricError(f"line {line}: step {step!r} is no number; mend it") from None
+        raise RFabricError(f"line {line}: step {step!r} is no number; correct it") from None
 
 
 def _numbers(cells: dict) -> dict[str, float]:

@@ -62,8 +62,8 @@ class Pairs:
             if total > MOST_PARTS:
                 raise RFabricError(
                     f"routing {SPLIT}: the {rows.sum()} flows of this trace take more than "
-                    f"{MOST_PARTS} ways on fabric {fabric.name}, each a flow of its own; "
-                    f"choose a routing of one way a pair (placed), or a smaller job"
+                    f"{MOST_PARTS} paths on fabric {fabric.name}, each a flow of its own; choose "
+                    "a routing with one path a pair (placed), or a smaller job"
                 )
             counts.append(count)
             shares.append(share)

@@ -418,7 +418,7 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["-q", "simulate"], "-q comes after the verb, as in `rfabric simulate -q`; see `rfabric"),
         (["--topo", "x"], "--topo comes after the verb, as in `rfabric VERB --topo`"),
         (["simulate", "--polcy", "demand"], "unknown argument --polcy, did you mean --policy?"),
-        (["simulate", "--in-flight", "hodl"], "no way 'hodl', did you mean hold?"),
+        (["simulate", "--in-flight", "hodl"], "no mode 'hodl', did you mean hold?"),
         ([], "VERB"),
         (["simulate", "--seed", "-1"], "--seed"),
         (["simulate", "--seed", "x"], "'x' must be a whole number"),

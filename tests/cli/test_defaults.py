@@ -109,7 +109,7 @@ def test_the_nearest_file_counts_and_pyproject_where_it_speaks_of_rfabric(here, 
         ("[simulate]\nseed = true", "seed: True must be text or a number"),
         ("[simulate]\njson = 'yes'", "json: 'yes' is neither true nor false"),
         ("[simulate]\nverbose = 9", "verbose: 9 must be 0, 1 or 2"),
-        ("[simulate]\nin-flight = 'drian'", "no way 'drian', did you mean drain?"),
+        ("[simulate]\nin-flight = 'drian'", "no mode 'drian', did you mean drain?"),
         ("simulate = 3", "simulate is a verb: its options stand below [simulate]"),
         (
             '[best]\nminimise = "a"\nmaximise = "b"',

@@ -285,7 +285,7 @@ class Says(CircuitPolicy):
     ("settings", "why"),
     [
         ({"answer": None}, "test_face.py: says returned None, no Circuits; see controller/ring"),
-        ({"answer": "breaks"}, ": ZeroDivisionError: my own; mend the file"),
+        ({"answer": "breaks"}, ": ZeroDivisionError: my own; correct the file"),
         ({"answer": Circuits(frozenset([Circuit.parse("a1:1-a1:99")]))}, "test_face.py:says: "),
         ({"granularity": "daily"}, "policy says: no granularity 'daily'"),
         ({"granularity": "time-slotted", "slot": -1.0}, "policy says: slot -1 s must be longer"),

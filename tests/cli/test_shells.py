@@ -96,7 +96,7 @@ def test_man_reads_the_page(tmp_path, capsys):
         env={"PATH": "/usr/bin:/bin", "MANWIDTH": "200", "LC_ALL": "C.UTF-8"},
     )  # fmt: skip
     assert "warning" not in done.stderr
-    for said in ("NAME", "real packets", "--in-flight WAY", "rfabric ocs"):
+    for said in ("NAME", "real packets", "--in-flight MODE", "rfabric ocs"):
         assert said in done.stdout
 
 

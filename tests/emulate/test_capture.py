@@ -33,7 +33,7 @@ def test_what_cannot_be_captured_is_said_before_anything_runs(tmp_path, capsys, 
     (tmp_path / "t.csv").write_text(FLOWS)
     words = ["replay", str(tmp_path / "t.csv"), "--topo", SPEC, "--out", str(tmp_path / "runs")]
     assert main([*words, "--pcap", "h1"]) == 2
-    assert "--pcap captures packets, which a simulation has none of" in capsys.readouterr().err
+    assert "--pcap captures packets, and a simulation has none" in capsys.readouterr().err
     monkeypatch.setattr("rfabric.cli.runs.require", lambda _: None)
     assert main([*words, "--engine", "emulate", "--pcap", "e9"]) == 2
     assert "--pcap e9: no node of fat-tree; its 11 nodes are h1" in capsys.readouterr().err

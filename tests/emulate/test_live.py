@@ -88,7 +88,10 @@ def test_what_cannot_be_drilled_says_the_way_out():
     ("words", "text"),
     [
         (["drill", "--hosts", "5"], "--hosts 5: two pods"),
-        (["drill", "--soak", "1s"], "--soak 1 s: nothing can be told of less than 10.0 s"),
+        (
+            ["drill", "--soak", "1s"],
+            "--soak 1 s: too short to show what grows; soak for at least 10.0 s",
+        ),
         (["drill", "--soak", "20s", "--only", "cable"], "--only names faults"),
         (["shell", "--rate", "1kbit/s"], "--rate 1 kbit/s: the fastest cable of rfabric can be"),
         (["shell", "--topo", "nope"], "no fabric"),

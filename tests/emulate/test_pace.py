@@ -83,7 +83,7 @@ def test_others_on_the_host_refuse_a_run_whose_packets_never_waited():
 def test_time_without_a_full_cable_refuses_a_run():
     pace = judged(idle={"a/0 x": 0.02, "b/0 y": 0.07})
     assert not pace.ok and pace.idle == 0.07
-    assert "in 7.0% of b/0 y no cable was full" in pace.reasons[0]
+    assert "in 7.0% of b/0 y no cable that its flows cross was full" in pace.reasons[0]
     assert judged(idle={"a/0 x": 0.049}).ok
     assert judged(idle={"b/0 y": 0.07}, may_drop=True).ok
 
@@ -311,7 +311,7 @@ def test_a_few_packets_sent_again_are_no_other_ways_where_few_were_sent(resent, 
     if ok:
         assert check_link_bytes(result, expected) is result
     else:
-        with pytest.raises(RunError, match="packets took other ways"):
+        with pytest.raises(RunError, match="packets took other paths"):
             check_link_bytes(result, expected)
 
 
@@ -322,7 +322,7 @@ def test_bytes_are_not_compared_where_circuits_changed_under_flows_and_that_is_s
     result = replace(expected, link_bytes=0 * expected.link_bytes, rewires=(rewire,))
     assert "circuits changed under flows" in check_link_bytes(result, expected).notes[-1]
     before = replace(rewire, requested=0.0, programmed=0.0, dark_until=0.0, usable=0.0)
-    with pytest.raises(RunError, match="packets took other ways"):
+    with pytest.raises(RunError, match="packets took other paths"):
         check_link_bytes(replace(result, rewires=(before,)), expected)
 
 

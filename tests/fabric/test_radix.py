@@ -271,7 +271,7 @@ def test_what_a_spec_leaves_open_can_be_filled_in():
     [
         (
             "import nosuch",
-            "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file",
+            "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; correct the file",
         ),
         ("\ndef (", "mine.py, line 2: SyntaxError"),
         ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3"),

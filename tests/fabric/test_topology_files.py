@@ -292,7 +292,7 @@ def test_switches_alone_get_hosts_below_their_tors(tmp_path, caplog):
 
 def test_of_several_parts_one_is_named(tmp_path, caplog):
     path = made(tmp_path / "p.json", node_link([("a", "t"), ("b", "t"), ("c", "u"), ("d", "u")]))
-    with pytest.raises(RFabricError, match="2 parts: no way leads from a to c.*part=a"):
+    with pytest.raises(RFabricError, match="2 parts: no path leads from a to c.*part=a"):
         read(path)
     assert len(read(path, part="u").hosts) == 2 and "3 nodes that no cable joins" in caplog.text
 

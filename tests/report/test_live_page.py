@@ -453,7 +453,7 @@ def test_a_port_that_is_taken_is_said_before_anything_runs_and_two_may_serve():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--live", "--live follows packets, which a simulation has none of"),
+        ("--live", "--live follows packets, and a simulation has none: use emulate"),
         ("--live 0", "port 0 must lie between 1 and 65535"),
         ("--live 65536", "port 65536 must lie between 1 and 65535"),
         ("--live here", "'here' must be a whole number"),

@@ -240,7 +240,7 @@ def test_the_switches_take_the_ways_of_the_simulator():
         ),
         (
             {"pairs": [["h1", "h8"]], "routing": "split"},
-            ("routing split: a pair takes several ways at once"),
+            ("routing split: a pair takes several paths at once"),
         ),
         ({"pairs": [["h1", "h8"]], "routing": "placed"}, "bytes: expected a JSON array, got null"),
         (

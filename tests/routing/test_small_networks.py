@@ -185,7 +185,7 @@ routings = {{"first": first}}
         ("paths[0]", "not whole numbers of shape"),
         ("paths[1:]", "not whole numbers of shape"),
         ("paths * 1.0", "not whole numbers of shape"),
-        ("paths[::-1]", "is no way from rack 0 to rack 1"),
+        ("paths[::-1]", "is no path from rack 0 to rack 1"),
     ],
 )
 def test_a_strangers_scheme_is_taken_where_every_row_is_a_way(answer, why, tmp_path):

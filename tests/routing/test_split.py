@@ -269,7 +269,7 @@ def test_the_command_line_knows_every_scheme():
 def test_one_way_cannot_be_asked_of_it():
     routes = routes_of(TREE, Circuits(), Routing(SPLIT))
     with pytest.raises(
-        RFabricError, match=("routing split: a pair takes several ways at once, which the rules")
+        RFabricError, match=("routing split: a pair takes several paths at once, which the rules")
     ):
         routes.path("h1", "h16")
     with pytest.raises(RFabricError, match="choose one of ecmp, wcmp, placed, valiant"):
@@ -277,14 +277,14 @@ def test_one_way_cannot_be_asked_of_it():
 
 
 def test_emulation_refuses_it_before_anything_starts(tmp_path, capsys):
-    with pytest.raises(RFabricError, match="the rules of a switch do not say; simulate it"):
+    with pytest.raises(RFabricError, match="the rules of a switch cannot express; simulate it"):
         emulate(TREE, job(TREE), scale=Scale(), routing=SPLIT, out=tmp_path / "runs")
     for verb in (
         ["emulate", "--topo", "fat-tree"],
         ["compare", "--engine", "emulate", "--topo", "fat-tree", "--topo", "rfabric"],
     ):
         assert main([*verb, "--routing", SPLIT, "--out", str(tmp_path / "runs")]) == 2
-        assert "routing split: a pair takes several ways at once" in capsys.readouterr().err
+        assert "routing split: a pair takes several paths at once" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
@@ -293,7 +293,7 @@ def test_too_many_ways_are_refused_with_the_limit(fabric, monkeypatch):
     monkeypatch.setattr(pairs, "MOST_PARTS", 10)
     with pytest.raises(
         RFabricError,
-        match=("take more than 10 ways on fabric .*; choose a routing of one way a pair"),
+        match=("take more than 10 paths on fabric .*; choose a routing with one path a pair"),
     ):
         simulate(fabric, job(fabric), routing=SPLIT)
 

@@ -373,7 +373,7 @@ def test_a_judge_beside_freed_gpus_leaves_them_fewer_sms():
         ("judge=Qwen2.5-7B,judge_share=1", "judge share: 1 of the SMs must lie between 0 and 1"),
         ("judge=Qwen2.5-7B,judges=17", "judges: 17 exceed the 16 replicas"),
         ("judge=Qwen2.5-7B,judges=1.5", "judges: 1.5 must be a whole number"),
-        ("judges=2", "there is none; name its model too, such as judge=Qwen2.5-7B"),
+        ("judges=2", "none is named; name its model too, such as judge=Qwen2.5-7B"),
         ("judge=Qwen9-7B", "Qwen9-7B"),
         ("judge=Llama-3.1-405B,judge_share=nan", "judge_share=nan is not a number"),
     ],

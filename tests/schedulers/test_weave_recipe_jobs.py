@@ -68,7 +68,7 @@ def test_bad_files(tmp_path, text, message):
     ("recipes", "settings", "message"),
     [
         (("grpo-64", "grpo-64-h20"), (), "need servers of one kind .* 8 H800 and 8 H20 with 400"),
-        (("grpo-64",), ("cluster.gpu=H200",), "no price is known of H200"),
+        (("grpo-64",), ("cluster.gpu=H200",), "no price is known for H200"),
     ],
 )
 def test_servers_that_have_no_one_price(tmp_path, recipes, settings, message):
@@ -101,7 +101,7 @@ def test_short_jobs_end_however_late_the_clock_is(tmp_path, arrival):
     [
         (TWO, [], "recipes are read with a fabric: --topo FABRIC"),
         ("name,roll_s,train_s\na,1,1\n", ["--topo", "rfabric"], "are read without --topo"),
-        ("name,roll_s,train_s\na,1,1\n", ["--set", "steps=2"], "--set goes over recipes"),
+        ("name,roll_s,train_s\na,1,1\n", ["--set", "steps=2"], "--set changes a recipe"),
     ],
 )
 def test_the_other_kind_of_file_is_told_how_it_is_read(tmp_path, capsys, text, more, message):

@@ -290,7 +290,7 @@ def small():
 
 def test_repetitions_are_played_in_one_of_two_ways():
     with pytest.raises(
-        RFabricError, match=("no way to play repetitions 'some'; there are folded, all, whole")
+        RFabricError, match=("unknown repetitions 'some'; there are folded, all, whole")
     ):
         simulate(PACKET, small(), repetitions="some")
     assert {*REPETITIONS, "whole"} == set(KNOWN)

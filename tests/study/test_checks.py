@@ -122,9 +122,7 @@ def test_a_run_that_is_too_soon_is_an_error(monkeypatch):
     ):
         simulate(FABRIC, small(1))
     with pytest.raises(
-        RunError,
-        match=r"row 0 was done at .* s, but computing and network "
-        r"cards need 0\.5 s",
+        RunError, match=r"row 0 was done at .* s, but computing and NICs need 0\.5 s"
     ):
         simulate(FABRIC, small(8e10))
 
@@ -142,7 +140,7 @@ def test_a_phase_whose_bytes_do_not_fit_its_seconds_is_an_error():
     finish[3] = finish[1] + 0.25
     with pytest.raises(
         RunError,
-        match=r"training/0 took .* s, but computing and network cards "
+        match=r"training/0 took .* s, but computing and NICs "
         r"need .* s for it",
     ):
         replace(right, finish=finish).check_floor()

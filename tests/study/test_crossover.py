@@ -127,7 +127,7 @@ def test_the_verb(tmp_path, capsys):
         ),
         (
             ["--topo", "rfabric,delay=5ms"],
-            "rfabric,delay=5ms says its delay, which is what is swept",
+            "rfabric,delay=5ms sets the delay, which crossover varies",
         ),
         (["--policy", "demnad"], "no policy named 'demnad', did you mean demand?"),
         (["--delays", "1ms,0.001s"], "two delays above 0; 1 ms"),

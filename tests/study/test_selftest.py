@@ -67,13 +67,13 @@ def test_a_run_that_did_not_keep_pace_has_rows_that_say_so(monkeypatch):
 def test_a_run_that_broke_is_a_row_with_a_fault_and_the_others_stand(monkeypatch):
     def broken(expected, *_):
         if expected.fabric.name == "leaf-spine":
-            raise RunError("packets took other ways")
+            raise RunError("packets took other paths")
         raise PaceError("too slow", [expected])
 
     monkeypatch.setattr(selftest, "tried", broken)
     monkeypatch.setattr("rfabric.emulate.world.calibrate", lambda **_: 8e4)
     rows = selftest.selftest(only=["leaf-spine", "rotor"])
-    assert [one.faults for one in rows if not one.ok] == ["packets took other ways"]
+    assert [one.faults for one in rows if not one.ok] == ["packets took other paths"]
     assert rows[0].to_json()["error"] is None and len(rows) == 1 + len(patterns.PATTERNS)
     assert selftest.summary(rows)["phases"]["worst"] == 0
     assert "–" in selftest.table(rows).rows[0].cells

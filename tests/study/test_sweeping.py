@@ -132,7 +132,7 @@ def test_ended_in_the_middle_nothing_that_finished_is_run_again(capsys, place, e
     said = process.communicate(timeout=60)[1]
     if ended_by == signal.SIGTERM:
         assert process.returncode == 143 and "Traceback" not in said
-        assert "the cells that are done stay; go on with: rfabric sweep" in said
+        assert "finished cells are kept; go on with: rfabric sweep" in said
     before = kept(place)
     again = told(capsys, *sweep)
     assert again["run"] + again["cached"] + again["stored"] == again["cells"] == 24

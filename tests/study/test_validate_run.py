@@ -67,7 +67,7 @@ def test_the_verb_prints_one_table_or_one_document(tmp_path, capsys):
 @pytest.mark.parametrize(
     "text, says",
     [
-        (b"nothing here\n", "tells no time of a step"),
+        (b"nothing here\n", "has no time of a step"),
         (b"\x80\x04\x95", "is a pickle, which is never loaded"),
         (b'{"step": 1, "timing_s/gen": 5}\n{"step": 2, "tim', "line 2: no valid JSON"),
         (b"step:1 - timing_s/gen:nan\n", "line 1: timing_s/gen is nan, no time"),
@@ -237,7 +237,7 @@ def test_one_run_at_a_time(tmp_path, capsys):
 @pytest.mark.parametrize(
     "text, says",
     [
-        ("Step,a - timing_s/gen,b - timing_s/gen\n1,2,3\n", "two columns tell timing_s/gen"),
+        ("Step,a - timing_s/gen,b - timing_s/gen\n1,2,3\n", "two columns give timing_s/gen"),
         ('[\n {"timing_s/gen": 1},\n', "no valid JSON, it may be cut short"),
         ('[\n {"timing_s/gen": 1}, 7]\n', "row 2: is no object"),
     ],

@@ -55,8 +55,8 @@ def parser() -> Parser:
         prog="rfabric",
         description="What a network fabric does to the time and cost of one RL post-training step.",
         epilog=(
-            "rfabric VERB --help tells more. Start with: sudo rfabric emulate, or without "
-            "root: rfabric simulate"
+            "`rfabric VERB --help` has the options and examples of a verb. Start with `sudo "
+            "rfabric emulate`, or without root with `rfabric simulate`."
         ),
     )
     top.add_argument("--version", action="version", version=f"rfabric {__version__}")

@@ -6,7 +6,7 @@ from .parsing import Parser, count, file, port, time
 
 
 def doctor(verb: Parser) -> None:
-    """What this host can emulate.
+    """Say what this host can emulate.
 
     sudo rfabric doctor
     rfabric doctor --json
@@ -15,40 +15,40 @@ def doctor(verb: Parser) -> None:
 
 
 def selftest(verb: Parser) -> None:
-    """Do packets here take the seconds that theory says? (root).
+    """Check that packets here take as long as theory says (root).
 
     sudo rfabric selftest                 a quarter of an hour; exit code 1 where a bound is broken
     sudo rfabric selftest --hosts 64 --json
     sudo rfabric selftest --only fat-tree --only hold      three minutes
     """
-    verb.takes("--hosts N", "of each fabric (default %(default)s)", count, default=16)
+    verb.takes("--hosts N", "hosts of each fabric (default %(default)s)", count, default=16)
     verb.takes(
         "--only PART",
-        "one of fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: hold, "
-        "drain, drop (repeatable)",
+        "only this part: fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: "
+        "hold, drain, drop; may be given again",
         several=True,
     )
     out_option(verb)
 
 
 def drill(verb: Parser) -> None:
-    """What a fault loses, and how soon all is well again: on a live emulation (root).
+    """Inject faults into a live emulation: what each loses, how long recovery takes (root).
 
     sudo rfabric drill                             under 90 s; exit code 1 where a promise is broken
     sudo rfabric drill --only controller --only cable --json
     sudo rfabric drill --soak 5min --hosts 16              rewires under packets: what grows?
     """
-    verb.takes("--hosts N", "of the fabric (default %(default)s)", count, default=8)
+    verb.takes("--hosts N", "hosts of the fabric (default %(default)s)", count, default=8)
     verb.takes(
         "--only FAULT",
-        "one of controller, commit, clock, disk, connection, cable, mute, half, switches, "
-        "sender (repeatable)",
+        "only this fault: controller, commit, clock, disk, connection, cable, mute, half, "
+        "switches, sender; may be given again",
         several=True,
     )
     verb.takes(
         "--soak TIME",
-        "no faults, but rewires for so long: memory, descriptors, rules and namespaces must "
-        "stay as they are",
+        "inject no faults, but rewire for this long; memory, descriptors, rules and namespaces "
+        "must not grow",
         time,
         default=0.0,
     )
@@ -56,7 +56,7 @@ def drill(verb: Parser) -> None:
 
 
 def shell(verb: Parser) -> None:
-    """A prompt on a fabric that is up, in the words of mn (root).
+    """Bring up a fabric with a prompt that has the commands of mn (root).
 
     sudo rfabric shell                                     8 hosts; `help`, Ctrl-D to leave
     sudo rfabric shell --topo rfabric,pods=2,tors=2,gpus=4 --traffic mine.csv
@@ -66,9 +66,11 @@ def shell(verb: Parser) -> None:
         "--topo FABRIC", "the fabric (default %(default)s)", default="rfabric,pods=2,tors=2,gpus=2"
     )
     verb.takes(
-        "--rate RATE", "of its fastest cable, as emulated (default %(default)s)", default="20Mbit/s"
+        "--rate RATE",
+        "the emulated rate of its fastest cable (default %(default)s)",
+        default="20Mbit/s",
     )
-    verb.takes("--traffic RECIPE", "a recipe or trace file, for `phase`")
+    verb.takes("--traffic RECIPE", "a recipe or a trace file, whose phases `phase` plays")
     verb.takes(
         "--policy POLICY",
         "who chooses the circuits of a `phase` (default %(default)s)",
@@ -78,7 +80,7 @@ def shell(verb: Parser) -> None:
 
 
 def agent(verb: Parser) -> None:
-    """Carry a part of an emulation: what `rfabric emulate --on` starts on each machine (root).
+    """Carry a part of an emulation; `rfabric emulate --on` starts it on each machine (root).
 
     rfabric emulate --on gpu1,gpu2 --rfabric-path "sudo /opt/rfabric/bin/rfabric agent"
     """
@@ -95,22 +97,28 @@ def control(verb: Parser) -> None:
     rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json
     """
     verb.takes(
-        "app APP", "a file like controller/ocs.py (default: what the fabric needs)", nargs="?"
+        "app APP",
+        "an app file such as controller/ocs.py (default: the one that the fabric needs)",
+        nargs="?",
     )
-    verb.takes("--topo FABRIC", "the fabric; default: read from the switches")
-    verb.takes("--host HOST", "REST address (default 127.0.0.1); any but loopback needs tokens")
+    verb.takes("--topo FABRIC", "the fabric (default: read from the switches that connect)")
+    verb.takes(
+        "--host HOST", "REST address (default 127.0.0.1); any other than loopback needs tokens"
+    )
     verb.takes("--port PORT", "REST port (default 8080)", port, default=0)
     verb.takes(
         "--tokens FILE",
-        "lines NAME TOKEN, mode 600; made if absent (default ~/.config/rfabric/tokens)",
+        "lines NAME TOKEN, mode 600; created if absent (default ~/.config/rfabric/tokens)",
     )
-    verb.takes("--name HOSTS", "names by which clients call this host")
+    verb.takes("--name HOSTS", "names by which clients may address this host")
     tls = "cert=FILE,key=FILE[,ca=FILE]"
-    verb.takes(f"--tls {tls}", "HTTPS; with ca, clients must show certificates")
-    verb.takes(f"--ofp-tls {tls}", "the same for OpenFlow")
+    verb.takes(f"--tls {tls}", "serve HTTPS; with ca, clients must show certificates")
+    verb.takes(f"--ofp-tls {tls}", "use TLS for OpenFlow; with ca, switches must show certificates")
     verb.takes("--ofp-host OFP_HOST", "OpenFlow address (default %(default)s)", default="127.0.0.1")
-    verb.takes("--ofp-port OFP_PORT", "(default %(default)s)", port, default=6653)
-    verb.takes("--sdn", "default: Ryu where it is installed", choices=("ryu", "os-ken"))
+    verb.takes("--ofp-port OFP_PORT", "OpenFlow port (default %(default)s)", port, default=6653)
+    verb.takes(
+        "--sdn", "the framework (default: Ryu where it is installed)", choices=("ryu", "os-ken")
+    )
     verb.takes("--log", "how log lines are written", choices=("text", "json"))
     verb.takes(
         "--journal DIR",
@@ -119,14 +127,14 @@ def control(verb: Parser) -> None:
     )
     verb.takes(
         "--no-journal",
-        "keep nothing: the next start begins anew",
+        "keep nothing; the next start begins anew",
         action="store_const",
         dest="journal",
         const="none",
     )
     verb.takes(
         "--standby",
-        "wait while another controller of this fabric lives, then take over",
+        "wait while another controller of this fabric is alive, then take over",
         action="store_const",
         const="1",
         default="",
@@ -140,52 +148,55 @@ def ocs(verb: Parser) -> None:
     rfabric ocs show                                       every port of every OCS
     rfabric ocs connect a1 1A-2B 2A-1B                     one commit, one result
     rfabric ocs disconnect a1 1-2                          1-2: both ways, 1A-2B and 2A-1B
-    rfabric ocs gnmi --listen 127.0.0.1:9339               the same by gNMI, until Ctrl-C
+    rfabric ocs gnmi --listen 127.0.0.1:9339               the same over gNMI, until Ctrl-C
     """
     verb.takes(
         "order ORDER",
-        "show, connect, disconnect, or gnmi: serve it",
+        "show, connect or disconnect circuits; gnmi serves them over gNMI",
         choices=("show", "connect", "disconnect", "gnmi"),
     )
-    verb.takes("ocs OCS", "its name, for example a1", nargs="?")
-    verb.takes("connects CONNECT", "1A-2B, or 1-2 for both ways", default=None, nargs="*")
+    verb.takes("ocs OCS", "the name of the OCS, such as a1", nargs="?")
+    verb.takes("connects CONNECT", "1A-2B, or 1-2 for both directions", default=None, nargs="*")
     verb.takes("--url URL", "the controller (default %(default)s)", default="http://127.0.0.1:8080")
-    verb.takes("--tokens FILE", "its first token is sent")
-    verb.takes("--ca FILE", "who signed the controller's cert")
+    verb.takes("--tokens FILE", "send the first token of this file")
+    verb.takes("--ca FILE", "the CA that signed the controller's certificate")
     verb.takes(
         "--listen HOST:PORT",
-        "of gnmi (default %(default)s); any host but loopback needs --tls",
+        "where gnmi listens (default %(default)s); any host other than loopback needs --tls",
         default="127.0.0.1:9339",
     )
     verb.takes(
-        "--tls cert=FILE,key=FILE[,ca=FILE]", "of gnmi; with ca, clients must show certificates"
+        "--tls cert=FILE,key=FILE[,ca=FILE]",
+        "TLS for gnmi; with ca, clients must show certificates",
     )
 
 
 def clean(verb: Parser) -> None:
-    """Remove what broken runs left, or end one by its id.
+    """Remove what broken runs left behind, or end a run by its id.
 
     rfabric clean
     rfabric clean emulation-4711-9f3a
     """
-    verb.takes("run_id RUN", "the id of a run to end, even if it is alive", default=None, nargs="?")
+    verb.takes(
+        "run_id RUN", "the id of a run to end, even if it is still alive", default=None, nargs="?"
+    )
     out_option(verb)
 
 
 def bench(verb: Parser) -> None:
-    """How fast the simulator is on this machine, beside SimGrid where that is installed.
+    """Measure how fast the simulator is here, beside SimGrid where it is installed.
 
     rfabric bench                                          a few minutes
     rfabric bench --case mix --case web-k8 --patience 60s
     rfabric bench --patience 0 --json                      without SimGrid
     rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx
-    rfabric bench --case planning-128-joint         a scheduler's, the fabric asked
-    rfabric bench --case curve --up-to 262144       each stage of a run from 64 GPUs on
+    rfabric bench --case planning-128-joint         a scheduler that asks the fabric
+    rfabric bench --case curve --up-to 262144       each stage of a run, from 64 GPUs up
     """
-    verb.takes("--case NAME", "only this one; may be given again", several=True)
+    verb.takes("--case NAME", "only this case; may be given again", several=True)
     verb.takes(
         "--up-to GPUS",
-        "largest job of the curve; 262144 takes minutes and GB more (default %(default)s)",
+        "the largest job of the curve; 262144 takes minutes and GBs more (default %(default)s)",
         count,
         default=65536,
     )
@@ -198,49 +209,51 @@ def bench(verb: Parser) -> None:
 
 
 def validate(verb: Parser) -> None:
-    """The phase model against measurements in a folder.
+    """Compare the phase model with measurements in a folder.
 
     rfabric validate ../data
     rfabric validate ../data --rows                   every row: measurement, model, error
     rfabric validate ../data --json
-    rfabric validate ../data --leave-one-out          each system by constants fitted on the others;
-                                                      what is asked beside what is reached
+    rfabric validate ../data --leave-one-out          each system by constants fitted on the others,
+                                                      and the targets beside what is reached
     rfabric validate ../data --blind 0123456789ab     only the model that was frozen under this hash
-    rfabric validate ../data --residuals new.csv      the intervals of predictions, made anew
+    rfabric validate ../data --residuals new.csv      the table behind the intervals of predictions
     """
-    verb.takes("folder DIR", "holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/")
-    verb.takes("--rows", "one line a measured point")
+    verb.takes(
+        "folder DIR", "a folder with models/, measured/, weight_sync/, rl_measured/ or rl_logs/"
+    )
+    verb.takes("--rows", "print one line for each measured point")
     verb.takes(
         "--leave-one-out",
-        "fit the constants of collectives between servers, weight syncs and first tokens again, "
-        "and predict each system by those fitted on all others; first the errors that are asked "
-        "for beside those that are reached, there and on rows that nothing was fitted on",
+        "predict each system with constants fitted on all others (collectives between servers, "
+        "weight syncs, times to first token); print first the target errors beside those that are "
+        "reached, there and on rows that nothing was fitted on",
     )
     verb.takes(
         "--blind HASH",
-        "judge the model under this hash alone (every run prints its own): nothing is "
-        "compared where formulas, constants or catalogs were changed since",
+        "judge only the model under this hash (every run prints its own); nothing is compared if "
+        "formulas, constants or catalogs have changed since",
         default=None,
     )
     verb.takes(
         "--residuals FILE",
-        "write how far measurements lie from predictions, by kind, and nothing else: what stands "
-        "in rfabric/compute/residuals.csv and behind every `80 %% within`",
+        "only write how far measurements lie from predictions, by kind: the table in "
+        "rfabric/compute/residuals.csv, behind every `80 %% within`",
         file,
         default=None,
     )
 
 
 def validate_run(verb: Parser) -> None:
-    """A recipe's predicted phases against those your job logged.
+    """Compare a recipe's predicted phases with those your job logged.
 
     rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL
     rfabric validate-run tensorboard_log/ --traffic mine.yaml --json
     """
     verb.takes(
         "log LOG",
-        "a console log, JSON lines, or a CSV of metrics; a file "
-        "or folder of TensorBoard, wandb (offline) or MLflow, mlflow.db[/RUN]",
+        "a console log, JSON lines or a CSV of metrics; a file or folder of TensorBoard, wandb "
+        "(offline) or MLflow, also mlflow.db[/RUN]",
     )
     verb.takes(
         "--traffic RECIPE", "the recipe of that job (`rfabric import` makes one)", required=True
@@ -250,33 +263,33 @@ def validate_run(verb: Parser) -> None:
 
 
 def reproduce(verb: Parser) -> None:
-    """Published experiments run again: paper, ours, ratio, and why they differ.
+    """Rerun published experiments: the paper's figure, ours, their ratio, and why they differ.
 
     rfabric reproduce weave                                a few minutes
     rfabric reproduce weave --seed 3 --json
-    rfabric reproduce weave --experiment billing           what a likely cause does
-    rfabric reproduce joint                                in no paper: what asking the fabric gains
-    rfabric reproduce days                                 nor these: two weeks of jobs on fabrics
-    rfabric reproduce joint --experiment forecasts         in none either: what not knowing costs
+    rfabric reproduce weave --experiment billing           test the likely cause of a miss
+    rfabric reproduce joint                                no paper: what asking the fabric gains
+    rfabric reproduce days                                 no paper: two weeks of jobs
+    rfabric reproduce joint --experiment forecasts         no paper: what not knowing costs
     """
     verb.takes(
         "paper PAPER",
-        f"{', '.join(REPRODUCTIONS)}; or joint: three jobs on four fabrics, scheduled apart from "
-        "the network and together with it, beside a bound; or days: jobs that come and go for two "
-        "weeks, and share nodes by what each fabric answers",
+        f"{', '.join(REPRODUCTIONS)}; joint: three jobs on four fabrics, scheduled apart from the "
+        "network and together with it, beside a bound; days: jobs that come and go for two weeks "
+        "and share nodes by what each fabric answers",
         choices=(*REPRODUCTIONS, *UNPUBLISHED),
     )
-    verb.takes("--markdown", "print the table for a page")
+    verb.takes("--markdown", "print the table in Markdown")
     verb.takes(
         "--experiment NAME",
-        "run what tells the likely cause of a miss in place of the rows; an unknown NAME "
-        "lists those of PAPER",
+        "instead of the rows, run the experiment that tests the likely cause of a miss; an "
+        "unknown NAME lists those of PAPER",
     )
     seed_option(verb)
 
 
 def completion(verb: Parser) -> None:
-    """What a shell needs to complete verbs, options, fabrics, recipes and policies.
+    """Print a shell's completion of verbs, options, fabrics, recipes and policies.
 
     eval "$(rfabric completion bash)"                      in ~/.bashrc
     rfabric completion zsh > ~/.zfunc/_rfabric             a folder of $fpath
@@ -286,9 +299,9 @@ def completion(verb: Parser) -> None:
 
 
 def man(verb: Parser) -> None:
-    """The manual page of rfabric and all its verbs.
+    """Print the manual page of rfabric and all its verbs.
 
     rfabric man | man -l -
     rfabric man -o rfabric.1                               for ~/.local/share/man/man1
     """
-    verb.takes("-o --output FILE", "write it here instead", file)
+    verb.takes("-o --output FILE", "write it to a file instead of stdout", file)

@@ -17,13 +17,13 @@ from .parsing import Parser, count, file, money, seconds
 
 
 def trace(verb: Parser) -> None:
-    """What a recipe sends, and where its seconds come from.
+    """Show what a recipe sends, and where its seconds come from.
 
     rfabric trace grpo-64
     rfabric trace grpo-64 --explain                        every second, by term and source
     rfabric trace grpo-64 --explain --set pipeline=async --set staleness=2 --json
     rfabric trace grpo-64 --set weight_sync.strategy=tree -o tree.csv
-    rfabric trace grpo-64 -o grpo.et                       one Chakra file a host
+    rfabric trace grpo-64 -o grpo.et                       one Chakra file for each host
     """
     verb.takes(
         "traffic RECIPE",
@@ -33,50 +33,50 @@ def trace(verb: Parser) -> None:
     )
     verb.takes(
         "--explain",
-        "where each phase's seconds and bytes come from, without the list of flows: every second "
-        "by the term that made it, and the source of that term's numbers",
+        "instead of the list of flows, say where each phase's seconds and bytes come from: every "
+        "second by the term that made it, with the source of that term's numbers",
     )
     format_option(verb)
     set_option(verb)
     seed_option(verb)
     verb.takes(
         "-o --output FILE",
-        "write the trace: .csv, .jsonl, .cm (htsim), .et (Chakra: a folder, one file a host)",
+        "write the trace: .csv, .jsonl, .cm (htsim) or .et (Chakra: a folder with a file a host)",
         file,
     )
 
 
 def topo(verb: Parser) -> None:
-    """What a fabric is made of and costs.
+    """Show what a fabric is made of and costs; read and write network files.
 
     rfabric topo rfabric,pods=2
     rfabric topo fat-tree,k=8 --png fat-tree.png
     rfabric topo rfabric --dot | neato -Tsvg > rfabric.svg
     rfabric topo cluster.csv,uplink_rate=800Gbit/s         a network of your own
-    rfabric topo fat-tree,k=8 -o lab.clab.yml              and out: see rfabric list formats
+    rfabric topo fat-tree,k=8 -o lab.clab.yml              write it; see rfabric list formats
     """
     verb.takes(
         "fabric FABRIC",
-        "NAME[,KEY=VALUE...], FILE.py[:NAME][,...] or FILE[,...] of a format that `rfabric "
-        "list formats` names; a backslash before `,` `:` `+` in a path",
+        "NAME[,KEY=VALUE...], your own FILE.py[:NAME][,...], or a network FILE[,...] (`rfabric "
+        "list formats`); put a backslash before `,` `:` `+` in a path",
     )
     verb.takes(
         "--format NAME",
-        "the topology file's, where it is not to be told; as FILE,format=NAME of --topo",
+        "the network file's format, where its content does not tell; --topo takes FILE,format=NAME",
     )
     verb.takes(
         "-o --output FILE",
-        "write it: .json, .graphml, .gml, .clab.yml, .ns3, .xml (SimGrid), .topo (htsim), "
+        "write the network: .json, .graphml, .gml, .clab.yml, .ns3, .xml (SimGrid), .topo (htsim), "
         ".dot, .mmd",
         file,
     )
-    verb.takes("--write-as NAME", "the format of what is written, where its suffix is another's")
-    verb.takes("--png FILE", "draw it", file)
-    verb.takes("--dot", "print it for Graphviz")
+    verb.takes("--write-as NAME", "the format to write, where the suffix does not tell")
+    verb.takes("--png FILE", "draw the fabric", file)
+    verb.takes("--dot", "print the fabric for Graphviz")
 
 
 def list_(verb: Parser) -> None:
-    """What there is: fabrics, policies, schedulers, routing, recipes, models, gpus, formats.
+    """List fabrics, policies, schedulers, routing, recipes, models, gpus or formats.
 
     rfabric list
     rfabric list policies
@@ -86,7 +86,7 @@ def list_(verb: Parser) -> None:
 
 
 def cost(verb: Parser) -> None:
-    """What networks cost and draw, part by part, and which price decides.
+    """Price networks part by part, in dollars and watts, and show which price decides.
 
     rfabric cost --topo fat-tree --gpus 1024 --rate 400Gbit/s --json
     rfabric cost --topo fat-tree,oversubscription=2 --topo rfabric --gpus 1024 --sweep
@@ -94,24 +94,32 @@ def cost(verb: Parser) -> None:
     rfabric cost --topo rfabric --step-s 161 --gpu-usd-per-hour 5.28 --gpu-watts 700    $ a step
     """
     topo_option(verb)
-    verb.takes("--gpus N", "room for so many, where the fabric names no size", count, default=0)
-    verb.takes("--rate RATE", "of NICs and cables, such as 400Gbit/s, where the fabric names none")
-    verb.takes("--prices FILE", "a table like rfabric/fabric/prices.csv")
-    verb.takes("--copper", "copper below the ToR; the table must price it")
+    verb.takes(
+        "--gpus N", "make room for this many, where the fabric names no size", count, default=0
+    )
+    verb.takes(
+        "--rate RATE", "rate of NICs and cables, such as 400Gbit/s, where the fabric names none"
+    )
+    verb.takes("--prices FILE", "your own prices, a table like rfabric/fabric/prices.csv")
+    verb.takes("--copper", "use copper below the ToR; the table of prices must have it")
     verb.takes(
         "--metres TIER=M",
         "length of the cables whose lower end is a host, edge, server, aggregation or "
         "core; may be given again",
         several=True,
     )
-    verb.takes("--sweep", "by how much each price must change to flip the order of two")
-    verb.takes("--step-s SECONDS", "say what a step of this length costs", seconds, default=0.0)
+    verb.takes(
+        "--sweep", "show how much each price must change to reverse the order of two networks"
+    )
+    verb.takes(
+        "--step-s SECONDS", "also show what a step of this length costs", seconds, default=0.0
+    )
     verb.takes("--gpu-usd-per-hour USD", "what a GPU costs an hour", money, default=0.0)
     verb.takes("--gpu-watts W", "what a GPU draws", money)
     verb.takes(
         "--price-holds WHAT",
-        "what the price of a GPU pays for already: power, nics (default: both, as of "
-        "rented ones), or nothing",
+        "what the price of a GPU already includes: power, nics (default: both, as for rented "
+        "GPUs), or nothing",
         default=RENTED,
         nargs="*",
         choices=HOLDABLE,
@@ -121,7 +129,7 @@ def cost(verb: Parser) -> None:
 
 
 def model(verb: Parser) -> None:
-    """Parameters, bytes and FLOPs of a model, and what it fits on.
+    """Show a model's parameters, bytes and FLOPs, and what it fits on.
 
     rfabric model Qwen3-30B-A3B
     rfabric model path/to/config.json --tp 8 --ep 8 --context 32768
@@ -142,7 +150,7 @@ def model(verb: Parser) -> None:
 
 
 def import_(verb: Parser) -> None:
-    """A recipe from a job of verl, ROLL, slime, NeMo-RL or AReaL.
+    """Make a recipe from a job of verl, ROLL, slime, NeMo-RL or AReaL.
 
     rfabric import verl run_grpo.sh -o mine.yaml --gpu H800
     rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and left out
@@ -150,21 +158,21 @@ def import_(verb: Parser) -> None:
     """
     verb.takes(
         "framework FRAMEWORK",
-        "whose job it is",
+        "the framework that the job is written for",
         _framework,
         choices=("verl", "roll", "slime", "nemo-rl", "areal"),
     )
     verb.takes("file FILE", "its YAML file or its launch script; a script is read, never run")
     verb.takes(
         "--model --model-config MODEL",
-        "a name in traffic/models or a config.json, where the file's is unknown",
+        "a name in traffic/models or a config.json, where the job's model is unknown",
     )
     verb.takes(
         "--env NAME=VALUE",
-        "a variable the script finds set where it runs; all others are unset (repeatable)",
+        "a variable in the script's environment, which is otherwise empty; may be given again",
         several=True,
     )
-    verb.takes("--gpu GPU", "the GPU, which no such file names (default H100)")
+    verb.takes("--gpu GPU", "the GPU, which no job file names (default H100)")
     verb.takes("--lengths LENGTHS", "lengths of responses: a CSV or a name in traffic/lengths")
     verb.takes("-o --output FILE", "write the recipe here instead of to stdout", file)
 
@@ -179,33 +187,33 @@ def _framework(word: str) -> str:
 
 
 def check(verb: Parser) -> None:
-    """Say whether files are sound: recipes, traces, fabrics, topologies, summaries.
+    """Check files: recipes, traces, fabrics, topologies, summaries.
 
     rfabric check traffic/grpo-64.yaml mine.csv topologies/rfabric.py runs/*/summary.json
     """
-    verb.takes("files FILE", "", nargs="+")
+    verb.takes("files FILE", "a file of any of these kinds", nargs="+")
 
 
 def report(verb: Parser) -> None:
-    """Make a run folder's page and tables again.
+    """Draw the page and tables of run folders again.
 
     rfabric report runs/20250721-143005-9f3a
-    rfabric report runs/20250721-143005-9f3a --yours train.log    your run beside it
+    rfabric report runs/20250721-143005-9f3a --yours train.log    your job's log beside it
     rfabric report runs/* -o all.html                          controls choose among them
     """
     verb.takes(
         "folder FOLDER",
-        "a run folder; of several one page, whose controls choose among their runs",
+        "a run folder; several make one page, whose controls choose among their runs",
         nargs="+",
     )
     verb.takes(
         "-o --output FILE",
-        "where the page of several goes (default report.html); of one it stands in its folder",
+        "where the page of several folders goes (default report.html); that of one goes into it",
     )
     verb.takes(
         "--yours LOG",
-        "what your job logged, as `validate-run` reads it: a lane of its own on the page, "
+        "what your job logged, any file that `validate-run` reads: a lane of its own on the page, "
         "with the error of each phase",
     )
-    verb.takes("--step N", "this step of the log (default: the mean of all)", int)
+    verb.takes("--step N", "which step of the log (default: the mean of all)", int)
     price_option(verb)

@@ -56,7 +56,7 @@ def page_option(verb: Parser) -> None:
 
 def cache_option(verb: Parser) -> None:
     """What was run before."""
-    verb.takes("--no-cache", "run again what was run before, and keep nothing in ~/.cache/rfabric")
+    verb.takes("--no-cache", "run everything again, and keep nothing in ~/.cache/rfabric")
 
 
 def workers_option(verb: Parser) -> None:
@@ -71,8 +71,8 @@ def price_option(verb: Parser) -> None:
     """Prices of an OCS port, chosen on the page."""
     verb.takes(
         "--ocs-port-price USD,...",
-        "prices of an OCS port among which the page chooses: bills, dollars a step and the "
-        "Pareto picture follow",
+        "prices of an OCS port to choose from on the page; bills, dollars a step and the Pareto "
+        "picture follow",
     )
 
 
@@ -90,27 +90,30 @@ def step_options(
     verb.takes(
         "--policy POLICY",
         "who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, static, "
-        "demand, phase, greedy, matching, bvn, mesh, isolated-pod, bipartite, tree, rotor; "
-        "who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
-        "rollpacker, rollart (of several jobs: each), who shares which nodes: weave, solo, "
-        "random, most-idle, gavel; or "
-        "both, as orchestrrl+phase (orchestrrl,network=fabric asks the fabric first); "
-        "FILE.py[:NAME], a backslash before `,` `:` `+` in its path; "
-        f"may be given again (default {DEFAULT_POLICY}: what the "
-        "fabric was designed for, demand for most)",
+        "demand, phase, greedy, matching, bvn, mesh, isolated-pod, bipartite, tree, rotor. "
+        "Or who schedules the compute: sync, colocated, one-step-off, async, orchestrrl, "
+        "rollpacker, rollart (the last three also each of several jobs); with network=fabric it "
+        "asks the fabric first. Or which jobs share which nodes: weave, solo, random, most-idle, "
+        "gavel. Or both, as orchestrrl+phase. Or your own FILE.py[:NAME], with a backslash before "
+        f"`,` `:` `+` in its path. May be given again (default {DEFAULT_POLICY}: what the fabric "
+        "was designed for, demand for most)",
         several=True,
     )
     routing_option(verb)
     repetitions_option(verb)
     verb.takes(
-        "--in-flight WAY",
-        "traffic under way on circuits that change: hold (default), drain or drop",
+        "--in-flight MODE",
+        "what a rewire does with traffic on circuits that change: hold it (default), drain it "
+        "first, or drop it",
         default="hold",
         choices=("hold", "drain", "drop"),
     )
     if several:
         verb.takes(
-            "--seed N", "of everything random; may be given again (default 0)", seed, several=True
+            "--seed N",
+            "the seed of everything random; may be given again (default 0)",
+            seed,
+            several=True,
         )
     else:
         seed_option(verb)
@@ -120,11 +123,11 @@ def step_options(
 
 def grid_options(verb: Parser) -> None:
     """What several runs have beside the options of one."""
-    verb.takes("--seeds N", "so many seeds, from --seed on", seeds, default=0)
-    verb.takes("--jobs N", "runs at a time (default: as many as cores)", count, default=0)
+    verb.takes("--seeds N", "run with this many seeds, from --seed on", seeds, default=0)
+    verb.takes("--jobs N", "runs at a time (default: one a core)", count, default=0)
     verb.takes(
         "--match",
-        "thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
+        "thin out each fabric until its cost or bandwidth is nearest to that of the first --topo",
         choices=("cost", "bandwidth"),
     )
 
@@ -133,8 +136,9 @@ def topo_option(verb: Parser) -> None:
     """--topo: which fabrics."""
     verb.takes(
         "--topo FABRIC",
-        "NAME[,KEY=VALUE...], FILE.py[:NAME][,...] or FILE[,...] of a network (`rfabric list "
-        "formats`); a backslash before `,` `:` `+` in a path; may be given again",
+        "a fabric: NAME[,KEY=VALUE...] (`rfabric list fabrics`), your own FILE.py[:NAME][,...], or "
+        "a network FILE[,...] (`rfabric list formats`); put a backslash before `,` `:` `+` in a "
+        "path; may be given again",
         several=True,
     )
 
@@ -142,18 +146,18 @@ def topo_option(verb: Parser) -> None:
 def scale_options(verb: Parser) -> None:
     """How an emulation is smaller and slower."""
     chosen = "(default: chosen from what the host can carry)"
-    verb.takes("--bandwidth-scale X", f"bytes and rates shrink to this share {chosen}", positive)
-    verb.takes("--time-dilation X", f"a second takes so many {chosen}", positive)
+    verb.takes("--bandwidth-scale X", f"shrink bytes and rates to this share {chosen}", positive)
+    verb.takes("--time-dilation X", f"stretch a second to this many {chosen}", positive)
     verb.takes(
         "--sample TIME",
-        "of a repeated collective send so many repetitions as take so long, 1h for all "
-        "(default: what patience allows)",
+        "of a repeated collective send only as many repetitions as take this long; 1h sends all "
+        "(default: what --patience allows)",
         time,
     )
     verb.takes(
         "--patience TIME",
-        "wall clock that the packets of one run may take, as 5min; longer runs are truer "
-        "ones (default 40s)",
+        "how long the packets of one run may take on the wall clock, such as 5min; longer runs are "
+        "more accurate (default 40s)",
         time,
     )
 
@@ -162,19 +166,19 @@ def machines_options(verb: Parser) -> None:
     """--on: which machines carry an emulation, and how they are reached."""
     verb.takes(
         "--on HOST[=ADDRESS],...",
-        "cut the fabric between ToRs and what is above them, and have each of these machines "
-        "carry a part; ADDRESS: where the others reach it (default: what its name stands for)",
+        "cut the fabric between ToRs and what is above them, and give each of these machines a "
+        "part; ADDRESS is where the others reach it (default: what HOST resolves to)",
         default=None,
     )
     verb.takes(
         "--rsh COMMAND",
-        'how a machine is reached, as rsync has it: "ssh -p 2222", "ip netns exec" '
+        'how to reach a machine, as with rsync: "ssh -p 2222", "ip netns exec" '
         "(default: ssh, in batch mode)",
         default=RSH,
     )
     verb.takes(
         "--rfabric-path COMMAND",
-        'the agent there, as "sudo /opt/rfabric/bin/rfabric agent" (default %(default)s)',
+        'what to run there, such as "sudo /opt/rfabric/bin/rfabric agent" (default %(default)s)',
         default=AGENT,
     )
 
@@ -183,18 +187,18 @@ def pcap_option(verb: Parser) -> None:
     """--pcap: where packets of an emulation are captured."""
     verb.takes(
         "--pcap NODE",
-        "capture the packets at a host or switch of an emulation, to pcap/ in the run folder, "
-        "for Wireshark; may be given again",
+        "capture the packets at a host or switch of an emulation, for Wireshark, in pcap/ of the "
+        "run folder; may be given again",
         several=True,
     )
 
 
-def live_option(verb: Parser, what: str = "the packets, and becomes the report") -> None:
+def live_option(verb: Parser, what: str = "the packets and becomes the report") -> None:
     """--live: a page that follows an emulation, or a controller."""
     verb.takes(
         "--live PORT",
-        f"serve a page on loopback that follows {what}; its address goes to stderr (default: a "
-        "free port)",
+        f"serve a local page that follows {what}; its address goes to stderr (default: a free "
+        "port)",
         port,
         nargs="?",
         const=0,
@@ -205,7 +209,7 @@ def engine_option(verb: Parser) -> None:
     """--engine: which world."""
     verb.takes(
         "--engine",
-        "the flow-level model, ns-3's packets or real ones (default simulate)",
+        "the flow-level simulator (default), ns-3's packets, or real packets",
         default="simulate",
         choices=ENGINES,
     )
@@ -215,8 +219,8 @@ def engines_option(verb: Parser) -> None:
     """--engine: which worlds."""
     verb.takes(
         "--engine ENGINE[,ENGINE]",
-        "simulate: the flow-level model, ns3: ns-3's packets, emulate: real ones; of several, "
-        "a run folder each, and a table of all side by side (default simulate)",
+        "simulate: the flow-level simulator (default); ns3: ns-3's packets; emulate: real packets. "
+        "Several get a run folder each, and a table of all side by side",
         engines,
         default=("simulate",),
     )
@@ -233,9 +237,9 @@ def routing_option(verb: Parser) -> None:
     """--routing: how pairs find their way."""
     verb.takes(
         "--routing SCHEME",
-        "the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, "
-        "valiant; or split over all equal ways at once, as packet spraying and multi-path RDMA "
-        "do (simulated only); or FILE.py[:NAME]",
+        "the path of each pair of hosts: placed, on the least loaded one (default); ecmp; wcmp; "
+        "valiant; split, over all equal paths at once, as packet spraying and multi-path RDMA do "
+        "(simulated only); or FILE.py[:NAME]",
         default=ROUTINGS[0],
         choices=_Routings(ROUTINGS),
     )
@@ -244,9 +248,9 @@ def routing_option(verb: Parser) -> None:
 def repetitions_option(verb: Parser) -> None:
     """--repetitions: how loops are played."""
     verb.takes(
-        "--repetitions WAY",
-        "what is sent again and again, simulated: folded into one, with an error bound "
-        "(default), or all",
+        "--repetitions MODE",
+        "how to simulate what is sent again and again: folded, as one, with an error bound "
+        "(default); or all",
         default=REPETITIONS[0],
         choices=REPETITIONS,
     )
@@ -256,9 +260,9 @@ def transport_option(verb: Parser) -> None:
     """--transport: what messages take beyond their bytes."""
     verb.takes(
         "--transport TRANSPORT",
-        "what small messages take beyond bytes and the cables' delay: fluid, nothing (default); "
-        "rdma, packets that go cable by cable; tcp, also the handshake and the slow start of a "
-        "connection for each flow (simulated only)",
+        "what small messages take beyond their bytes and the cables' delay. fluid: nothing "
+        "(default); rdma: packets that go cable by cable; tcp: also a handshake and slow start for "
+        "each flow (simulated only)",
         default=TRANSPORTS[0],
         choices=TRANSPORTS,
     )
@@ -268,8 +272,8 @@ def set_option(verb: Parser) -> None:
     """--set: settings of the recipe."""
     verb.takes(
         "--set KEY=VALUE",
-        "put over the recipe, such as training.tp=2; of a trace file, a setting of its "
-        "format, such as ranks_per_host=8",
+        "override a key of the recipe, such as training.tp=2; with a trace file, a setting of its "
+        "format, such as ranks_per_host=8; may be given again",
         several=True,
     )
 
@@ -278,13 +282,13 @@ def format_option(verb: Parser) -> None:
     """--format: of a trace file."""
     verb.takes(
         "--format NAME",
-        "the trace file's (`rfabric list formats`), where it is not to be told from the file",
+        "the trace file's format (`rfabric list formats`), where its content does not tell",
     )
 
 
 def seed_option(verb: Parser) -> None:
     """--seed."""
-    verb.takes("--seed N", "of everything random (default %(default)s)", seed, default=0)
+    verb.takes("--seed N", "the seed of everything random (default %(default)s)", seed, default=0)
 
 
 def out_option(verb: Parser) -> None:

@@ -29,7 +29,7 @@ from .parsing import Parser, count, file
 def emulate(verb: Parser) -> None:
     """Replay a step with real packets (root).
 
-    rfabric emulate                             rfabric, fat-tree, one of rfabric's cost, leaf-spine
+    rfabric emulate                      rfabric beside fat-tree, a 2:1 fat-tree and leaf-spine
     rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7
     rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain
     rfabric emulate --live                                 and a page that follows it
@@ -44,7 +44,7 @@ def emulate(verb: Parser) -> None:
 
 
 def simulate(verb: Parser) -> None:
-    """The same step in the flow-level simulator.
+    """Run a step in the flow-level simulator.
 
     rfabric simulate --topo rfabric,pods=4 --traffic grpo-64 --policy demand
     rfabric simulate --set training.mini_batches=8 --json
@@ -57,17 +57,17 @@ def simulate(verb: Parser) -> None:
 
 
 def compare(verb: Parser) -> None:
-    """Fabrics or policies side by side.
+    """Compare fabrics or policies side by side.
 
     rfabric compare --topo fat-tree --topo fat-tree,oversubscription=2 --topo rfabric
     rfabric compare --topo rfabric --policy static --policy demand --policy phase
     rfabric compare --engine emulate --topo fat-tree --topo rfabric
-    rfabric compare --engine simulate,ns3 --topo fat-tree --topo rfabric   two worlds
+    rfabric compare --engine simulate,ns3 --topo fat-tree --topo rfabric   in two worlds
     rfabric compare --engine simulate,ns3 --traffic mine.csv --topo fat-tree --transport tcp
     rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3    one table, one picture
     rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost
     rfabric compare --topo rfabric --topo fat-tree --seeds 20 --workers tcp://head:8786
-    rfabric compare --resume runs/20250721-143005-9f3a                    go on where it was stopped
+    rfabric compare --resume runs/20250721-143005-9f3a                    go on where it stopped
     """
     engines_option(verb)
     step_options(verb, several=True)
@@ -77,12 +77,12 @@ def compare(verb: Parser) -> None:
     grid_options(verb)
     workers_option(verb)
     cache_option(verb)
-    verb.takes("--resume FOLDER", "finish a comparison; all else is in its grid.json")
+    verb.takes("--resume FOLDER", "finish this comparison; its grid.json has all other options")
     scale_options(verb)
 
 
 def crossover(verb: Parser) -> None:
-    """Step time against the reconfiguration delay, and where rewiring stops to pay.
+    """Vary the reconfiguration delay, to see where rewiring stops to pay.
 
     rfabric crossover                        rfabric, mixnet (reinit=0s) and rotor against Fat-Trees
     rfabric crossover --topo rfabric --traffic grpo-64-moe --png crossover.png
@@ -105,10 +105,10 @@ def crossover(verb: Parser) -> None:
     )
     verb.takes(
         "--delays T,T,...",
-        "reconfiguration delays, such as 1ms,10ms (default 10us to 1s, two a decade)",
+        "reconfiguration delays, such as 1ms,10ms (default: 10us to 1s, two a decade)",
     )
-    verb.takes("--jobs N", "runs at a time (default: as many as cores)", count, default=0)
-    verb.takes("--png FILE", "draw it here as well", file)
+    verb.takes("--jobs N", "runs at a time (default: one a core)", count, default=0)
+    verb.takes("--png FILE", "also draw it here", file)
     routing_option(verb)
     repetitions_option(verb)
     seed_option(verb)
@@ -116,7 +116,7 @@ def crossover(verb: Parser) -> None:
 
 
 def replay(verb: Parser) -> None:
-    """Run a trace file of your own.
+    """Replay a trace file of your own.
 
     rfabric replay mine.csv --topo rfabric
     rfabric replay flows.htsim --engine emulate
@@ -124,7 +124,8 @@ def replay(verb: Parser) -> None:
     rfabric replay chakra/ --topo rfabric --set ranks_per_host=8
     """
     verb.takes(
-        "traffic TRACE", "a file, or a folder of one file a rank, in any of `rfabric list formats`"
+        "traffic TRACE",
+        "a file, or a folder with one file a rank, of any format in `rfabric list formats`",
     )
     format_option(verb)
     set_option(verb)
@@ -139,7 +140,7 @@ def replay(verb: Parser) -> None:
 
 
 def circuits(verb: Parser) -> None:
-    """Which circuits each stage gets, and how near they come to what the hardware could do.
+    """Show which circuits each stage gets, and how close they come to the hardware's bound.
 
     rfabric circuits --topo rfabric --traffic grpo-64 --png circuits.png
     rfabric circuits --traffic grpo-64-moe --policy demand,granularity=per-collective
@@ -150,14 +151,14 @@ def circuits(verb: Parser) -> None:
 
 
 def timeline(verb: Parser) -> None:
-    """What each GPU computes over time under a compute scheduler, and how long GPUs stand idle.
+    """Show what each GPU computes when, and how long GPUs stand idle.
 
     rfabric timeline --policy orchestrrl --png gantt.png
     rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json   for ui.perfetto.dev
     rfabric timeline --policy orchestrrl,network=fabric --topo fat-tree,oversubscription=4
     rfabric timeline --policy weave --traffic weave-2jobs
     rfabric timeline --policy weave --jobs jobs.csv --json   days of jobs: dollars, SLOs, idle nodes
-    rfabric timeline --jobs recipes.csv --topo fat-tree      the same, their seconds the fabric's
+    rfabric timeline --jobs recipes.csv --topo fat-tree      the same, with seconds from the fabric
     """
     verb.set_defaults(usual=DEFAULT_TRAFFIC)
     verb.takes(
@@ -166,15 +167,15 @@ def timeline(verb: Parser) -> None:
     verb.takes("--traffic RECIPE", f"a recipe (default {USUAL_TRAFFIC})")
     verb.takes(
         "--topo FABRIC",
-        "the fabric that a scheduler asks before it decides: network=fabric; or on whose servers "
-        "--jobs stand",
+        "the fabric that a scheduler with network=fabric asks before it decides, or on whose "
+        "servers --jobs run",
     )
     set_option(verb)
     seed_option(verb)
     verb.takes(
         "--jobs FILE",
-        "a CSV of arriving jobs instead of a recipe; with --topo each names its own: name, recipe, "
-        "slo, arrival_s, iterations",
+        "a CSV of arriving jobs instead of a recipe; with --topo each row names its own recipe "
+        "(columns name, recipe, slo, arrival_s, iterations)",
     )
     verb.takes("--png FILE", "draw it", file)
-    verb.takes("--perfetto FILE", "write it for chrome://tracing and ui.perfetto.dev", file)
+    verb.takes("--perfetto FILE", "write it for ui.perfetto.dev and chrome://tracing", file)

@@ -24,7 +24,7 @@ KEPT = 40  # answers from which the quickest says how clocks differ
 ANSWERS_S = 30.0  # s an agent may take for a usual order
 LEAD_S = 0.002  # s from an order to start until it is due, at least: agents wait for it together
 MOST_LEAD_S = 0.1
-NOTHING = "nothing was said"
+NOTHING = "nothing"
 
 
 @dataclass(eq=False)
@@ -138,7 +138,7 @@ class Leader:
                 names = ", ".join(agent.name for agent in waiting)
                 said = "\n".join(line for agent in waiting for line in agent.said())
                 raise RunError(
-                    f"machine {names} does not answer for {timeout:.0f} s; the last of it: "
+                    f"machine {names} does not answer for {timeout:.0f} s; it last said: "
                     f"{said or NOTHING}"
                 ) from None
             self._take(agent, news, heard)
@@ -167,7 +167,7 @@ class Leader:
 
     def _gone(self, agent: Agent, why: str = "") -> RunError:
         told = "\n".join([*([why] if why else []), *agent.said()]) or NOTHING
-        return RunError(f"machine {agent.name} has gone; the last of it: {told}")
+        return RunError(f"machine {agent.name} is gone; it last said: {told}")
 
 
 @contextlib.contextmanager

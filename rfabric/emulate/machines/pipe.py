@@ -43,7 +43,7 @@ class Pipe:
             (length,) = HEAD.unpack(head)
             if length > MOST:
                 said = (head + self._read.read1(200)).decode(errors="replace").strip()
-                raise RunError(f"something else than an agent answers: {said!r}")
+                raise RunError(f"what answers is no agent: {said!r}")
             text = self._read.read(length)
             if len(text) < length:
                 return

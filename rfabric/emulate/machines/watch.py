@@ -99,8 +99,8 @@ class FarGuard:
         if lag > LATE_LIMIT:
             ours = replace(
                 ours,
-                reasons=(*ours.reasons, f"a machine started a flow {show_time(lag)} after the "
-                f"instant it was told, the limit is {show_time(LATE_LIMIT)}"),
+                reasons=(*ours.reasons, f"a machine started a flow {show_time(lag)} late, "
+                f"the limit is {show_time(LATE_LIMIT)}"),
                 advice=ours.advice or "let nothing else run beside it on any machine",
             )  # fmt: skip
         return merged(ours, dict(zip((a.name for a in self.leader.agents), theirs, strict=True)))

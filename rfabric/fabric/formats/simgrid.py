@@ -68,6 +68,6 @@ def _plain(value: float) -> str:
 
 
 SIMGRID = TopologyFormat(
-    "simgrid", "a SimGrid platform: hosts, routers, links, shortest ways (written only)",
+    "simgrid", "a SimGrid platform: hosts, routers, links, shortest paths (written only)",
     (".xml",), never, None, _write,
 )  # fmt: skip

@@ -256,11 +256,11 @@ def _model(recipe: SourcedValues, told: str) -> None:
     """The model's name in traffic/models, or the user's own config file."""
     stated = told or str(recipe.values.get("model", ""))
     if told.endswith(".json"):
-        recipe.put("model", str(Path(told).resolve()), "told with --model")
+        recipe.put("model", str(Path(told).resolve()), "given with --model")
         return
     known = find_model(stated) if stated else None
     if known is not None:
-        recipe.put("model", known.name, "told with --model" if told else recipe.origin["model"])
+        recipe.put("model", known.name, "given with --model" if told else recipe.origin["model"])
         if re.search(r"[-_.](vl|omni)\b|[-_.](vl|omni)[-_.]", stated.lower()):
             recipe.settings.notes += (f"{stated}: its parts for vision and audio are not counted",)
     elif recipe.shape:
@@ -306,7 +306,7 @@ def _gpu(recipe: SourcedValues, told: str) -> None:
         raise RFabricError(
             f"--gpu {told!r} is not in the catalog; say for example H100, H800, H20 or GB200"
         )
-    recipe.put("cluster.gpu", gpu.name, "told with --gpu")
+    recipe.put("cluster.gpu", gpu.name, "given with --gpu")
 
 
 def _lengths(recipe: SourcedValues, told: str) -> None:
@@ -318,7 +318,7 @@ def _lengths(recipe: SourcedValues, told: str) -> None:
         recipe.put(
             "generation.lengths",
             told if told == Path(told).stem else str(Path(told).resolve()),
-            "told with --lengths",
+            "given with --lengths",
         )
     else:
         recipe.assume("generation.lengths", LENGTHS[0], why)

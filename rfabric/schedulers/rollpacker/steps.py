@@ -56,8 +56,8 @@ class RollpackerSettings:
             )
         if not self.judge and (self.judges, self.judge_share) != (0, SHARE):
             raise RFabricError(
-                "rollpacker judges and judge_share say how a judge stands beside the actor, and "
-                "there is none; name its model too, such as judge=Qwen2.5-7B"
+                "rollpacker judges and judge_share describe a judge beside the actor, and none "
+                "is named; name its model too, such as judge=Qwen2.5-7B"
             )
 
 

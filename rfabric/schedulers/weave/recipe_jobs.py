@@ -83,7 +83,7 @@ def _pools(w: Workload) -> Pools:
     for gpu in (w.gpu, w.generation_gpu):
         if gpu.usd_per_hour is None:
             raise RFabricError(
-                f"no price is known of {gpu.name}, so that no policy can tell what sharing saves; "
+                f"no price is known for {gpu.name}, so that no policy can tell what sharing saves; "
                 "use another GPU, such as H800 (--set cluster.gpu=H800)"
             )
     return Pools(

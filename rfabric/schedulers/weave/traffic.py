@@ -34,8 +34,8 @@ from .tail import TailSetting, tail_turns, trace_with_tails
 from .turns import NODES_OF, Foreseen, SharedJob, merge
 
 SLO = 2.0
-KEYS = {  # of a file of jobs: what it is, what it is when left out
-    "jobs": ("names or files of recipes, each a job, such as `[grpo-64, grpo-64]`", "must be said"),
+KEYS = {  # of a file of jobs: what it is, its default
+    "jobs": ("names or files of recipes, each a job, such as `[grpo-64, grpo-64]`", "required"),
     "policy": (f"who shares which nodes, one of {', '.join(POLICIES)}", "`weave`"),
     "slo": ("how many times its own seconds an iteration of a job may take", f"{SLO:g}"),
 }

@@ -49,7 +49,7 @@ def _read(
         )
     trace = _drawn(sizes, shares, each, seconds, count, np.random.default_rng(whole(seed, "seed")))
     said = [f"mean {mean:,.0f} bytes", *([THREE] if three else ())]
-    wanted = f"load {load:g} of {count} cards of {rate}, seed {seed}, {duration}"
+    wanted = f"load {load:g} of {count} NICs of {rate}, seed {seed}, {duration}"
     return understood(trace, FLOW_SIZES.name, path, [wanted, *said])
 
 

@@ -149,7 +149,7 @@ def _ip_at(link: int, data: bytes) -> int:
     if at is None:
         raise RFabricError(
             f"link type {link} is not known; there are Ethernet (1), Linux cooked (113, 276) and "
-            "raw IP (101): capture on a network card"
+            "raw IP (101): capture on a NIC"
         )
     while (kind := data[at : at + 2]) in VLAN:
         at += 4

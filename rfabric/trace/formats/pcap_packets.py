@@ -32,7 +32,7 @@ def packets_of(path: Path) -> Iterator[Packet]:
                 raise Scapy_Exception("the file ends early")
     except Scapy_Exception as error:
         raise RFabricError(
-            f"no valid capture after packet {read}: {error}; capture it again, or mend it with "
+            f"no valid capture after packet {read}: {error}; capture it again, or repair it with "
             "editcap"
         ) from error
 
