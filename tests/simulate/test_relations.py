@@ -233,6 +233,24 @@ def test_slots_are_seconds_as_well(fabric, rows, policy, k):
     )  # fmt: skip
 
 
+@EXAMPLES
+@given(
+    fabrics(*OPTICAL), ROWS, st.floats(1, 90), st.integers(0, 30),
+    st.sampled_from(("rotor", "rotor,slot=0.1s", "demand,granularity=time-slotted", "own")),
+)  # fmt: skip
+def test_computing_beside_the_wait_for_a_clock_changes_nothing(fabric, rows, gap, far, policy):
+    """A row that may not start before its time, which is after all others have ended."""
+
+    def computing(gap: float) -> Trace:
+        builder, n = TraceBuilder(fabric.hosts), len(fabric.hosts)
+        job(builder, rows, range(n), seconds=False)
+        others = range(len(builder))
+        builder.flows([0], [1 + far % (n - 1)], 10**11, after=others, gap=gap, start=300.0)
+        return builder.build()
+
+    same(outcome(fabric, computing(gap), policy), outcome(fabric, computing(0.0), policy))
+
+
 # --- bounds ---------------------------------------------------------------------------------------
 
 
