@@ -18,14 +18,22 @@ from dataclasses import dataclass, replace
 from .gpus import KERNEL_S
 from .layout import ALL_REDUCES_PER_LAYER
 from .models import BF16_BYTES, STORED_BYTES, Model
-from .roofline import HOST_STEP_S, LAYER_KERNELS, ROUTING_KERNELS, DecodeStep, Server, step_of
+from .roofline import (
+    HOST_STEP_S,
+    LAYER_KERNELS,
+    ROUTING_KERNELS,
+    DecodeStep,
+    Server,
+    Steps,
+    step_of,
+)
 
 HALVES = 2  # of a batch: MegaScale-Infer needs two where sending takes less than half a layer
 FFN_KERNELS = 2  # of a layer's seven: gate-and-up with its activation, down
 
 
 @dataclass(frozen=True)
-class Sides:
+class Sides(Steps):
     """Seconds of steps as `DecodeStep` has them, of two sides that work on the halves of a batch in
     turn.
     """

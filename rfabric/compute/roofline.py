@@ -129,8 +129,24 @@ class Server:
         return wanted if getattr(self.gpu, f"{wanted}_flops") else "bf16"
 
 
+class Steps:
+    """What the seconds of an engine's decode steps tell, however it makes them."""
+
+    def seconds(self, n: int, context: float, steps: int = 1) -> float:
+        """Seconds of `steps` decode steps in a row of n responses; `context`: their tokens at the
+        first.
+        """
+        raise NotImplementedError
+
+    def steps_in(self, seconds: float, n: int, context: float, most: int) -> int:
+        """The fewest decode steps, `most` at most, that take so many seconds."""
+        return 1 + bisect_left(
+            range(1, most), seconds, key=lambda steps: self.seconds(n, context, steps)
+        )
+
+
 @dataclass(frozen=True)
-class DecodeStep:
+class DecodeStep(Steps):
     """Seconds of a step of n responses with C tokens of context, p prompt tokens and a pairs to
     attend: the sum of
 
@@ -176,12 +192,6 @@ class DecodeStep:
             )
             return self._steps(n, context, filling, True) + rest
         return self._steps(n, context, steps, False)
-
-    def steps_in(self, seconds: float, n: int, context: float, most: int) -> int:
-        """The fewest decode steps, `most` at most, that take so many seconds."""
-        return 1 + bisect_left(
-            range(1, most), seconds, key=lambda steps: self.seconds(n, context, steps)
-        )
 
     def _steps(self, n: int, context: float, steps: int, filling: bool) -> float:
         """The same with windows that all grow, or are all full."""

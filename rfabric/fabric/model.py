@@ -24,6 +24,8 @@ KINDS = ("host", "eps", "ocs")
 TIERS = ("host", "edge", "aggregation", "core", "electrical", "server")
 RACKS = ("edge", "server")  # tiers whose packet switches hold hosts: a ToR, or the NICs of a server
 LEAST_RATE = 1.0  # bit/s of a cable: below it times lose their digits
+MOST_RATE = 1e18  # bit/s: above it sums leave the whole numbers of 64 bits
+MOST_DELAY = 1e9  # s: so that times keep microseconds
 MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three digits
 
 
@@ -101,10 +103,10 @@ class Link:
     delay: float = 0.0
 
     def __post_init__(self):
-        if not LEAST_RATE <= self.rate < float("inf") or not 0 <= self.delay < float("inf"):
+        if not LEAST_RATE <= self.rate <= MOST_RATE or not 0 <= self.delay <= MOST_DELAY:
             raise RFabricError(
-                f"cable {self.a}-{self.b}: rate {self.rate:g} bit/s must be {LEAST_RATE:g} or "
-                f"more, and delay {self.delay:g} s 0 or more"
+                f"cable {self.a}-{self.b}: rate {self.rate:g} bit/s must be {LEAST_RATE:g} to "
+                f"{MOST_RATE:g}, and delay {self.delay:g} s 0 to {MOST_DELAY:g}"
             )
 
 

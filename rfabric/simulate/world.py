@@ -326,11 +326,17 @@ class _World:
         """Count slots while something is sent. `rows` are ready or done; a row that waits for its
         gap wakes the slots after it.
         """
-        now, trace = self.engine.now, self.trace
-        starts = {max(now, float(trace.start[r])) + float(trace.gap[r]) for r in rows}
+        now = self.engine.now
+        starts = {self._begins(row) for row in rows}
         self.wakes = sorted(t for t in {*self.wakes, *starts} if t > now)
         if self.slotted and np.isinf(self.next_slot):
             self.next_slot = self._slot_end()
+
+    def _begins(self, row: int) -> float:
+        """When a row that is ready now, or waits for nothing, begins to send."""
+        trace = self.trace
+        ready = self.engine.now if len(trace.waits_for(row)) else float(trace.start[row])
+        return max(float(trace.start[row]), ready + float(trace.gap[row]))
 
     def _slot_end(self) -> float:
         return self.policy.slot * (np.floor(self.engine.now / self.policy.slot + 1e-9) + 1)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ..fabric import Fabric
-from ..optics import Circuits, Demand
+from ..optics import Circuits, Demand, completion
 from ..optics.circuits import together
 from ..optics.outlook import Begins, Load, Prospect
 from .model import Trace
@@ -116,7 +116,14 @@ class Demands:
             ahead = scene.ahead(stage, bool(follows))
             coming.append(replace(self.whole(stage), ahead=ahead, follows=follows))
         asking = [replace(self.whole(s), lead=scene.lead(s)) for s in scene.asking]
-        return together(asking), sending, coming
+        return self._lasting(together(asking), scene.circuits), sending, coming
+
+    def _lasting(self, asked: Demand, circuits: Circuits) -> Demand:
+        """A demand that stays as long as its bytes take on the circuits as they are, if that is
+        longer than what was foreseen on network cards alone.
+        """
+        takes = completion(self.fabric, circuits, asked) if np.isfinite(asked.window) else 0.0
+        return replace(asked, window=max(asked.window, takes))
 
     def prospect(self, scene: Scene, ways: PairWays) -> Prospect:
         """What the line and those to come may expect of `ways`, by the ways of every flow."""

@@ -11,7 +11,7 @@ from rfabric.compute.ffn_apart import Sides, side_weight_bytes, sides_of
 from rfabric.compute.roofline import DecodeStep, step_of
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
-from rfabric.rl import STRATEGIES, read_recipe, trace_of
+from rfabric.rl import STRATEGIES, accounts, read_recipe, trace_of
 from rfabric.rl.phases import step_of as step_of_job
 from rfabric.rl.plan import plan_of
 from rfabric.rl.timing import server_of
@@ -117,6 +117,32 @@ def test_steps_in_a_row_are_the_sum_of_steps(base, grows, ffn, n, steps, context
     each = sum(sides.seconds(n, context + n * i) for i in range(steps))
     assert sides.seconds(n, context, steps) == pytest.approx(each)
     assert sides.mixed(n, context, 0, 0) == pytest.approx(sides.seconds(n, context))
+
+
+@given(
+    base=st.floats(0, 2), grows=st.floats(0, 0.01), ffn=st.floats(0, 3), n=st.integers(1, 50),
+    most=st.integers(1, 200), context=st.integers(0, 500), seconds=st.floats(0, 500),
+)  # fmt: skip
+def test_the_steps_of_a_time_are_the_fewest_that_take_it(
+    base, grows, ffn, n, most, context, seconds
+):
+    attention = DecodeStep(base, grows, 0.0, 0.0, 0.1, 0.0)
+    for engine in (attention, Sides(attention, DecodeStep(ffn, 0.0, 0.0, 0.0, 0.1, 0.0))):
+        few = engine.steps_in(seconds, n, context, most)
+        assert few == most or engine.seconds(n, context, few) >= seconds
+        assert few == 1 or engine.seconds(n, context, few - 1) < seconds
+
+
+@pytest.mark.parametrize("pipeline", ["sync", "async"])
+def test_agents_take_their_turns(pipeline):
+    """Who comes back from its environment joins between two steps of those that decode."""
+    few = "generation.batch=16", "generation.group_size=4", "generation.max_response=4096"
+    turns = "generation.turns=3", "generation.environment_latency=20s"
+    w = job(*few, *turns, "generation.observation=50", f"pipeline={pipeline}")
+    assert {account.phase for account in accounts(w)} == {p.kind for p in plan_of(w).phases}
+    result = simulate(parse_fabric("ideal", w.gpus, nic=w.nic_bps), trace_of(w))
+    for phase in result.phases:
+        assert phase.seconds == pytest.approx(plan_of(w).windows[phase.key], rel=0.02)
 
 
 def test_circuits_join_attention_with_its_ffn():

@@ -362,9 +362,11 @@ def test_nothing_is_freed_where_the_rest_does_not_fit(monkeypatch):
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.2, 0.5))
-def test_what_was_there_stays_and_all_else_still_comes(seed, share):
-    before = one(seed=seed)
+@given(st.integers(0, 10**6), st.floats(0.2, 0.5), st.sampled_from((1, 3, 5, BATCH)))
+def test_what_was_there_stays_and_all_else_still_comes(seed, share, prompts):
+    """Also where replicas, eight of them, got no prompt."""
+    w, made = job(generation__tp=1), launch(Books(), prompts, GROUP)
+    before = play(w, made, draw(w, seed, made, Books()))
     stream = streamed(before, fixed=share)
     after = stream.played
     there = before.ends <= stream.at

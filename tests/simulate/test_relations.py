@@ -233,6 +233,24 @@ def test_slots_are_seconds_as_well(fabric, rows, policy, k):
     )  # fmt: skip
 
 
+@EXAMPLES
+@given(
+    fabrics(*OPTICAL), ROWS, st.floats(1, 90), st.integers(0, 30),
+    st.sampled_from(("rotor", "rotor,slot=0.1s", "demand,granularity=time-slotted", "own")),
+)  # fmt: skip
+def test_computing_beside_the_wait_for_a_clock_changes_nothing(fabric, rows, gap, far, policy):
+    """A row that may not start before its time, which is after all others have ended."""
+
+    def computing(gap: float) -> Trace:
+        builder, n = TraceBuilder(fabric.hosts), len(fabric.hosts)
+        job(builder, rows, range(n), seconds=False)
+        others = range(len(builder))
+        builder.flows([0], [1 + far % (n - 1)], 10**11, after=others, gap=gap, start=300.0)
+        return builder.build()
+
+    same(outcome(fabric, computing(gap), policy), outcome(fabric, computing(0.0), policy))
+
+
 # --- bounds ---------------------------------------------------------------------------------------
 
 
@@ -678,3 +696,27 @@ def test_no_weighed_policy_loses_to_leaving_circuits_alone_however_slow_the_rewi
         simulate(fabric, trace, policy) for policy in (f"{name},granularity={when}", "static")
     )
     assert weighed.step_seconds <= 1.01 * alone.step_seconds
+
+
+@UNSHRUNK
+@given(
+    st.sampled_from(("5Gbit/s", "25Gbit/s", "100Gbit/s")), st.floats(8, 10.5), st.floats(6, 9.5),
+    st.integers(1, 3), st.sampled_from(("own", *WEIGHED)),
+)  # fmt: skip
+def test_what_is_short_on_network_cards_is_not_left_on_a_thin_path(
+    electrical, first, then, turns, policy
+):
+    """Two stages in turn, between other racks each: circuits for one leave the other what packets
+    have, on which it is not short at all.
+    """
+    fabric = BUILDERS["rfabric"](pods=1, tors=4, gpus=4, electrical=electrical)
+    builder, last = TraceBuilder(fabric.hosts), []
+    for step in range(turns):
+        for phase, far, size in (("training", 4, first), ("weight_sync", 8, then)):
+            last = builder.flows(
+                range(4), range(far, far + 4), 10**size, after=last, step=step, phase=phase
+            )
+    trace = builder.build()
+    often = policy if policy == "own" else f"{policy},granularity=per-collective"
+    chosen, alone = (simulate(fabric, trace, one).step_seconds for one in (often, "static"))
+    assert chosen <= 1.01 * alone

@@ -49,6 +49,19 @@ def test_the_first_bytes_of_a_file_are_of_its_own_format_alone(name):
     assert not formats.FORMATS[name].sniff(b"") and not formats.FORMATS[name].sniff(b"\x00\xff\n")
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"\n \n", b"\xef\xbb\xbf", b"1", b"1 2", b"null", b'"x"', b"[]", b'[{"a": 1}]', b"{}"],
+)
+def test_no_format_stumbles_over_a_file_that_is_none_of_its_own(tmp_path, name, said):
+    (path := tmp_path / "mine.dat").write_bytes(said)
+    with pytest.raises(
+        RFabricError, match=r"mine\.dat: (?!.*(no attribute|out of range|NoneType|Error\())"
+    ):
+        read_trace(path, format=name)
+
+
 @pytest.mark.parametrize("form", [f for f in formats.FORMATS.values() if f.write])
 def test_what_a_format_writes_it_knows_and_reads(tmp_path, form):
     write_trace(two_hosts(), path := tmp_path / f"t{form.suffixes[0]}")

@@ -149,12 +149,13 @@ def _consolidated(played: RoundOutcome, done: float, at: float) -> Streamed:
     ends = played.ends.copy()
     served: list[Served | None] = [None] * count
     for i, r in enumerate(stay):
-        served[r] = _go_on(played, rest, moved[i :: len(stay)], r, at, ends)
+        if (played.replica == r).any():  # one that got no prompt stays where nothing moves
+            served[r] = _go_on(played, rest, moved[i :: len(stay)], r, at, ends)
     after = finished(replace(played, ends=ends), served)
     times = tuple(
         _until_freed(t, at) if r in freed else after.times[r] for r, t in enumerate(played.times)
     )
-    recompute = max(served[r].prefill - played.times[r].prefill for r in stay)
+    recompute = max(s.prefill - t.prefill for s, t in zip(served, played.times, strict=True) if s)
     peak = projected_peak(rest.context, rest.made, w.generation.lengths, w.generation.max_response)
     ready = at + float(handover(w).get("offload", 0.0)) / 2
     return Streamed(replace(after, times=times), freed, at, done, peak, ready, recompute)

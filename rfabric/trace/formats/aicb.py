@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import RFabricError
-from ...files import lines_of, open_text
 from ..builder import TraceBuilder
 from ..model import MOST_BYTES, Trace
 from ..recorded import MOST_RANKS
-from .base import TraceFormat, first_line, understood, whole
+from .base import TraceFormat, filled, first_line, understood, whole
 from .lowering import lowered
 
 LAYERED = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER")
@@ -99,8 +98,7 @@ class Player:
 
 
 def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
-    with open_text(path) as file:
-        lines = [(n, x.split()) for n, x in enumerate(lines_of(file), 1) if x.strip()]
+    lines = [(number, line.split()) for number, line in filled(path)]
     parallel = lines[0][1][0]
     if parallel not in (*LAYERED, MICRO):
         raise RFabricError(f"line 1: {parallel!r} is not known; there are {MICRO}, {LAYERED[0]}")

@@ -14,11 +14,10 @@ import re
 from pathlib import Path
 
 from ...errors import RFabricError
-from ...files import lines_of, open_text
 from ..model import MOST_BYTES, Trace
 from ..recorded import MOST_RANKS
 from .aicb import Player, groups
-from .base import TraceFormat, whole
+from .base import TraceFormat, filled, whole
 
 KINDS = {
     "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
@@ -32,8 +31,7 @@ MILLISECOND = 1e3
 
 
 def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
-    with open_text(path) as file:
-        lines = [line for line in lines_of(file) if line.strip()]
+    lines = [line for _, line in filled(path)]
     ranks = re.fullmatch(r"\[rank(\d+) ~ rank(\d+)\]\W*", lines[0].strip())
     table = csv.DictReader(lines[1:] if ranks else lines, strict=True)
     lacking = [name for name in NEEDED if name not in (table.fieldnames or ())]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import RFabricError
+from ...files import lines_of, open_text
 from ...units import show_size, show_time
 from ..model import Trace
 from .columns import ended
@@ -42,6 +43,17 @@ def written(path: Path, lines: Iterable[str]) -> None:
     """Write these lines of text to the file."""
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(ended(lines))
+
+
+def filled(path: Path) -> list[tuple[int, str]]:
+    """The lines of a text file that are not blank, each with its number from 1 on; RFabricError
+    where there are none.
+    """
+    with open_text(path) as file:
+        lines = [(number, line) for number, line in enumerate(lines_of(file), 1) if line.strip()]
+    if not lines:
+        raise RFabricError("holds nothing; is it the right file?")
+    return lines
 
 
 def first_line(head: bytes, comment: str = "") -> str:

@@ -42,13 +42,19 @@ def _graph(file: Path) -> Graph:
         text = opened.read()
     try:
         objects = list(_objects(text))
-        first = objects[0]
+        first = objects[0] if objects else None
+        if not isinstance(first, dict):
+            raise RFabricError(f"{file.name}: is no Chakra graph: a JSON object is expected")
         if "workload_graph" in first:
             return _workload(file.name, first)
         check_schema(file.name, str(first.get("schema") or first.get("version") or ""))
         return _pytorch(file.name, first) if "nodes" in first else _dumped(file.name, objects)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise RFabricError(f"{file.name}: is no Chakra graph: {error!r} is missing") from error
+    except KeyError as error:
+        raise RFabricError(f"{file.name}: is no Chakra graph: {error} is missing") from error
+    except (TypeError, AttributeError, IndexError) as error:
+        raise RFabricError(
+            f"{file.name}: is no Chakra graph: what stands there is of another kind ({error})"
+        ) from error
     except ValueError as error:
         raise RFabricError(f"{file.name}: is no JSON, or cut short: {error}") from error
 

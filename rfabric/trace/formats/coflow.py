@@ -15,16 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import RFabricError
-from ...files import lines_of, open_text
 from ..model import MOST_BYTES, Trace
-from .base import TraceFormat, understood, whole
+from .base import TraceFormat, filled, understood, whole
 
 MEGABYTE = 2**20
 
 
 def _read(path: Path) -> Trace:
-    with open_text(path) as file:
-        lines = [(n, line.split()) for n, line in enumerate(lines_of(file), 1) if line.strip()]
+    lines = [(number, line.split()) for number, line in filled(path)]
     racks, count = (whole(word, f"line 1: {what}", 1) for word, what in zip(
         (*lines[0][1], "", ""), ("racks", "coflows"), strict=False
     ))  # fmt: skip
