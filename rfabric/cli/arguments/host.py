@@ -205,6 +205,8 @@ def validate(verb: Parser) -> None:
     rfabric validate ../data --json
     rfabric validate ../data --leave-one-out          each system by constants fitted on the others;
                                                       what is asked beside what is reached
+    rfabric validate ../data --experiment on-policy   why a miss is missed: its cause changed;
+                                                      also deepep, experts
     rfabric validate ../data --blind 0123456789ab     only the model that was frozen under this hash
     rfabric validate ../data --residuals new.csv      the intervals of predictions, made anew
     """
@@ -215,6 +217,12 @@ def validate(verb: Parser) -> None:
         "fit the constants of collectives between servers, weight syncs and first tokens again, "
         "and predict each system by those fitted on all others; first the errors that are asked "
         "for beside those that are reached, there and on rows that nothing was fitted on",
+    )
+    verb.takes(
+        "--experiment NAME",
+        "what the rows of a miss do when its likely cause is changed, and nothing else: on-policy "
+        "(steps of Qwen3-30B-A3B), deepep (two servers) or experts (training of mixtures)",
+        default=None,
     )
     verb.takes(
         "--blind HASH",
