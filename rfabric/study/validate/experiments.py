@@ -71,7 +71,7 @@ def on_policy(root: Path) -> Iterable[PointGroup]:
     the cause, those off policy tell, whose phases run beside one another.
     """
     made, left = nemo_rl.steps_of(root / STEPS, root)
-    bridge = [b for b in training.steps_of(root / TRAINED, root)[0] if b.row["mbs"] == "1"]
+    bridge = [b for b in training.steps_of(root / TRAINED, root)[0] if b.row.get("mbs") == "1"]
 
     def group(
         name: str, times: Callable[[nemo_rl.Measured], Mapping[str, float]], basis: str = HELD_OUT
@@ -90,11 +90,11 @@ def on_policy(root: Path) -> Iterable[PointGroup]:
     by_version = zip(made, predicted.points, strict=True)
     points = tuple(replace(p, part=f"{p.part}, {one.version}") for one, p in by_version)
     yield replace(predicted, name="as predicted, by version", points=points)
-    for kind in PHASES:
+    for kind in PHASES if any(one.on_policy for one in made) else ():
         factor = _best(partial(error, kind))
         yield group(f"{kind} x {factor:.2f}", lambda _, k=kind, f=factor: {k: f}, FITTED)
     for when, newer in (("before", False), ("from", True)):
-        some = [b for b in bridge if (b.row["container"] >= FASTER_FROM) == newer]
+        some = [b for b in bridge if (_container(b) >= FASTER_FROM) == newer]
         yield _as_measured(f"training as measured {when} {FASTER_FROM}", made, some)
     layer = host_layer(bridge)
     if layer:
@@ -110,7 +110,7 @@ def host_layer(bridge: Iterable[training.Measured]) -> float | None:
     took = [
         one.seconds / (one.micro_batches * _sparse(one.trainer.model, one.trainer.layout.pp))
         for one in bridge
-        if (one.model, one.gpu, one.row["mbs"]) == (QWEN, "B200", "1")
+        if (one.model, one.gpu, one.row.get("mbs")) == (QWEN, "B200", "1")
     ]
     return median(took) if took else None
 
@@ -197,7 +197,7 @@ def two_servers(root: Path) -> Iterable[PointGroup]:
     points = [
         replace(e.point(), modelled=on_h100[e.direction], part="H200")
         for e in pairs
-        if e.gpu.name == "H200"
+        if e.gpu.name == "H200" and e.direction in on_h100
     ]
     name = "H200 by what another source measured on H100"  # the same NVLink and cards
     yield PointGroup(name, EXCHANGES["H200"], tuple(points), basis=CIRCULAR)
@@ -238,7 +238,7 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
         return f"{one.model}, {one.trainer.precision}"
 
     yield replace(group("as predicted", made, by_model), unmodelled=tuple(left))
-    yield group("as predicted, by container", made, lambda one: one.row["container"])
+    yield group("as predicted, by container", made, _container)
     yield group("as predicted, by GPU", made, lambda one: f"{one.model}, {one.gpu}")
     yield _one_figure(made, by_model)
     layer = host_layer(made)
@@ -251,6 +251,11 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
         for term in TERMS:
             factor = _best(partial(error, some, term))
             yield group(f"{model}: {term} x {factor:.2f}", some, by_model, **{term: factor})
+
+
+def _container(one: training.Measured) -> str:
+    """The software that ran it."""
+    return one.row.get("container", "")
 
 
 def _taken(one: training.Measured, times: Mapping[str, float]) -> float:
@@ -266,10 +271,10 @@ def _hosts(made: Iterable[training.Measured], layer: float) -> PointGroup:
     """
     points = []
     for one in made:
-        if (one.model, one.row["mbs"]) == (QWEN, "1"):
+        if (one.model, one.row.get("mbs")) == (QWEN, "1"):
             host = one.micro_batches * layer * _sparse(one.trainer.model, one.trainer.layout.pp)
             took = max(host, one.step.seconds)
-            points.append(replace(one.point(took), part=f"{one.gpu}, {one.row['container']}"))
+            points.append(replace(one.point(took), part=f"{one.gpu}, {_container(one)}"))
     figures = (("host_ms_a_layer", 1e3 * layer),)
     return PointGroup("hosts as slow as B200's", TRAINED, tuple(points), extra=figures)
 
@@ -283,13 +288,17 @@ def _left_out(
     """Each row with its matmuls so many times as long as is best for rows that are told otherwise;
     extra: these factors.
     """
-    points, factors = [], []
+    points, factors, left = [], [], []
     for kind in dict.fromkeys(map(told, made)):
-        factor = _best(partial(error, [one for one in made if told(one) != kind], "matmul"))
+        others = [one for one in made if told(one) != kind]
+        if not others:
+            left.append(f"{kind}: no row is of another")
+            continue
+        factor = _best(partial(error, others, "matmul"))
         factors.append((f"{kind}: matmul x", factor))
         some = [one for one in made if told(one) == kind]
         points += [replace(o.point(_taken(o, {"matmul": factor})), part=kind) for o in some]
-    return PointGroup(name, TRAINED, tuple(points), extra=tuple(factors))
+    return PointGroup(name, TRAINED, tuple(points), tuple(left), extra=tuple(factors))
 
 
 def _one_figure(made: Iterable[training.Measured], part: _Part) -> PointGroup:
