@@ -19,6 +19,7 @@ from ..rl.imports import import_job
 from ..rl.imports.unread import grouped, told
 from ..study.validate import PointGroup, left_unread
 from ..study.validate import validate as validated
+from ..study.validate.experiments import experiment
 from ..study.validate.goals import SHARES, Reached, reached
 from ..study.validate.leave_one_out import (
     constants_hash,
@@ -48,7 +49,11 @@ def validate(args: argparse.Namespace) -> None:
         print(args.residuals)
         return
     with Talk(args.quiet) as talk:
-        if args.leave_one_out:
+        if args.experiment:
+            talk.tell("validate", {"stage": args.experiment})
+            groups = experiment(args.folder, args.experiment)
+            beside = {"experiment": args.experiment}
+        elif args.leave_one_out:
             groups = leave_one_out(args.folder)
             goals = reached(args.folder, groups)
             beside = {"asked": [one.to_json() for one in goals], **_constants(args.folder)}
@@ -60,13 +65,13 @@ def validate(args: argparse.Namespace) -> None:
         print(json.dumps(told, indent=1))
         return
     print(f"model (formulas, constants, catalogs): sha256 {model}")
-    if args.leave_one_out:
+    if "asked" in beside:
         show_tables([_asked(goals)])
         _show_constants(beside)
     if args.rows:
         show_tables([_points(group) for group in groups])
     show_tables([_overview(groups), _parts(groups), _figures(groups), _left_out(groups)])
-    if not args.leave_one_out:
+    if "not_compared" in beside:
         show_tables([_not_compared(beside["not_compared"])])
 
 

@@ -216,6 +216,8 @@ def validate(verb: Parser) -> None:
     rfabric validate ../data --json
     rfabric validate ../data --leave-one-out          each system by constants fitted on the others,
                                                       and the targets beside what is reached
+    rfabric validate ../data --experiment on-policy   why a target is missed: its likely cause changed;
+                                                      also deepep, experts
     rfabric validate ../data --blind 0123456789ab     only the model that was frozen under this hash
     rfabric validate ../data --residuals new.csv      the table behind the intervals of predictions
     """
@@ -228,6 +230,12 @@ def validate(verb: Parser) -> None:
         "predict each system with constants fitted on all others (collectives between servers, "
         "weight syncs, times to first token); print first the target errors beside those that are "
         "reached, there and on rows that nothing was fitted on",
+    )
+    verb.takes(
+        "--experiment NAME",
+        "what the rows of a miss do when its likely cause is changed, and nothing else: on-policy "
+        "(steps of Qwen3-30B-A3B), deepep (two servers) or experts (training of mixtures)",
+        default=None,
     )
     verb.takes(
         "--blind HASH",

@@ -13,9 +13,10 @@ The README's job: hidden 7168, 8 of 256 experts.
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...compute.communication import RankGroup, network
+from ...compute.communication import Network, RankGroup, network
 from ...compute.expert_exchange import DEFAULT_SMS, Exchange, exchange_seconds, reached
 from ...compute.gpus import Gpu, find_gpu
 from ...errors import RFabricError
@@ -31,29 +32,53 @@ MODES = {
 DIRECTIONS = ("dispatch", "combine")
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One direction of a measured exchange: microseconds, or a bandwidth as the README counts it
+    (GB/s).
+    """
+
+    gpu: Gpu
+    mode: str
+    direction: str
+    group: RankGroup
+    what: Exchange
+    value: float
+    unit: str
+    sms: int = DEFAULT_SMS
+
+    @property
+    def name(self) -> str:
+        name = f"{self.gpu.name} {self.mode} {self.direction} {self.group.gpus} GPUs"
+        sms = f" {self.sms} SMs" if self.mode == "normal" else ""
+        return f"{name} {self.what.tokens} tokens{sms}"
+
+    def seconds(self, net: Network | None = None) -> float:
+        """As the model has it, over its GPU's own network or over `net`."""
+        joined = net or network(self.gpu)
+        return exchange_seconds(self.what, self.direction, self.group, joined, self.mode, self.sms)
+
+    def rate(self, seconds: float) -> float:
+        """The bandwidth of one that takes so long, as the README counts it (GB/s)."""
+        gpus, servers = reached(self.what, self.group)
+        copies = gpus if self.group.servers == 1 else servers
+        copies = self.what.topk if self.mode == "low-latency" else copies
+        return self.what.tokens * self.what.token_bytes(self.direction) * copies / seconds / 1e9
+
+    def point(self, net: Network | None = None) -> Point:
+        """Beside the model, in the unit of its row."""
+        took = self.seconds(net)
+        modelled = took * 1e6 if self.unit == "us" else self.rate(took)
+        servers = self.group.servers
+        part = f"{servers} node{'s' if servers > 1 else ''}"
+        return Point(self.name, self.value, modelled, self.unit, part)
+
+
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """A group a mode: normal, low-latency."""
-    table = rows(path)
-    point = _published if "ep" in table[0] else _timed
-    if not any(key.startswith(DIRECTIONS) for key in table[0]):
-        raise RFabricError(
-            f"{path.name} has columns {', '.join(table[0])}, none of a time or rate of "
-            f"{' or '.join(DIRECTIONS)}"
-        )
-    calls = [
-        (f"row {i + 2} {d}", lambda row=row, d=d: point(row, d, path))
-        for i, row in enumerate(table)
-        for d in DIRECTIONS
-        if _has(row, d)
-    ]
-    made, refused = attempt(calls)
-    refused += [
-        f"row {i + 2}: neither time nor rate"
-        for i, r in enumerate(table)
-        if not any(_has(r, d) for d in DIRECTIONS)
-    ]
+    made, refused = exchanges_of(path)
     for i, mode in enumerate(dict.fromkeys(MODES.values())):
-        points = tuple(p for m, p in made if m == mode)
+        points = tuple(one.point() for one in made if one.mode == mode)
         yield PointGroup(
             f"{path.stem} {mode}",
             f"{path.parent.name}/{path.name}",
@@ -62,50 +87,58 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         )
 
 
+def exchanges_of(path: Path) -> tuple[list[Measured], list[str]]:
+    """The measured exchanges of a file, and the rows left out with the reason."""
+    table = rows(path)
+    read = _published if "ep" in table[0] else _timed
+    if not any(key.startswith(DIRECTIONS) for key in table[0]):
+        raise RFabricError(
+            f"{path.name} has columns {', '.join(table[0])}, none of a time or rate of "
+            f"{' or '.join(DIRECTIONS)}"
+        )
+    made, refused = attempt(
+        (f"row {i + 2} {d}", lambda row=row, d=d: read(row, d, path))
+        for i, row in enumerate(table)
+        for d in DIRECTIONS
+        if _has(row, d)
+    )
+    refused += [
+        f"row {i + 2}: neither time nor rate"
+        for i, r in enumerate(table)
+        if not any(_has(r, d) for d in DIRECTIONS)
+    ]
+    return made, refused
+
+
 def _has(row: dict[str, str], direction: str) -> bool:
     return any(value and key.startswith(direction) for key, value in row.items())
 
 
-def _timed(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]:
+def _timed(row: dict[str, str], direction: str, path: Path) -> Measured:
     gpu = _gpu(row.get("device") or path.stem)
-    mode = _mode(row["op_name"])
-    nodes = int(number(row, "node_num"))
     what = Exchange(
         *(int(number(row, c)) for c in ("num_token", "hidden_size", "num_topk", "num_experts"))
     )
-    sms = int(float(row.get(f"{direction}_sms") or DEFAULT_SMS))
     if row.get(f"{direction}_avg_t_us"):
         measured = number(row, f"{direction}_avg_t_us")
     else:
         measured = number(row, f"{direction}_transmit_us") + float(
             row.get(f"{direction}_notify_us") or 0
         )
-    group = _group(nodes * gpu.gpus_per_server, gpu)
-    seconds = exchange_seconds(what, direction, group, network(gpu), mode, sms)
-    name = f"{gpu.name} {mode} {direction} {group.gpus} GPUs {what.tokens} tokens"
-    name = f"{name} {sms} SMs" if mode == "normal" else name
-    return mode, Point(name, measured, seconds * 1e6, "us", _part(group))
+    group = _group(int(number(row, "node_num")) * gpu.gpus_per_server, gpu)
+    sms = int(float(row.get(f"{direction}_sms") or DEFAULT_SMS))
+    return Measured(gpu, _mode(row["op_name"]), direction, group, what, measured, "us", sms)
 
 
-def _published(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]:
+def _published(row: dict[str, str], direction: str, path: Path) -> Measured:
     gpu = _gpu(path.stem)
-    mode = _mode(row["kind"])
     tokens = re.search(r"(\d+)\s*tokens", row["kind"])
     if not tokens:
         raise Refused(f"kind {row['kind']!r} names no tokens")
     what, group = Exchange(int(tokens[1]), 7168, 8, 256), _group(int(number(row, "ep")), gpu)
-    seconds = exchange_seconds(what, direction, group, network(gpu), mode)
-    name = f"{gpu.name} {mode} {direction} {group.gpus} GPUs {what.tokens} tokens"
-    if (row.get(f"{direction}_us") or "").strip():
-        return mode, Point(name, number(row, f"{direction}_us"), seconds * 1e6, "us", _part(group))
-    gpus, servers = reached(what, group)
-    copies = what.topk if mode == "low-latency" else gpus if group.servers == 1 else servers
-    rate = what.tokens * what.token_bytes(direction) * copies / seconds
-    return mode, Point(name, number(row, f"{direction}_GBps"), rate / 1e9, "GB/s", _part(group))
-
-
-def _part(group: RankGroup) -> str:
-    return f"{group.servers} node{'s' if group.servers > 1 else ''}"
+    timed = (row.get(f"{direction}_us") or "").strip()
+    column, unit = (f"{direction}_us", "us") if timed else (f"{direction}_GBps", "GB/s")
+    return Measured(gpu, _mode(row["kind"]), direction, group, what, number(row, column), unit)
 
 
 def _gpu(text: str) -> Gpu:

@@ -15,7 +15,7 @@ on-policy row beside it.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -27,7 +27,7 @@ from ...compute.models import Model
 from ...compute.named import find_model
 from ...errors import RFabricError
 from ...rl import Lengths, Workload
-from ...rl.phases import step_of
+from ...rl.phases import Step, step_of
 from ...rl.plan import plan_of_steps, step_period, step_within
 from ...rl.sections import Cluster, Generation, Training
 from ...trace import PHASES
@@ -54,40 +54,60 @@ _USUAL = "nemo_rl_step_times"  # the name of a file that is the only one of its 
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A measured step: its name, seconds and GPUs, whether it is on policy, and the job; modelled,
-    and between what it is said to lie (s).
+class Measured:
+    """A measured step: its name, seconds, the job and its computing; of each phase the seconds of
+    computing, and of waiting for bytes, that are predicted of it.
+
+    same: what its row shares with those of the same job under another policy.
     """
 
     name: str
-    job: tuple[str, ...]
+    same: tuple[str, ...]
+    version: str
     on_policy: bool
-    gpus: int
     seconds: float
-    modelled: float
-    within: tuple[float, float]
+    job: Workload
+    step: Step
+    phases: Mapping[str, tuple[float, float]]
+
+    @property
+    def gpus(self) -> int:
+        return self.job.gpus
+
+    @property
+    def part(self) -> str:
+        """Whether it is on or off policy."""
+        return f"{'on' if self.on_policy else 'off'} policy"
+
+    @property
+    def within(self) -> tuple[float, float]:
+        """Between what the step is said to lie (s)."""
+        return step_within(self.job, self.phases)
+
+    def predicted(self, **times: float) -> float:
+        """Seconds of the step, the computing of phases that are named taken so many times as
+        long.
+        """
+        return step_period(
+            self.job,
+            *(
+                times.get(kind, 1.0) * self.phases[kind][0] + self.phases[kind][1]
+                for kind in PHASES
+            ),
+        )
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Step seconds of every row, and the gain of each off-policy row over its on-policy one."""
     file = str(path.relative_to(data))
-    recipes = [
-        row
-        for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv"))
-        for row in table_of(other)
-    ]
-    table = table_of(path, "system", "model", "policy", "gpus", "step_time_s")
-    rows, left = attempt(
-        ((f"line {i}, {_name(row)}"), lambda row=row: _modelled(row, recipes, data))
-        for i, row in enumerate(table, 2)
-    )
-    points = [Point(row.name, row.seconds, row.modelled, "s", _part(row)) for row in rows]
+    rows, left = steps_of(path, data)
+    points = [Point(row.name, row.seconds, row.predicted(), "s", row.part) for row in rows]
     gains = [
         _gain(row, on)
         for row in rows
         if not row.on_policy
         for on in rows
-        if on.on_policy and on.job == row.job
+        if on.on_policy and on.same == row.same
     ]
     yield PointGroup(
         named("nemo_rl step", path, _USUAL),
@@ -107,31 +127,43 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     )
 
 
+def steps_of(path: Path, data: Path) -> tuple[list[Measured], list[str]]:
+    """The measured steps of a file, with what is predicted of their phases, and the rows left out
+    with the reason.
+    """
+    recipes = [
+        row
+        for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv"))
+        for row in table_of(other)
+    ]
+    table = table_of(path, "system", "model", "policy", "gpus", "step_time_s")
+    return attempt(
+        ((f"line {i}, {_name(row)}"), lambda row=row: _modelled(row, recipes, data))
+        for i, row in enumerate(table, 2)
+    )
+
+
 def _name(row: dict) -> str:
     return " ".join(
         row.get(key) or "" for key in ("version", "system", "model", "policy", "gpus", "precision")
     )
 
 
-def _part(row: _Row) -> str:
-    return f"{'on' if row.on_policy else 'off'} policy"
-
-
-def _shares_held(rows: Sequence[_Row]) -> tuple[tuple[str, float], ...]:
+def _shares_held(rows: Sequence[Measured]) -> tuple[tuple[str, float], ...]:
     """The share of steps that were measured within the interval of their prediction."""
     held = [row.within[0] <= row.seconds <= row.within[1] for row in rows]
     return (("share_within_their_interval", float(np.mean(held))),) if held else ()
 
 
-def _gain(off: _Row, on: _Row) -> Point:
+def _gain(off: Measured, on: Measured) -> Point:
     measured, modelled = (
         a / b * on.gpus / off.gpus
-        for a, b in ((on.seconds, off.seconds), (on.modelled, off.modelled))
+        for a, b in ((on.seconds, off.seconds), (on.predicted(), off.predicted()))
     )
     return Point(off.name, measured, modelled, "x")
 
 
-def _signs(rows: Sequence[_Row], gains: Sequence[Point]) -> tuple[tuple[str, float], ...]:
+def _signs(rows: Sequence[Measured], gains: Sequence[Point]) -> tuple[tuple[str, float], ...]:
     """Shares of the pairs in which a step gets shorter, or a GPU does more, in the model as
     measured.
     """
@@ -142,9 +174,9 @@ def _signs(rows: Sequence[_Row], gains: Sequence[Point]) -> tuple[tuple[str, flo
         for off in rows
         if not off.on_policy
         for on in rows
-        if on.on_policy and on.job == off.job
+        if on.on_policy and on.same == off.same
     ]
-    steps = [(on.seconds > off.seconds) == (on.modelled > off.modelled) for on, off in pairs]
+    steps = [(on.seconds > off.seconds) == (on.predicted() > off.predicted()) for on, off in pairs]
     each = [(gain.measured > 1) == (gain.modelled > 1) for gain in gains]
     return ("sign_of_step_change_right", float(np.mean(steps))), (
         "sign_of_gain_a_gpu_right",
@@ -152,30 +184,19 @@ def _signs(rows: Sequence[_Row], gains: Sequence[Point]) -> tuple[tuple[str, flo
     )
 
 
-def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> _Row:
+def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> Measured:
     w = _workload(row, recipes, data)
-    job = (w.model.name, w.gpu.name, *(row.get(key, "") for key in ("version", "precision")))
-    return _Row(
+    step = step_of(w, 0, 0)
+    return Measured(
         _name(row),
-        job,
+        (w.model.name, w.gpu.name, *(row.get(key, "") for key in ("version", "precision"))),
+        row.get("version", ""),
         not _steps_off(row),
-        whole(row, "gpus"),
         number(row, "step_time_s"),
-        seconds_a_step(w),
-        step_within(w, _parts(w)),
+        w,
+        step,
+        {p.kind: (p.seconds, p.comm) for p in plan_of_steps(w, [step]).phases},
     )
-
-
-def seconds_a_step(w: Workload, seed: int = 0) -> float:
-    """From one step to the next of a job whose every step is its first, communication included."""
-    parts = _parts(w, seed)
-    return step_period(w, *(sum(parts[kind]) for kind in PHASES))
-
-
-def _parts(w: Workload, seed: int = 0) -> dict[str, tuple[float, float]]:
-    """Seconds of computing, and waiting for bytes, of each phase of a step."""
-    phases = plan_of_steps(w, [step_of(w, seed, 0)]).phases
-    return {phase.kind: (phase.seconds, phase.comm) for phase in phases}
 
 
 def _workload(row: dict, recipes: Sequence[dict], data: Path) -> Workload:

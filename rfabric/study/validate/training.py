@@ -12,44 +12,95 @@ alone learn; but the FLOPs of a token that it counts, `model_tflops_gpu` over `t
 those of two forward passes and not of three, whatever the speed, as weights have no gradients.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...compute.adapters import share_that_learns
 from ...compute.gpus import find_gpu
 from ...compute.models import Model
 from ...compute.named import find_model
-from ...compute.training import FSDP, MEGATRON, Layout, Trainer, share_recomputed, training_step
+from ...compute.training import (
+    FSDP,
+    MEGATRON,
+    Breakdown,
+    Layout,
+    Trainer,
+    share_recomputed,
+    training_step,
+)
 from ...errors import RFabricError
 from . import Point, PointGroup
 from .tables import attempt, number, rows, whole
 
 ADAPTERS_BELOW = 2.2  # forward passes: 1.9 are counted for adapters, 2.4 to 3.0 for all weights
 ADAPTER_RANK = 16  # no row says it; ranks of 8 and 64 are equally fast within 1 %
+# Columns that say which job a row measured; `container`, under which software.
+_JOB = (
+    "system", "model", "gpus", "precision", "seq", "gbs", "mbs", "micro_batch", "fsdp", "tp", "pp",
+    "cp", "vp", "ep",
+)  # fmt: skip
 # How a row's precision is told: by these words in it.
 _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A measured training step: its row, what is trained how, in how many micro-batches, tokens of
+    a step for each GPU, tokens a second and GPU as measured, and what the model says a step takes.
+    """
+
+    row: Mapping[str, str]
+    part: str
+    trainer: Trainer
+    micro_batches: int
+    tokens: float
+    measured: float
+    step: Breakdown
+
+    @property
+    def model(self) -> str:
+        """Its name, without that of who published it."""
+        return self.trainer.model.name.rpartition("--")[2]
+
+    @property
+    def gpu(self) -> str:
+        return self.trainer.gpu.name
+
+    @property
+    def job(self) -> tuple[str, ...]:
+        """What its row shares with those of the same job under other software."""
+        return tuple(self.row.get(key, "") for key in _JOB)
+
+    @property
+    def seconds(self) -> float:
+        """Of a step, as measured."""
+        return self.tokens / self.measured
+
+    def point(self, seconds: float | None = None) -> Point:
+        """Beside what the model says, or beside a step that takes so long."""
+        modelled = self.tokens / (self.step.seconds if seconds is None else seconds)
+        return Point(_name(0, self.row), self.measured, modelled, "tokens/s/GPU", self.part)
+
+
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """The rows of one file, each a training step of its own."""
-    table = rows(path, "model", "gpus", "seq", "tok_s_gpu")
-    points, left = attempt(
-        (_name(i, row), lambda row=row: _point(row, path, data)) for i, row in enumerate(table, 2)
-    )
-    note = "tokens of one optimizer step over its seconds and GPUs"
+    made, left = steps_of(path, data)
     yield PointGroup(
         f"training {path.stem.removeprefix('training_')}",
         str(path.relative_to(data)),
-        tuple(points),
+        tuple(one.point() for one in made),
         tuple(left),
-        note,
+        "tokens of one optimizer step over its seconds and GPUs",
     )
 
 
-def _point(row: dict, path: Path, data: Path) -> Point:
-    measured, modelled = number(row, "tok_s_gpu"), _tokens(row, path, data)
-    return Point(_name(0, row), measured, modelled, "tokens/s/GPU", _part(row, path))
+def steps_of(path: Path, data: Path) -> tuple[list[Measured], list[str]]:
+    """The measured steps of a file, and the rows left out with the reason."""
+    return attempt(
+        (_name(i, row), lambda row=row: _modelled(row, path, data))
+        for i, row in enumerate(rows(path, "model", "gpus", "seq", "tok_s_gpu"), 2)
+    )
 
 
 def _part(row: dict, path: Path) -> str:
@@ -61,33 +112,18 @@ def _part(row: dict, path: Path) -> str:
     return f"{_gpu(row, path).name}, {kind}, {scale}"
 
 
-def _name(line: int, row: dict) -> str:
-    keys = (
-        "system",
-        "model",
-        "gpus",
-        "precision",
-        "seq",
-        "gbs",
-        "mbs",
-        "micro_batch",
-        "fsdp",
-        "tp",
-        "pp",
-        "cp",
-        "vp",
-        "ep",
-    )
-    said = " ".join(f"{key} {row[key]}" for key in keys if row.get(key))
+def _name(line: int, row: Mapping[str, str]) -> str:
+    said = " ".join(f"{key} {row[key]}" for key in (*_JOB, "container") if row.get(key))
     return f"row {line} {said}" if line else said
 
 
-def _tokens(row: dict, path: Path, data: Path) -> float:
-    """Tokens a second and GPU that the model makes of a row."""
+def _modelled(row: dict, path: Path, data: Path) -> Measured:
+    measured = number(row, "tok_s_gpu")
     trainer, micro, micro_batches = (_foundry if "act_ckpt" in row else _megatron)(row, path, data)
     sequences, length = micro * micro_batches * trainer.layout.dp, whole(row, "seq")
-    seconds = training_step(trainer, sequences, length, micro).seconds
-    return sequences * length / seconds / trainer.layout.gpus
+    step = training_step(trainer, sequences, length, micro)
+    tokens = sequences * length / trainer.layout.gpus
+    return Measured(row, _part(row, path), trainer, micro_batches, tokens, measured, step)
 
 
 def _foundry(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:

@@ -1,0 +1,338 @@
+"""What the model's misses do when their likely cause is changed: `validate DIR --experiment NAME`.
+
+    on-policy   steps of Qwen3-30B-A3B under NeMo RL: one phase taken longer, training as slow as
+                another source measured that model, GPUs that wait for their hosts
+    deepep      tokens to experts over two servers: slower NVLink, slower cards, fewer
+                multiprocessors, and two sources beside one another
+    experts     training of mixtures of experts: by model, container and GPU, one term taken longer,
+                and what no model of GPUs can tell apart
+
+An experiment gives groups of all its rows, each with one thing changed; the first is what the model
+says. Basis of a group: a factor was chosen on these rows (`fitted`), they were measured themselves
+(`circular`), or neither (`held out`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from ...compute.communication import Network, network
+from ...compute.gpus import GPUS
+from ...compute.models import Model
+from ...compute.sync_time import SOFTWARE, expert_tensors
+from ...errors import RFabricError, meant
+from ...trace import PHASES
+from . import Point, PointGroup, deepep, nemo_rl, training
+from .standing import CIRCULAR, FITTED, HELD_OUT
+
+STEPS = "rl_measured/nemo_rl_qwen3_30b_step_times.csv"
+RECIPES = "rl_measured/nemo_rl_qwen3_30b_recipes.csv"
+TRAINED = "measured/training_megatron_bridge_by_model.csv"
+EXCHANGES = {
+    "H100": "measured/deepep_normal_h100_nodes.csv",
+    "H800": "measured/deepep_v1_h800.csv",
+    "H200": "measured/deepep_h200_ib_2nodes.csv",
+}
+FACTORS = np.arange(5, 81) / 20  # tried of a term: 0.25 to 4
+QWEN = "Qwen3-30B-A3B"
+# The container from which on the table's H100 row of one layout is 1.8 times as fast as before.
+FASTER_FROM = "26.02.01"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The files of a folder that it needs, and what makes its groups of that folder."""
+
+    files: tuple[str, ...]
+    groups: Callable[[Path], Iterable[PointGroup]]
+
+
+def experiment(folder: str | Path, name: str) -> list[PointGroup]:
+    """The groups of an experiment; RFabricError for an unknown one, or one that lacks a file."""
+    if name not in EXPERIMENTS:
+        raise RFabricError(
+            f"no experiment {name!r}{meant(name, EXPERIMENTS)}; there are {', '.join(EXPERIMENTS)}"
+        )
+    root, made = Path(folder), EXPERIMENTS[name]
+    for file in made.files:
+        if not (root / file).is_file():
+            raise RFabricError(
+                f"experiment {name} reads {file}, which {folder} lacks; put it there"
+            )
+    return list(made.groups(root))
+
+
+def on_policy(root: Path) -> Iterable[PointGroup]:
+    """Steps of NeMo RL on and off policy. A factor is the best for those on policy; whether it is
+    the cause, those off policy tell, whose phases run beside one another.
+    """
+    made, left = nemo_rl.steps_of(root / STEPS, root)
+    bridge = [b for b in training.steps_of(root / TRAINED, root)[0] if b.row.get("mbs") == "1"]
+
+    def group(
+        name: str, times: Callable[[nemo_rl.Measured], Mapping[str, float]], basis: str = HELD_OUT
+    ) -> PointGroup:
+        points = [
+            Point(one.name, one.seconds, one.predicted(**times(one)), "s", one.part) for one in made
+        ]
+        return PointGroup(name, STEPS, tuple(points), basis=basis)
+
+    def error(kind: str, factor: float) -> float:
+        points = group("", lambda _: {kind: factor}).points
+        return _median([p for p in points if p.part == "on policy"])
+
+    predicted = group("as predicted", lambda _: {})
+    yield replace(predicted, unmodelled=tuple(left))
+    by_version = zip(made, predicted.points, strict=True)
+    points = tuple(replace(p, part=f"{p.part}, {one.version}") for one, p in by_version)
+    yield replace(predicted, name="as predicted, by version", points=points)
+    for kind in PHASES if any(one.on_policy for one in made) else ():
+        factor = _best(partial(error, kind))
+        yield group(f"{kind} x {factor:.2f}", lambda _, k=kind, f=factor: {k: f}, FITTED)
+    for when, newer in (("before", False), ("from", True)):
+        some = [b for b in bridge if (_container(b) >= FASTER_FROM) == newer]
+        yield _as_measured(f"training as measured {when} {FASTER_FROM}", made, some)
+    layer = host_layer(bridge)
+    if layer:
+        yield group("hosts as slow as B200's", lambda one: {"training": _hosted(one, layer)})
+        yield group("the same, experts gathered by tensor", partial(_gathered, layer=layer))
+
+
+def host_layer(bridge: Iterable[training.Measured]) -> float | None:
+    """Seconds that a host takes for a layer of experts in a micro-batch, forward and backward,
+    where its GPU waits for it: the median of Qwen3-30B-A3B's B200 rows with one sequence a
+    micro-batch; None without any.
+    """
+    took = [
+        one.seconds / (one.micro_batches * _sparse(one.trainer.model, one.trainer.layout.pp))
+        for one in bridge
+        if (one.model, one.gpu, one.row.get("mbs")) == (QWEN, "B200", "1")
+    ]
+    return median(took) if took else None
+
+
+def _sparse(model: Model, pp: int) -> float:
+    """Layers of experts in a stage."""
+    return model.experts.layers / pp if model.experts else 0.0
+
+
+def _hosted(one: nemo_rl.Measured, layer: float) -> float:
+    """How many times as long training takes where no pass is sooner done than its host, which
+    launches a backward pass as two forward ones.
+    """
+    w, trained = one.job, one.step.trained
+    each = layer * _sparse(w.model, w.training.pp)
+    ahead = w.training.log_prob_passes * trained.log_prob_micro_batches * each / 3
+    passes = [(float(trained.log_prob.max()), ahead)]
+    passes += [
+        (b.seconds(w.training.buckets), b.micro_batches * each) for b in trained.mini_batches
+    ]
+    waits = sum(max(0.0, host - gpu) for gpu, host in passes)
+    return 1 + waits / one.phases["training"][0]
+
+
+def _gathered(one: nemo_rl.Measured, layer: float) -> Mapping[str, float]:
+    """Such hosts, and colocated engines that are handed experts tensor by tensor, as others are."""
+    w = one.job
+    inside = w.training.ep <= w.gpus_per_server
+    each = SOFTWARE.local_tensor if inside else SOFTWARE.tensor
+    more = expert_tensors(w.model) * each if w.colocated else 0.0
+    own = one.phases["weight_sync"][0]
+    return {"training": _hosted(one, layer), "weight_sync": 1 + more / own}
+
+
+def _as_measured(
+    name: str, made: Sequence[nemo_rl.Measured], bridge: Iterable[training.Measured]
+) -> PointGroup:
+    """The steps with training as many times longer than predicted as another source measured it of
+    the model on the chip (the median of `bridge`).
+    """
+    took: dict[tuple[str, str], list[float]] = {}
+    for row in bridge:
+        took.setdefault((row.model, _chip(row.gpu)), []).append(row.seconds / row.step.seconds)
+    points, left, used = [], [], {}
+    for one in made:
+        key = one.job.model.name.rpartition("--")[2], _chip(one.job.gpu.name)
+        if key not in took:
+            left.append(f"{one.name}: {TRAINED} has no such row of {one.job.gpu.name}")
+            continue
+        used[f"training on {key[1]} took, x"] = factor = median(took[key])
+        seconds = one.predicted(training=factor)
+        points.append(Point(one.name, one.seconds, seconds, "s", one.part))
+    return PointGroup(name, STEPS, tuple(points), tuple(left), extra=tuple(used.items()))
+
+
+def _chip(gpu: str) -> str:
+    """The GPU without the Grace beside it: GB200 has B200's chip."""
+    return gpu.removeprefix("G")
+
+
+def two_servers(root: Path) -> Iterable[PointGroup]:
+    """DeepEP's normal mode over two servers: what was measured with as many tokens as H200's rows
+    and the usual count of multiprocessors, all as rates.
+    """
+    made = [_as_rate(e) for file in EXCHANGES.values() for e in deepep.exchanges_of(root / file)[0]]
+    pairs = [e for e in made if _over_two(e)]
+
+    def group(name: str, net: Callable[[Network], Network], sms: int = 0) -> PointGroup:
+        tried = [(e, replace(e, sms=sms or e.sms).point(net(network(e.gpu)))) for e in pairs]
+        points = [replace(point, name=e.name, part=e.gpu.name) for e, point in tried]
+        return PointGroup(name, "measured/deepep_*.csv", tuple(points))
+
+    slow = GPUS["H800"].nvlink_bytes_per_s
+
+    def slowed(net: Network) -> Network:
+        return replace(net, gpu=replace(net.gpu, nvlink_bytes_per_s=slow))
+
+    yield group("as predicted", lambda net: net)
+    yield group("NVLink of H800", slowed)
+    yield group("cards at half their rate", lambda net: replace(net, nic_bps=net.nic_bps / 2))
+    for sms in (16, 12):
+        yield group(f"{sms} multiprocessors", lambda net: net, sms)
+    on_h100 = {e.direction: e.value for e in pairs if e.gpu.name == "H100"}
+    points = [
+        replace(e.point(), modelled=on_h100[e.direction], part="H200")
+        for e in pairs
+        if e.gpu.name == "H200" and e.direction in on_h100
+    ]
+    name = "H200 by what another source measured on H100"  # the same NVLink and cards
+    yield PointGroup(name, EXCHANGES["H200"], tuple(points), basis=CIRCULAR)
+
+
+def _as_rate(one: deepep.Measured) -> deepep.Measured:
+    if one.unit != "us":
+        return one
+    return replace(one, value=one.rate(one.value / 1e6), unit="GB/s")
+
+
+def _over_two(one: deepep.Measured) -> bool:
+    asked = one.mode == "normal" and one.group.servers == 2
+    return asked and one.what.tokens == 4096 and one.sms == deepep.DEFAULT_SMS
+
+
+_Part = Callable[[training.Measured], str]
+TERMS = ("matmul", "attention", "memory", "experts")
+
+
+def mixtures(root: Path) -> Iterable[PointGroup]:
+    """Training of mixtures of experts under Megatron Bridge. Each factor is the best of one term
+    for one model.
+    """
+    every, left = training.steps_of(root / TRAINED, root)
+    made = [one for one in every if "MoE" in one.part]
+
+    def group(
+        name: str, some: Sequence[training.Measured], part: _Part, **times: float
+    ) -> PointGroup:
+        points = [replace(one.point(_taken(one, times)), part=part(one)) for one in some]
+        return PointGroup(name, TRAINED, tuple(points), basis=FITTED if times else HELD_OUT)
+
+    def error(some: Sequence[training.Measured], term: str, factor: float) -> float:
+        return _median(group("", some, by_model, **{term: factor}).points)
+
+    def by_model(one: training.Measured) -> str:
+        return f"{one.model}, {one.trainer.precision}"
+
+    yield replace(group("as predicted", made, by_model), unmodelled=tuple(left))
+    yield group("as predicted, by container", made, _container)
+    yield group("as predicted, by GPU", made, lambda one: f"{one.model}, {one.gpu}")
+    yield _one_figure(made, by_model)
+    layer = host_layer(made)
+    if layer:
+        yield _hosts(made, layer)
+    for what, told in (("GPU", lambda one: one.gpu), ("model", lambda one: one.model)):
+        yield _left_out(f"matmul by rows of other {what}s", made, told, error)
+    for model in dict.fromkeys(one.model for one in made):
+        some = [one for one in made if one.model == model]
+        for term in TERMS:
+            factor = _best(partial(error, some, term))
+            yield group(f"{model}: {term} x {factor:.2f}", some, by_model, **{term: factor})
+
+
+def _container(one: training.Measured) -> str:
+    """The software that ran it."""
+    return one.row.get("container", "")
+
+
+def _taken(one: training.Measured, times: Mapping[str, float]) -> float:
+    """Seconds of a step whose terms take so many times as long, its bubble with them."""
+    passes = one.step.passes
+    more = sum((factor - 1) * getattr(passes, term) for term, factor in times.items())
+    return one.step.seconds + more * (1 + one.step.bubble / passes.seconds)
+
+
+def _hosts(made: Iterable[training.Measured], layer: float) -> PointGroup:
+    """Steps of Qwen3-30B-A3B with one sequence a micro-batch that no host is sooner done with; the
+    host's seconds are from those of B200.
+    """
+    points = []
+    for one in made:
+        if (one.model, one.row.get("mbs")) == (QWEN, "1"):
+            host = one.micro_batches * layer * _sparse(one.trainer.model, one.trainer.layout.pp)
+            took = max(host, one.step.seconds)
+            points.append(replace(one.point(took), part=f"{one.gpu}, {_container(one)}"))
+    figures = (("host_ms_a_layer", 1e3 * layer),)
+    return PointGroup("hosts as slow as B200's", TRAINED, tuple(points), extra=figures)
+
+
+def _left_out(
+    name: str,
+    made: Sequence[training.Measured],
+    told: _Part,
+    error: Callable[[Sequence[training.Measured], str, float], float],
+) -> PointGroup:
+    """Each row with its matmuls so many times as long as is best for rows that are told otherwise;
+    extra: these factors.
+    """
+    points, factors, left = [], [], []
+    for kind in dict.fromkeys(map(told, made)):
+        others = [one for one in made if told(one) != kind]
+        if not others:
+            left.append(f"{kind}: no row is of another")
+            continue
+        factor = _best(partial(error, others, "matmul"))
+        factors.append((f"{kind}: matmul x", factor))
+        some = [one for one in made if told(one) == kind]
+        points += [replace(o.point(_taken(o, {"matmul": factor})), part=kind) for o in some]
+    return PointGroup(name, TRAINED, tuple(points), tuple(left), extra=tuple(factors))
+
+
+def _one_figure(made: Iterable[training.Measured], part: _Part) -> PointGroup:
+    """Each job that several containers ran, predicted by the median of what they reached: what is
+    left is software, which no model of GPUs tells apart. Extra: fastest over slowest of a job.
+    """
+    jobs: dict[tuple[str, ...], list[training.Measured]] = {}
+    for one in made:
+        jobs.setdefault(one.job, []).append(one)
+    again = [some for some in jobs.values() if len(some) > 1]
+    points = []
+    for some in again:
+        usual = median(one.measured for one in some)
+        points += [replace(one.point(), modelled=usual, part=part(one)) for one in some]
+    apart = [max(o.measured for o in some) / min(o.measured for o in some) for some in again]
+    figures = (
+        ("jobs_run_again", float(len(again))),
+        ("fastest_over_slowest_median", float(np.median(apart)) if apart else 1.0),
+        ("fastest_over_slowest_widest", max(apart, default=1.0)),
+    )
+    name = "one figure a job: median of its containers"
+    return PointGroup(name, TRAINED, tuple(points), extra=figures, basis=CIRCULAR)
+
+
+def _best(error: Callable[[float], float]) -> float:
+    return float(min(FACTORS, key=error))
+
+
+def _median(points: Iterable[Point]) -> float:
+    return float(np.median([abs(point.error) for point in points]))
+
+
+EXPERIMENTS = {
+    "on-policy": Experiment((STEPS, RECIPES, TRAINED), on_policy),
+    "deepep": Experiment(tuple(EXCHANGES.values()), two_servers),
+    "experts": Experiment((TRAINED,), mixtures),
+}

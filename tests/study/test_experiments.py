@@ -1,0 +1,211 @@
+"""`rfabric validate DIR --experiment NAME`: that it stands on the rows of the miss, that what it
+changes does what it says, and what it says where a file is missing; on tables made up here, and on
+the measured ones where they are.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.study.validate import deepep, nemo_rl, training
+from rfabric.study.validate.experiments import EXPERIMENTS, experiment
+from rfabric.study.validate.standing import CIRCULAR, FITTED
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+measured = pytest.mark.skipif(
+    not SHARED.is_dir(), reason="needs ../shared/data, the measured tables"
+)
+TRAINED = """\
+system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,container
+DGX-H100,Qwen3_30B_a3B,16,FP8,256,1,4096,0,1,1,1,,16,,4000,26.02
+DGX-H100,Qwen3_30B_a3B,16,FP8,256,1,4096,0,1,1,1,,16,,8000,26.04
+DGX-B200,Qwen3_30B_a3B,8,MXFP8,256,1,4096,0,1,1,1,,8,,9000,26.02
+DGX-H100,GPT OSS 120B,64,BF16,640,1,4096,0,1,4,1,,8,,6000,26.04
+DGX-H100,LLAMA3_8B,8,FP8,64,1,8192,1,1,1,1,,1,,14000,26.04
+"""
+STEPS = """\
+version,system,precision,model,policy,max_seq,avg_seq,gpus,gen_gbs,train_gbs,gen_tp_pp,\
+train_parallel,tokens_s_gpu,step_time_s
+v1,DGX-H100,BF16,Qwen3-30B-A3B,On policy,4096,3200,32,256,64,[2 1],[1 1 8 1 n/a],,40
+v1,DGX-H100,BF16,Qwen3-30B-A3B,1-step Off,4096,3200,32,256,64,[2 1],[1 1 8 1 n/a],,35
+v2,GB200-NVL72,BF16,Qwen3-30B-A3B,On policy,4096,3200,16,256,64,[1 1],[1 1 16 1 n/a],,45
+"""
+RECIPES = """\
+recipe,model,num_generations_per_prompt,train_micro_batch,max_total_seq,gpus_per_node,async
+usual,Qwen/Qwen3-30B-A3B,32,1,4096,8,False
+"""
+README = "kind,ep,dispatch_GBps,dispatch_us,combine_GBps,combine_us,bottleneck\n"
+FILES = {
+    "measured/training_megatron_bridge_by_model.csv": TRAINED,
+    "rl_measured/nemo_rl_qwen3_30b_step_times.csv": STEPS,
+    "rl_measured/nemo_rl_qwen3_30b_recipes.csv": RECIPES,
+    "measured/deepep_v1_h800.csv": README + "normal 4096 tokens,16,43,,43,,RDMA\n",
+    "measured/deepep_h200_ib_2nodes.csv": README + "normal 4096 tokens,16,40,,40,,RDMA\n",
+    "measured/deepep_normal_h100_nodes.csv": (
+        "device,op_name,node_num,hidden_size,num_token,num_topk,num_experts,dispatch_sms,"
+        "dispatch_transmit_us,combine_sms,combine_transmit_us\n"
+        "NVIDIA H100,normal,2,7168,4096,8,256,24,750,24,1800\n"
+        "NVIDIA H100,normal,2,7168,4096,8,256,8,2000,8,4900\n"
+        "NVIDIA H100,normal,2,7168,64,8,256,24,90,24,120\n"
+    ),
+}
+
+
+def folder(path, files=FILES):
+    for name, text in files.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("made_up"))
+
+
+def by_name(folder, name):
+    return {group.name: group for group in experiment(folder, name)}
+
+
+def errors(group, part=""):
+    return [abs(point.error) for point in group.points if part in point.part]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_first_group_is_what_the_model_says_of_these_rows(made_up, name):
+    first = experiment(made_up, name)[0]
+    assert first.name == "as predicted"
+    file = EXPERIMENTS[name].files[0]
+    if name == "deepep":  # as rates there, as times in the file
+        one = next(e for e in deepep.exchanges_of(made_up / file)[0] if e.sms == 24)
+        assert first.points[0].error == pytest.approx(1 / (1 + one.point().error) - 1)
+        return
+    check = {"on-policy": nemo_rl, "experts": training}[name].check
+    points = {p.name: p.modelled for p in next(iter(check(made_up / file, made_up))).points}
+    assert {p.name: p.modelled for p in first.points}.items() <= points.items()
+
+
+def test_a_phase_taken_longer_brings_steps_on_policy_nearer_and_no_factor_is_better(made_up):
+    groups = by_name(made_up, "on-policy")
+    before = np.median(errors(groups["as predicted"], "on policy"))
+    tried = [group for name, group in groups.items() if " x " in name]
+    assert [group.name.split(" x ")[0] for group in tried] == list(nemo_rl.PHASES)
+    for group in tried:
+        assert group.basis == FITTED
+        assert np.median(errors(group, "on policy")) <= before
+    made, _ = nemo_rl.steps_of(made_up / EXPERIMENTS["on-policy"].files[0], made_up)
+    one = made[0]
+    longer = one.predicted(training=2.0) - one.predicted()
+    assert longer == pytest.approx(one.phases["training"][0])
+
+
+def test_training_as_slow_as_measured_elsewhere_is_by_chip_and_names_what_was_not(made_up):
+    groups = by_name(made_up, "on-policy")
+    before, after = (groups[f"training as measured {w} 26.02.01"] for w in ("before", "from"))
+    assert dict(before.extra)["training on H100 took, x"] == pytest.approx(
+        2 * dict(after.extra)["training on H100 took, x"]
+    )
+    assert (len(before.points), len(after.points)) == (3, 2)
+    assert "has no such row of GB200" in after.unmodelled[0]
+    assert before.points[0].modelled > after.points[0].modelled
+
+
+def test_no_pass_is_sooner_done_than_its_host_and_experts_are_handed_over_one_by_one(made_up):
+    trained = by_name(made_up, "experts")
+    slow = trained["hosts as slow as B200's"]
+    own = {p.name: p.modelled for p in trained["as predicted"].points}
+    assert [p.part for p in slow.points] == ["H100, 26.02", "H100, 26.04", "B200, 26.02"]
+    assert slow.points[-1].error == pytest.approx(0)  # its only row is what the host is from
+    assert all(p.modelled <= own[p.name] for p in slow.points)
+    steps = by_name(made_up, "on-policy")
+    predicted, hosted, gathered = (
+        [p.modelled for p in steps[name].points]
+        for name in (
+            "as predicted",
+            "hosts as slow as B200's",
+            "the same, experts gathered by tensor",
+        )
+    )
+    assert all(b >= a for a, b in zip(predicted, hosted, strict=True))
+    assert hosted[2] > predicted[2]  # the fastest GPU waits
+    one_by_one = 48 * 128 * 3 * 0.25e-3  # s: layers x experts x matrices, inside an NVLink domain
+    more = [b - a for a, b in zip(hosted, gathered, strict=True)]
+    assert more == pytest.approx([one_by_one, 0, one_by_one])  # the second is not colocated
+
+
+def test_slower_links_make_exchanges_over_two_servers_no_faster(made_up):
+    groups = by_name(made_up, "deepep")
+    first = groups["as predicted"]
+    assert [p.part for p in first.points] == ["H100"] * 2 + ["H800"] * 2 + ["H200"] * 2
+    assert {p.unit for p in first.points} == {"GB/s"}
+    for name in ("NVLink of H800", "cards at half their rate", "16 multiprocessors"):
+        for slow, usual in zip(groups[name].points, first.points, strict=True):
+            assert slow.modelled <= usual.modelled * (1 + 1e-12)
+    h800 = [p.modelled for p in groups["NVLink of H800"].points if p.part == "H800"]
+    assert h800 == [p.modelled for p in first.points if p.part == "H800"]
+    (other,) = (group for name, group in groups.items() if name.startswith("H200 by"))
+    assert [p.modelled for p in other.points] == [p.measured for p in first.points[:2]]
+    assert other.basis == CIRCULAR
+
+
+def test_a_term_taken_longer_is_for_one_model_and_one_figure_a_job_is_its_median(made_up):
+    groups = by_name(made_up, "experts")
+    assert len(groups["as predicted"].points) == 4  # the dense row is left out
+    for name, group in groups.items():
+        if " x " in name:
+            model, _ = name.split(": ")
+            same = [e for p, e in zip(*_points_of(groups["as predicted"], model), strict=True)]
+            assert np.median(errors(group)) <= np.median(same)
+    by_others = groups["matmul by rows of other GPUs"]
+    assert [name for name, _ in by_others.extra] == ["H100: matmul x", "B200: matmul x"]
+    (floor,) = (group for name, group in groups.items() if name.startswith("one figure a job"))
+    assert [p.modelled for p in floor.points] == [6000, 6000]
+    assert dict(floor.extra)["fastest_over_slowest_widest"] == pytest.approx(2)
+
+
+def _points_of(group, model):
+    points = [p for p in group.points if p.part.startswith(model)]
+    return points, [abs(p.error) for p in points]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_missing_file_is_named(tmp_path, capsys, name):
+    gone = EXPERIMENTS[name].files[-1]
+    here = folder(tmp_path, {file: text for file, text in FILES.items() if file != gone})
+    assert main(["validate", str(here), "--experiment", name]) == 2
+    assert f"experiment {name} reads {gone}, which {here} lacks" in capsys.readouterr().err
+
+
+def test_an_unknown_experiment_is_refused_with_those_that_there_are(made_up):
+    with pytest.raises(RFabricError, match="no experiment 'deep'.*on-policy, deepep, experts"):
+        experiment(made_up, "deep")
+
+
+def test_an_experiment_is_one_document(made_up, capsys):
+    assert main(["validate", str(made_up), "--experiment", "deepep", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["experiment"] == "deepep"
+    assert told["groups"]["as predicted"]["modelled"] == 6
+    assert main(["validate", str(made_up), "--experiment", "experts", "--rows"]) == 0
+    assert "as predicted, by container" in capsys.readouterr().out
+
+
+@measured
+def test_what_docs_say_of_the_causes_is_what_the_measured_rows_do():
+    """docs/trust.md, "What is asked and missed": limits are those of `goals`."""
+    steps, pairs, trained = (by_name(SHARED, name) for name in EXPERIMENTS)
+    on = {name: np.median(errors(group, "on policy")) for name, group in steps.items()}
+    assert on["as predicted"] == pytest.approx(0.353, abs=5e-4)
+    assert on["training as measured before 26.02.01"] < 0.20 < on["hosts as slow as B200's"]
+    assert on["the same, experts gathered by tensor"] < 0.20
+    assert np.median(errors(steps["generation x 2.10"], "off policy")) > 0.50
+    assert max(errors(pairs["NVLink of H800"], "H200")) < 0.20
+    assert min(errors(pairs["NVLink of H800"], "H100")) > 0.20
+    assert min(errors(pairs["H200 by what another source measured on H100"])) > 0.40
+    assert trained["as predicted"].median_error == pytest.approx(0.217, abs=5e-4)
+    assert trained["matmul by rows of other GPUs"].median_error < 0.12
+    assert trained["matmul by rows of other models"].median_error > 0.12
