@@ -78,6 +78,12 @@ class Settings:
         names = self.environment.get(key)
         return f"say --env {names[0]}=VALUE" if names else "write it out"
 
+    def lacks(self, key: str) -> str:
+        """The error that `key` is not set, with the files of settings that are not there."""
+        away = [note for note in self.notes if note.endswith("left out") and " is not " in note]
+        where = f" ({'; '.join(away)})" if away else ""
+        return f"{self.file}: {key} is not set, and a recipe cannot do without it{where}"
+
     def flag(self, *keys: str) -> bool:
         """Whether the first of `keys` that is set says yes."""
         value = self.value(*keys)
