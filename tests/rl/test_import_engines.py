@@ -421,3 +421,42 @@ def test_a_model_that_words_of_its_path_mean(verl, stated, model):
     assert made.recipe()["model"] == model
     assert ("model" in made.assumed) == ("MiniCPM" not in stated)
     assert any("vision" in note for note in made.notes) == ("MiniCPM" in stated)
+
+
+def test_verl_rollout_nodes_in_the_section_of_the_engine(verl):
+    """`actor_rollout_ref.rollout.nnodes`, which is 0 where generation has no GPUs of its own."""
+    rollout = "actor_rollout_ref.rollout"
+    made = verl(f"{rollout}.nnodes=3", f"{rollout}.n_gpus_per_node=4").recipe()
+    assert (made["cluster"]["generation_gpus"], made["pipeline"]) == (12, "one-step-off")
+    assert verl(f"{rollout}.nnodes=0").recipe()["placement"] == "colocated"
+
+
+AREAL = {
+    "cluster": {"n_nodes": 1, "n_gpus_per_node": 8},
+    "rollout": {"backend": "sglang:d4", "max_head_offpolicyness": 2},
+    "gconfig": {"n_samples": 4, "max_new_tokens": 1024},
+    "actor": {"backend": "fsdp:d4", "path": "Qwen/Qwen3-8B", "use_decoupled_loss": True},
+    "train_dataset": {"batch_size": 32},
+}
+
+
+@pytest.mark.parametrize(
+    ("actor", "passes"),
+    [({}, 1), ({"prox_logp_method": "recompute"}, 1), ({"prox_logp_method": "loglinear"}, 0)],
+)
+def test_areal_old_policy_by_a_line_between_versions_takes_no_pass(job, actor, passes):
+    made = job("areal", AREAL, actor=actor)
+    assert made.recipe()["training"]["log_prob_passes"] == passes
+
+
+@pytest.mark.parametrize(
+    ("framework", "values", "more", "said"),
+    [
+        ("areal", AREAL, {"teacher": {"path": "Qwen/Qwen3-32B"}}, "teacher"),
+        ("areal", AREAL, {"actor": {"dynamic_sampling": True}}, "alike are dropped"),
+        ("nemo-rl", NEMO, {"on_policy_distillation": {"teachers": [1]}}, "teachers"),
+    ],
+)
+def test_what_else_jobs_do_is_noted(job, framework, values, more, said):
+    assert any(said in note for note in job(framework, values, **more).notes)
+    assert not any(said in note for note in job(framework, values).notes)
