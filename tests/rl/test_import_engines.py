@@ -460,3 +460,15 @@ def test_areal_old_policy_by_a_line_between_versions_takes_no_pass(job, actor, p
 def test_what_else_jobs_do_is_noted(job, framework, values, more, said):
     assert any(said in note for note in job(framework, values, **more).notes)
     assert not any(said in note for note in job(framework, values).notes)
+
+
+@pytest.mark.parametrize(
+    "listed", ["nvidia-smi -L | wc -l", "rocm-smi --showid | grep GPU | wc -l"]
+)
+def test_gpus_that_a_machine_would_count_are_the_frameworks_default(verl, listed):
+    made = verl(f"trainer.n_gpus_per_node=$({listed})")
+    assert made.recipe()["cluster"]["gpus_per_server"] == 8
+    program = listed.partition(" ")[0]
+    assert any(f"n_gpus_per_node: what {program} prints" in note for note in made.notes)
+    with pytest.raises(RFabricError, match=r"trainer.nnodes is '\$\(scontrol\)'"):
+        verl("trainer.nnodes=$(scontrol show hostnames | wc -l)")
