@@ -311,6 +311,7 @@ def test_slime_runs_ahead_as_its_entry_and_its_rollout_say(slime, entry, functio
         ("--prefill-num-servers 1", "generation.prefill_gpus"),
         ("--update-weights-interval 2", "after each step"),
         ("--opd-teacher-load /root/x", "teacher"),
+        ("--dynamic-sampling-filter-path f.check", "alike are dropped"),
     ],
 )
 def test_slime_workers_beside_are_noted(slime, flag, said):

@@ -185,6 +185,8 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.tp", "rollout-num-gpus-per-engine", default=1)
     recipe.take("generation.batch", "rollout-batch-size")
     recipe.take("generation.group_size", "n-samples-per-prompt", default=1)
+    if s.find(filtered := "dynamic-sampling-filter-path"):
+        recipe.rolled_out(f"--{filtered}", 0)
     response = recipe.take("generation.max_response", "rollout-max-response-len", default=1024)
     context = s.number("rollout-max-context-len")
     prompt = s.number("rollout-max-prompt-len")
