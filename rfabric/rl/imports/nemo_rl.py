@@ -112,13 +112,14 @@ def _engine(recipe: SourcedValues, s: Settings) -> None:
     named = str(s.value(f"{GENERATION}.backend", default="vllm"))
     engine = named if named in _ENGINES else "vllm"
     own = f"{GENERATION}.{'mcore_generation_config' if engine == 'megatron' else f'{engine}_cfg'}"
-    for other in _ENGINES.keys() - {engine, "megatron"}:
-        s.drop(f"{GENERATION}.{other}_cfg.")
+    for off in _ENGINES.keys() - {engine, "megatron"}:
+        s.drop(f"{GENERATION}.{off}_cfg.")
     wide, share, most, experts = _ENGINES[engine]
-    also = {"megatron": f"{MEGATRON}.{wide}", "sglang": f"{own}.gpus_per_server"}.get(engine)
-    recipe.take("generation.tp", f"{own}.{wide}", *filter(None, [also]), default=1)
-    also = (f"{MEGATRON}.{experts}",) if engine == "megatron" else ()
-    dealt = s.number(f"{own}.{experts}", *also) if experts else None
+    other = [f"{MEGATRON}.{wide}"] if engine == "megatron" else []
+    other += [f"{own}.gpus_per_server"] if engine == "sglang" else []  # of older files
+    recipe.take("generation.tp", f"{own}.{wide}", *other, default=1)
+    other = [f"{MEGATRON}.{experts}"] if engine == "megatron" else []
+    dealt = s.number(f"{own}.{experts}", *other) if experts else None
     if dealt and dealt[1] > recipe.values["generation.tp"]:
         recipe.put("generation.ep", dealt[1], dealt[0])
     if not share:

@@ -169,7 +169,8 @@ def _sharded(recipe: SourcedValues, s: Settings, engine: str) -> None:
     recipe.put("training.tp", 1, f"{engine}: parameters are sharded, not cut by tensor")
     recipe.put("training.optimizer", "sharded", engine)
     plain = f"{ACTOR}.ulysses_sequence_parallel_size", f"{FSDP}.ulysses_sequence_parallel_size"
-    ways = {way: (f"{ACTOR}.{engine}.{key}",) for way, key in _WAYS.get(engine, {}).items()}
+    own = _WAYS.get(engine, {})
+    ways: dict[str, tuple[str, ...]] = {w: (f"{ACTOR}.{engine}.{own[w]}",) for w in own}
     ways["cp"] = (*ways.get("cp", ()), *plain)
     for way, keys in ways.items():
         recipe.take(f"training.{way}", *keys, default=1)
