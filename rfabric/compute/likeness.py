@@ -11,6 +11,7 @@ import functools
 from dataclasses import dataclass
 from math import log
 
+from ..errors import RFabricError
 from ..folders import data_dir
 from .config_fields import read_config
 from .configs import model_of
@@ -72,11 +73,14 @@ def _resized(known: _Known, sizes: Sizes) -> dict | None:
     """The config with as many layers as give the stated parameters, where they come near."""
     config = {key: value for key, value in known.config.items() if not key.startswith("_")}
     key = next((key for key in _LAYERS if key in config), "")
-    if not any(config.get(each) for each in _EACH_LAYER) and key:
-        apart = known.model.parameters - _parameters(config | {key: config[key] - 1})
-        more = (sizes.total - known.model.parameters) / apart
-        config[key] = max(1, round(config[key] + more))
-    near = abs(_parameters(config) / sizes.total - 1) <= SLACK
+    try:
+        if not any(config.get(each) for each in _EACH_LAYER) and key:
+            apart = known.model.parameters - _parameters(config | {key: config[key] - 1})
+            more = (sizes.total - known.model.parameters) / apart
+            config[key] = max(1, round(config[key] + more))
+        near = abs(_parameters(config) / sizes.total - 1) <= SLACK
+    except RFabricError:  # its layers differ, and each is told apart
+        return None
     return config if near else None
 
 

@@ -216,7 +216,7 @@ def validate(verb: Parser) -> None:
     rfabric validate ../data --json
     rfabric validate ../data --leave-one-out          each system by constants fitted on the others,
                                                       and the targets beside what is reached
-    rfabric validate ../data --experiment on-policy   why a target is missed: its likely cause changed;
+    rfabric validate ../data --experiment on-policy   why a target is missed: its cause changed;
                                                       also deepep, experts
     rfabric validate ../data --blind 0123456789ab     only the model that was frozen under this hash
     rfabric validate ../data --residuals new.csv      the table behind the intervals of predictions

@@ -258,11 +258,11 @@ def _model(recipe: SourcedValues, told: str) -> None:
     if told.endswith(".json"):
         recipe.put("model", str(Path(told).resolve()), "given with --model")
         return
+    if _SEES.search(re.split(r"[/:]", stated.rstrip("/"))[-1].lower()):
+        recipe.settings.notes += (f"{stated}: its parts for vision and audio are not counted",)
     known = find_model(stated) if stated else None
     if known is not None:
         recipe.put("model", known.name, "given with --model" if told else recipe.origin["model"])
-        if re.search(r"[-_.](vl|omni)\b|[-_.](vl|omni)[-_.]", stated.lower()):
-            recipe.settings.notes += (f"{stated}: its parts for vision and audio are not counted",)
     elif recipe.shape:
         shaped = {"name": re.split(r"[/:]", stated.rstrip("/"))[-1] or "model"} | recipe.shape
         recipe.put("model", shaped, "the shape that the job's own flags spell out")
@@ -271,8 +271,9 @@ def _model(recipe: SourcedValues, told: str) -> None:
         name = re.split(r"[/:]", stated.rstrip("/"))[-1]
         why = f"{name} has no config here; {shape}, by the size it states; say --model config.json"
         recipe.assume("model", {"name": name} | config, why)
-    elif (named := _named_by_file(recipe.settings.file)) is not None:
-        recipe.assume("model", named, f"{stated!r} is no model; the file's name; say --model NAME")
+    elif (named := _named_in(stated) or _named_in(Path(recipe.settings.file).stem)) is not None:
+        where = "its words" if _named_in(stated) else "the file's name"
+        recipe.assume("model", named, f"{stated!r} is no model; {where}; say --model NAME")
     else:
         said = f"model {stated!r} has no config here" if stated else "it names no model"
         also = f", which has {likely_models(stated)}" if stated else ""
@@ -282,11 +283,15 @@ def _model(recipe: SourcedValues, told: str) -> None:
         )
 
 
-def _named_by_file(file: str) -> str | None:
-    """The model that the longest run of words in a file's name means."""
-    words = re.split(r"[-_]", Path(file).stem)
+# Names of models that see or hear: Qwen2.5-VL, Kimi-VL, GLM-4.5V, MiniCPM-o, Qwen3-Omni.
+_SEES = re.compile(r"[-_.](vl|omni|[ov])([-_.]|$)|\dv([-_.]|$)")
+
+
+def _named_in(text: str) -> str | None:
+    """The model that the longest run of words in a text means."""
+    words = re.split(r"[^A-Za-z0-9.]+", text)
     runs = ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
-    named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 5)
+    named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 3)
     return next((model.name for model in named if model is not None), None)
 
 

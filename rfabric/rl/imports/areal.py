@@ -87,6 +87,8 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s, generation, training, colocated)
     _generation(recipe, s, generation)
     _training(recipe, s, training)
+    if s.find("teacher.path", "teacher.backend"):
+        s.notes += ("teacher: its passes, and GPUs of its own, are not modelled",)
     recipe.put("weight_sync.strategy", "flat", "AReaL: every inference engine gets its own copy")
 
 
@@ -99,6 +101,8 @@ def _backends(s: Settings) -> tuple[Backend, Backend, bool]:
         where = f"{s.file}: allocation_mode"
         if len(parts) < 2:
             raise RFabricError(f"{where}: {shown(mode)} generates nothing; a recipe needs both")
+        if parts[1] in ("eval", "cpu"):
+            raise RFabricError(f"{where}: {shown(mode)} trains nothing; a recipe needs both")
         if len(parts) > 2:
             raise RFabricError(
                 f"{where}: {shown(mode)} has {len(parts)} parts; a recipe has generation and "
@@ -153,6 +157,8 @@ def _generation(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     recipe.put("generation.tp", backend.tensor * backend.pipeline, "the backend's t x p")
     recipe.take("generation.batch", "train_dataset.batch_size", "rollout.consumer_batch_size")
     recipe.take("generation.group_size", "gconfig.n_samples", default=1)
+    if s.flag("actor.dynamic_sampling"):
+        recipe.rolled_out("actor.dynamic_sampling", 0)
     most, batch = "rollout.max_concurrent_rollouts", recipe.values["generation.batch"]
     recipe.take("generation.concurrent", most, default=batch, why="consumer_batch_size, by default")
     recipe.take("generation.max_response", "gconfig.max_new_tokens", default=16384)
@@ -194,7 +200,8 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
 
 def _log_prob_passes(recipe: SourcedValues, s: Settings) -> None:
     """The old policy's where it is asked for; else the engine's own log-probs serve."""
-    again = [key for key in _OLD_POLICY if s.find(key) and s.flag(key)]
+    method = s.value("actor.prox_logp_method")
+    again = [key for key in _OLD_POLICY if s.find(key) and s.flag(key) and method != "loglinear"]
     penalty = s.number("actor.kl_ctl")
     reference = bool(penalty and penalty[1])
     said = ["old policy"] * bool(again) + ["reference policy (kl_ctl)"] * reference

@@ -73,13 +73,27 @@ def _precision(recipe: SourcedValues, s: Settings) -> None:
             recipe.put("generation.precision", kind, where)
 
 
+def _matmuls(recipe: SourcedValues, s: Settings) -> None:
+    """FP8 in training: Transformer Engine's format, where its section is not off."""
+    for key, value in _named(s, "fp8", "fp8_format"):
+        on = _text(value) not in ("", "none", "null") and not _is_off(s, key)
+        if not _generates(key) and "fp8" in key:
+            s.used.add(key)
+            if on:
+                recipe.put("training.precision", "fp8", key)
+
+
 def _optimizer(recipe: SourcedValues, s: Settings) -> None:
     """Adam on the host, or its states with every rank."""
     on_host = _take(s, "optimizer_cpu_offload", "cpu_offload", "offload_params")
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if on_host and _on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
         recipe.put("training.host_optimizer", True, on_host[0])
+    fsdp = _take(s, "use_megatron_fsdp", "use_custom_fsdp")
+    if fsdp and _on(fsdp[1]) and not sharded:
+        recipe.put("training.optimizer", "sharded", fsdp[0])
     distributed = _take(s, "use_distributed_optimizer")
+    sharded = recipe.values.get("training.optimizer") == "sharded"
     if distributed and not _on(distributed[1]) and not sharded:
         recipe.put("training.optimizer", "replicated", distributed[0])
 
@@ -91,7 +105,7 @@ def _gradients(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _chunks(recipe: SourcedValues, s: Settings) -> None:
-    said = _take(s, "virtual_pipeline_model_parallel_size")
+    said = _take(s, *(f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", "")))
     if said and _above(1)(said[1]) and recipe.values.get("training.pp", 1) > 1:
         recipe.put("training.vp", said[1], said[0])
 
@@ -104,11 +118,12 @@ def _epochs(recipe: SourcedValues, s: Settings) -> None:
 
 def _critic(recipe: SourcedValues, s: Settings) -> None:
     """A critic beside the policy, where advantages are estimated with one."""
-    said = _take(s, "adv_estimator", "name") if "gae" in map(_text, s.values.values()) else None
-    learns = _on(s.values.get("critic.is_critic"))
-    if not (said and _text(said[1]) == "gae") and not learns:
+    said = _take(s, "adv_estimator") or s.find(*(k for k in s.values if k.endswith(_ESTIMATOR)))
+    switch = next((k for k in ("critic.enable", "critic.is_critic") if s.find(k)), "")
+    learns = s.flag(switch) if switch else bool(said and _text(said[1]) == "gae")
+    if not learns:
         return
-    where = said[0] if said else "critic.is_critic"
+    where = said[0] if said else switch
     recipe.put("training.critic", True, f"{where}; a critic of the policy's shape")
     passes = recipe.values.get("training.log_prob_passes", 1) + 1
     recipe.put("training.log_prob_passes", passes, "as the policy's, and the critic's values")
@@ -168,6 +183,9 @@ def _is_off(s: Settings, key: str) -> bool:
     return any(s.find(name) is not None and not s.flag(name) for name in switches)
 
 
+_ESTIMATOR = ".adv_estimator.name"  # NeMo-RL's
+
+
 def _text(value: Any) -> str:
     return value.lower() if isinstance(value, str) else ""
 
@@ -197,6 +215,9 @@ def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
         [(key, value) for key, value in _named(s, name) if _generates(key) and _above(1)(value)]
         for name in ("data_parallel_size", "pipeline_parallel_size", "sglang_dp_size")
     )
+    dealt = [(k, v) for k, v in _named(s, "expert_parallel_size") if _generates(k)]
+    if not replicas and dealt and _above(tp)(dealt[0][1]) and dealt[0][1] % tp == 0:
+        replicas = [(dealt[0][0], dealt[0][1] // tp)]  # vLLM's experts stand on all of an engine
     if not stages and _shares_experts(recipe, s, model, replicas, inside):
         return
     wide = tp
@@ -251,7 +272,17 @@ def _generates(key: str) -> bool:
     return any(word in key for word in ("rollout", "generation", "infer", "sglang"))
 
 
-_READERS = (_precision, _optimizer, _gradients, _chunks, _epochs, _critic, _adapters, _host_copies)
+_READERS = (
+    _precision,
+    _matmuls,
+    _optimizer,
+    _gradients,
+    _chunks,
+    _epochs,
+    _critic,
+    _adapters,
+    _host_copies,
+)
 _EXPERT_PARALLEL = (
     "expert_parallel_size",
     "enable_expert_parallel",

@@ -4,8 +4,9 @@ from ...errors import RFabricError
 from .settings import Settings
 from .sourced_values import SourcedValues
 
-MEGATRON, DTENSOR, VLLM = "policy.megatron_cfg", "policy.dtensor_cfg", "policy.generation.vllm_cfg"
-RESOURCES = "policy.generation.colocated.resources"
+MEGATRON, DTENSOR, GENERATION = "policy.megatron_cfg", "policy.dtensor_cfg", "policy.generation"
+RESOURCES = f"{GENERATION}.colocated.resources"
+WAYS = ("grpo", "ppo")
 NO_EFFECT = """
     optimizer. scheduler lr_ logger. checkpointing loss_fn. data. env. seed val_ max_num_steps
     max_num_epochs temperature top_p top_k stop_ tokenizer normalize baseline policy.model_name
@@ -21,6 +22,8 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
+    if any(key.startswith("on_policy_distillation.") for key in s.values):
+        s.notes += ("on_policy_distillation: passes and GPUs of the teachers are not modelled",)
     recipe.put(
         "weight_sync.strategy", "flat", "NeMo-RL: weights are broadcast to every inference worker"
     )
@@ -46,10 +49,16 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     )
     every = each[1] * nodes[1]
     origin = "cluster.num_nodes x cluster.gpus_per_node"
-    colocated = s.find("policy.generation.colocated.enabled")
+    colocated = s.find(f"{GENERATION}.colocated.enabled")
     own_nodes, own = s.number(f"{RESOURCES}.num_nodes"), s.number(f"{RESOURCES}.gpus_per_node")
     if colocated is None or s.flag(colocated[0]):
         recipe.gpus(every, every, True, f"{origin}, colocated")
+        ahead = next((k for k in _ASYNC if s.find(k) and s.flag(k)), "")
+        if ahead:
+            s.notes += (
+                f"{ahead}: on the same GPUs generation and training take turns, and a step waits "
+                "for its longest response; that responses go on in the next is not modelled",
+            )
     else:
         generates = (own_nodes[1] if own_nodes else 1) * (own[1] if own else each[1])
         recipe.gpus(
@@ -59,15 +68,18 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("cluster.gpus_per_server", each[1], "cluster.gpus_per_node")
 
 
+_ASYNC = tuple(f"{way}.async_{way}.enabled" for way in WAYS)
+
+
 def _pipeline(recipe: SourcedValues, s: Settings) -> None:
-    enabled = s.find("grpo.async_grpo.enabled", "ppo.async_ppo.enabled")
+    enabled = s.find(*_ASYNC)
     age = s.number(
         "grpo.async_grpo.max_trajectory_age_steps",
         "ppo.async_ppo.max_trajectory_age_steps",
         "async_rl.sampler.max_staleness_versions",
         "async_rl.sampler.max_lookahead_versions",
     )
-    inside = [f"{way}.in_flight_weight_updates" for way in ("grpo.async_grpo", "ppo.async_ppo")]
+    inside = [f"{way}.async_{way}.in_flight_weight_updates" for way in WAYS]
     goes_on = next((key for key in inside if s.find(key) and s.flag(key)), "")
     single = age and age[0].startswith("async_rl")  # which is asynchronous by itself
     if not single and (not enabled or not s.flag(enabled[0])):
@@ -80,27 +92,62 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("pipeline", "one-step-off", "grpo.async_grpo, max_trajectory_age_steps 1")
 
 
+# What each engine calls its width, its share of the HBM, the responses it decodes at once and the
+# GPUs it deals experts to; Megatron generates as it trains where its own section does not say.
+_ENGINES = {
+    "vllm": ("tensor_parallel_size", "gpu_memory_utilization", "max_num_seqs", ""),
+    "sglang": ("tp_size", "mem_fraction_static", "max_running_requests", ""),
+    "trtllm": (
+        "tensor_parallel_size",
+        "gpu_memory_utilization",
+        "max_batch_size",
+        "moe_expert_parallel_size",
+    ),
+    "megatron": ("tensor_model_parallel_size", "", "", "expert_model_parallel_size"),
+}
+
+
+def _engine(recipe: SourcedValues, s: Settings) -> None:
+    """The engine that generates; the sections of the others are there, and off."""
+    named = str(s.value(f"{GENERATION}.backend", default="vllm"))
+    engine = named if named in _ENGINES else "vllm"
+    own = f"{GENERATION}.{'mcore_generation_config' if engine == 'megatron' else f'{engine}_cfg'}"
+    for off in _ENGINES.keys() - {engine, "megatron"}:
+        s.drop(f"{GENERATION}.{off}_cfg.")
+    wide, share, most, experts = _ENGINES[engine]
+    other = [f"{MEGATRON}.{wide}"] if engine == "megatron" else []
+    other += [f"{own}.gpus_per_server"] if engine == "sglang" else []  # of older files
+    recipe.take("generation.tp", f"{own}.{wide}", *other, default=1)
+    other = [f"{MEGATRON}.{experts}"] if engine == "megatron" else []
+    dealt = s.number(f"{own}.{experts}", *other) if experts else None
+    if dealt and dealt[1] > recipe.values["generation.tp"]:
+        recipe.put("generation.ep", dealt[1], dealt[0])
+    if not share:
+        recipe.assume("generation.memory_utilisation", 0.6, "as vLLM's here; Megatron has no share")
+        recipe.assume("generation.max_num_seqs", 1024, "as vLLM's; Megatron fits it to memory")
+        return
+    recipe.take("generation.memory_utilisation", f"{own}.{share}", default=0.6)
+    names = (f"{own}.{most}", f"{GENERATION}.{engine}_kwargs.{most}")
+    recipe.take("generation.max_num_seqs", *names, default=1024, why="the order of size of engines")
+
+
 def _generation(recipe: SourcedValues, s: Settings) -> None:
-    recipe.take("generation.tp", f"{VLLM}.tensor_parallel_size", default=1)
-    recipe.take("generation.batch", "grpo.num_prompts_per_step", "ppo.num_prompts_per_step")
-    if s.flag("grpo.use_dynamic_sampling"):
-        origin, times = s.number("grpo.batch_multiplier") or ("grpo.use_dynamic_sampling", 1)
+    _engine(recipe, s)
+    recipe.take("generation.batch", *(f"{way}.num_prompts_per_step" for way in WAYS))
+    sampling = next((k for w in WAYS if s.flag(k := f"{w}.use_dynamic_sampling")), "")
+    if sampling:
+        several = (f"{way}.batch_multiplier" for way in WAYS)
+        origin, times = s.number(*several) or (sampling, 1)
         recipe.rolled_out(origin, recipe.values["generation.batch"] * times)
     recipe.take(
-        "generation.group_size",
-        "grpo.num_generations_per_prompt",
-        "ppo.num_generations_per_prompt",
-        default=1,
+        "generation.group_size", *(f"{way}.num_generations_per_prompt" for way in WAYS), default=1
     )
     if most := s.number("async_rl.max_inflight_prompts"):
         recipe.put("generation.concurrent", *most[::-1])
     total = s.number("policy.max_total_sequence_length")
     if total is None:
-        raise RFabricError(
-            f"{s.file}: policy.max_total_sequence_length is not set, and a "
-            "recipe cannot do without it"
-        )
-    response = s.number("policy.generation.max_new_tokens")
+        raise RFabricError(s.lacks("policy.max_total_sequence_length"))
+    response = s.number(f"{GENERATION}.max_new_tokens")
     prompt = s.number("data.max_input_seq_length")
     given = prompt[1] if prompt and prompt[1] < total[1] else min(2048, total[1] // 2)
     if prompt and prompt[1] < total[1]:
@@ -113,14 +160,6 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         "generation.max_response",
         min(response[1] if response else total[1], total[1] - given),
         "what max_total_sequence_length leaves",
-    )
-    recipe.take("generation.memory_utilisation", f"{VLLM}.gpu_memory_utilization", default=0.6)
-    recipe.take(
-        "generation.max_num_seqs",
-        f"{VLLM}.max_num_seqs",
-        "policy.generation.vllm_kwargs.max_num_seqs",
-        default=1024,
-        why="vLLM's order of size",
     )
 
 
@@ -159,11 +198,11 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         "samples / policy.train_global_batch_size",
     )
     penalty = s.number("loss_fn.reference_policy_kl_penalty")
-    reference = penalty is None or bool(penalty[1])
-    recipe.log_probs(reference)
-    full = (
-        s.flag(f"{config}.activation_checkpointing")
-        if s.find(f"{config}.activation_checkpointing")
-        else False
-    )
-    recipe.recompute(full, f"{config}.activation_checkpointing")
+    skipped = [
+        key for w in WAYS if s.flag(key := f"{w}.skip_reference_policy_logprobs_calculation")
+    ]
+    recipe.log_probs((penalty is None or bool(penalty[1])) and not skipped)
+    again = f"{config}.activation_checkpointing"
+    granularity = s.find(f"{config}.recompute_granularity") or ("", "full")
+    full = s.find(again) is not None and s.flag(again) and granularity[1] == "full"
+    recipe.recompute(full, f"{again}{', ' * bool(granularity[0])}{granularity[0]}")

@@ -27,6 +27,7 @@ _RANGE = re.compile(
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
+    _refuse_others(s)
     model = s.find("pretrain", f"{TRAIN}.model_args.model_name_or_path", f"{TRAIN}.pretrain")
     recipe.put(
         "model",
@@ -36,9 +37,29 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
+    if "adv_estimator" not in s.values and s.find("critic.device_mapping"):
+        s.values["adv_estimator"] = "gae"  # ROLL's default, so `effects` adds the critic
     if s.values.get("adv_estimator") != "gae":  # with gae a critic is trained
         s.used.add("adv_estimator")
     recipe.put("weight_sync.strategy", "flat", "ROLL: every inference worker receives its own copy")
+
+
+def _refuse_others(s: Settings) -> None:
+    """RFabricError for ROLL's pipelines that are no RL."""
+    roles = {key.partition(".")[0] for key in s.values}
+    why = next((why for role, why in _OTHERS.items() if role in roles), "")
+    if not why and TRAIN in roles and INFER not in roles:
+        why = f"there is no {INFER}: the job only trains (DPO and SFT do)"
+    if why:
+        raise RFabricError(
+            f"{s.file}: {why}; a recipe is a step that generates responses and trains on them"
+        )
+
+
+_OTHERS = {
+    "student": "student and teacher: distillation, which generates nothing",
+    "sft_train": "sft_train: the job only trains (SFT)",
+}
 
 
 def devices(value: Any, where: str) -> set[int]:
@@ -110,9 +131,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     response = s.number("response_length", f"{INFER}.generating_args.max_new_tokens")
     total, prompt = s.number("sequence_length"), s.number("prompt_length")
     if response is None:
-        raise RFabricError(
-            f"{s.file}: response_length is not set, and a recipe cannot do without it"
-        )
+        raise RFabricError(s.lacks("response_length"))
     if turns and total:
         whole = min(response[1] * turns, total[1] - 1)
         recipe.put(
@@ -156,7 +175,7 @@ def _prompts(recipe: SourcedValues, s: Settings) -> int:
         recipe.put("generation.batch", batch[1] // group[1], f"{batch[0]} / {group[0]}")
         recipe.put("generation.group_size", group[1], group[0])
         s.used.add(f"{INFER}.generating_args.num_return_sequences")
-        actions = s.number("max_actions_per_traj") or ("", 1)
+        actions = s.number("max_actions_per_traj") or _actions(s)
         if actions[1] > 1:
             recipe.put("generation.turns", actions[1], actions[0])
         return actions[1]
@@ -171,9 +190,27 @@ def _prompts(recipe: SourcedValues, s: Settings) -> int:
     return 0
 
 
+def _actions(s: Settings) -> tuple[str, int | float]:
+    """The most actions of a trajectory that the environments of training allow themselves."""
+    tags = s.value("train_env_manager.tags", default=[])
+    said = [
+        number
+        for tag in (tags if isinstance(tags, list) else [tags])
+        if (number := s.number(*(f"custom_envs.{tag}.{key}" for key in _STEPS)))
+    ]
+    return max(said, key=lambda number: number[1], default=("", 1))
+
+
+_STEPS = ("max_actions_per_traj", "max_steps")
+
+
 def _training(recipe: SourcedValues, s: Settings) -> None:
     config = f"{TRAIN}.{CONFIG}"
     recipe.parallel(f"{config}.")
+    ulysses = s.number(f"{TRAIN}.model_args.ulysses_size", f"{config}.ulysses_size")
+    if ulysses and ulysses[1] > 1:
+        recipe.put("training.cp", *ulysses[::-1])
+        recipe.put("training.context_exchange", "ulysses", ulysses[0])
     each = s.number(f"{TRAIN}.training_args.per_device_train_batch_size") or (
         "per_device_train_batch_size, by default",
         1,
@@ -194,11 +231,27 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     if "megatron" in strategy:
         s.used.discard(f"{TRAIN}.strategy_args.strategy_name")
     else:
-        recipe.put("training.optimizer", "sharded", f"{strategy}: parameters are sharded")
+        _shards(recipe, s, config, strategy)
     _adapters(recipe, s)
     reference = s.find("reference.device_mapping") is not None
-    recipe.log_probs(reference, "")
+    reference = reference and (s.find("enable_reference") is None or s.flag("enable_reference"))
+    skip = "system_envs.SKIP_OLD_LOG_PROBS"  # RollPacker
+    recipe.log_probs(reference, "", skip if s.flag(skip) else "")
     _recompute(recipe, s, config, "megatron" in strategy)
+
+
+def _shards(recipe: SourcedValues, s: Settings, config: str, strategy: str) -> None:
+    """What DeepSpeed's stage or FSDP shards: the optimizer's states alone until stage 3."""
+    zero, name = f"{config}.zero_optimization", str(s.value(config, default=""))
+    named = re.search(r"zero(\d)", name)  # ${deepspeed_zero3}, whose file is not there
+    stage = s.number(f"{zero}.stage") or (config, int(named[1]) if named else 3)
+    if stage[1] == 3:
+        recipe.put("training.optimizer", "sharded", f"{strategy}: parameters are sharded")
+    elif stage[1] == 0:
+        recipe.put("training.optimizer", "replicated", f"{stage[0]} = 0")
+    device = str(s.value(f"{zero}.offload_optimizer.device", default=name))
+    if "cpu" in device:
+        recipe.put("training.host_optimizer", True, f"{zero}.offload_optimizer")
 
 
 def _recompute(recipe: SourcedValues, s: Settings, config: str, megatron: bool) -> None:

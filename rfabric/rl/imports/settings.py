@@ -78,6 +78,12 @@ class Settings:
         names = self.environment.get(key)
         return f"say --env {names[0]}=VALUE" if names else "write it out"
 
+    def lacks(self, key: str) -> str:
+        """The error that `key` is not set, with the files of settings that are not there."""
+        away = [note for note in self.notes if note.endswith("left out") and " is not " in note]
+        where = f" ({'; '.join(away)})" if away else ""
+        return f"{self.file}: {key} is not set, and a recipe cannot do without it{where}"
+
     def flag(self, *keys: str) -> bool:
         """Whether the first of `keys` that is set says yes."""
         value = self.value(*keys)
@@ -125,6 +131,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
     values, config_notes = _over_config(script, values, environment, _removed(words))
+    values, counted = _without_counts(values)
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
     return Settings(
         str(path),
@@ -136,10 +143,27 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
             *_taken_as_absent(script),
             *script.notes,
             *config_notes,
+            *counted,
             *_left_out(script, job),
             *_not_understood(words),
         ),
     )
+
+
+def _without_counts(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The values without those that are what a machine's GPUs are counted by, with a note each: the
+    framework's default stands for them.
+    """
+    said = {key: readable(value) for key, value in values.items() if isinstance(value, str)}
+    counted = {key: text for key, text in said.items() if _COUNTS.fullmatch(text)}
+    notes = (
+        f"{key}: what {text[2:-1]} prints where the job runs; by the framework's default here"
+        for key, text in counted.items()
+    )
+    return {key: each for key, each in values.items() if key not in counted}, tuple(notes)
+
+
+_COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi)\)")
 
 
 def _job(script: Script) -> Command:

@@ -66,8 +66,10 @@ class ShellCommands(ShellReads):
             self.printed.append(known)
             return found is not False
         if self.printed is not None:
-            names = unknown_names(text or "") if words[0] in FILTERS else []
-            self.printed.append(unset_piece(names[0]) if names else opaque_piece(words[0]))
+            text = (text or "") if words[0] in FILTERS else ""
+            names, held = unknown_names(text), MARK.search(text)  # what a filter hands on
+            unknown = held[0] if held else opaque_piece(words[0])
+            self.printed.append(unset_piece(names[0]) if names else unknown)
             self.printed.append("\n")
         if not self.asked:
             self.script.commands.append(Command(tuple(words), line))

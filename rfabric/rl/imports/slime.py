@@ -34,6 +34,22 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("weight_sync.strategy", "flat", "slime: every engine receives its own copy")
     if s.value("train-backend") != "fsdp":
         recipe.put("weight_sync.gather", "bucket", "slime: Megatron's shards, a bucket at once")
+    if "fp8" in str(s.values.get("hf-checkpoint", "")).lower():
+        recipe.put("weight_sync.precision", "fp8", "--hf-checkpoint: slime sends what it stores")
+    for flag, (usual, said) in _APART.items():
+        value = s.value(flag, default=usual)
+        if value != usual:
+            s.notes += (f"--{flag} {value}: {said}",)
+
+
+_APART: dict[str, tuple[int, str]] = {  # beside what changes nothing
+    "prefill-num-servers": (
+        0,
+        "servers of their own for prompts are not read; say generation.prefill_gpus",
+    ),
+    "update-weights-interval": (1, "weights are sent after each step here, not after so many"),
+    "opd-teacher-load": (0, "the teacher's passes are not modelled"),
+}
 
 
 def _critic(recipe: SourcedValues, s: Settings) -> None:
@@ -134,32 +150,43 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
         recipe.gpus(trains, trains, True, f"{origin}, --colocate")
     elif rollout:
         recipe.gpus(trains, rollout[1], False, f"{origin}, --rollout-num-gpus")
-        asynchronous = any(word.endswith("train_async.py") for word in s.words)
-        recipe.put(
-            "pipeline",
-            "one-step-off" if asynchronous else "sync",
-            "train_async.py" if asynchronous else "train.py",
-        )
+        _pipeline(recipe, s)
     else:
         raise RFabricError(
             f"{s.file}: neither --colocate nor --rollout-num-gpus is set; one must say where "
             "rollouts run"
         )
-    servers = s.number("num-gpus-per-node")
-    recipe.put(
-        "cluster.gpus_per_server",
-        *(
-            (servers[1], "--num-gpus-per-node")
-            if servers
-            else (each[1], "--actor-num-gpus-per-node")
-        ),
+    servers = s.number("num-gpus-per-node") or (
+        ("actor-num-gpus-per-node", each[1])
+        if colocated or each[1] > _NODE
+        else ("num-gpus-per-node, by default", _NODE)
     )
+    recipe.put("cluster.gpus_per_server", servers[1], f"--{servers[0]}")
+
+
+_NODE = 8  # GPUs of a node, slime's --num-gpus-per-node by default
+
+
+def _pipeline(recipe: SourcedValues, s: Settings) -> None:
+    """Of GPUs of their own: how far generation runs ahead."""
+    function = str(s.value("rollout-function-path", default=""))
+    if "fully_async" in function:
+        recipe.behind(
+            1, "a batch of prompts is always under way", f"--rollout-function-path {function}"
+        )
+        recipe.put("generation.concurrent", s.value("rollout-batch-size"), "--rollout-batch-size")
+    elif any(word.endswith("train_async.py") for word in s.words):
+        recipe.put("pipeline", "one-step-off", "train_async.py")
+    else:
+        recipe.put("pipeline", "sync", "train.py")
 
 
 def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.tp", "rollout-num-gpus-per-engine", default=1)
     recipe.take("generation.batch", "rollout-batch-size")
     recipe.take("generation.group_size", "n-samples-per-prompt", default=1)
+    if s.find(filtered := "dynamic-sampling-filter-path"):
+        recipe.rolled_out(f"--{filtered}", 0)
     response = recipe.take("generation.max_response", "rollout-max-response-len", default=1024)
     context = s.number("rollout-max-context-len")
     prompt = s.number("rollout-max-prompt-len")
@@ -172,8 +199,9 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
             "--rollout-max-context-len less the response",
         )
     else:
-        budget = s.number("max-tokens-per-gpu")
-        left = budget[1] - response if budget and s.find("use-dynamic-batch-size") else 2048
+        budget, cp = s.number("max-tokens-per-gpu"), s.number("context-parallel-size") or ("", 1)
+        packed = budget and s.find("use-dynamic-batch-size")
+        left = budget[1] * cp[1] - response if packed else 2048
         recipe.assume(
             "generation.max_prompt",
             min(2048, left) if left > 0 else 2048,
@@ -209,7 +237,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
             samples, size[1] if size else samples, "samples of a rollout / --global-batch-size"
         )
     reference = bool(s.find("use-kl-loss")) or bool(s.number("kl-coef") and s.number("kl-coef")[1])
-    recipe.log_probs(reference)
+    own, again = s.find("use-rollout-logprobs"), s.find("get-mismatch-metrics")
+    recipe.log_probs(reference, engines="--use-rollout-logprobs" if own and not again else "")
     if s.value("train-backend") == "fsdp":
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
     checkpoints = s.find("gradient-checkpointing") is not None

@@ -50,9 +50,7 @@ class SourcedValues:
         elif default is not None:
             self.assume(key, default, f"{why}; {sources[0]} is not set")
         else:
-            raise RFabricError(
-                f"{self.settings.file}: {sources[0]} is not set, and a recipe cannot do without it"
-            )
+            raise RFabricError(self.settings.lacks(sources[0]))
         return self.values[key]
 
     def parallel(self, section: str, sign: str = "_") -> None:
@@ -69,10 +67,13 @@ class SourcedValues:
             names = [section + kind.replace("-", sign) for kind in kinds]
             self.take(f"training.{key}", *(names[::-1] if key == "cp" else names), default=1)
 
-    def log_probs(self, reference: bool, of: str = " (KL)") -> None:
-        """Passes over a step's tokens before the training: the old policy's, a reference's."""
-        said = "old policy" + f" and reference policy{of}" * reference
-        self.put("training.log_prob_passes", 1 + reference, said)
+    def log_probs(self, reference: bool, of: str = " (KL)", engines: str = "") -> None:
+        """Passes over a step's tokens before the training: the old policy's, unless `engines` says
+        that the log-probs of those that generated serve for it; a reference's.
+        """
+        said = [f"{engines}: the engines' own for the old policy's" if engines else "old policy"]
+        said += [f"reference policy{of}"] * reference
+        self.put("training.log_prob_passes", reference + (not engines), " and ".join(said))
 
     def recompute(self, full: bool, origin: str) -> None:
         """Whether all activations are computed again in the backward pass, or a few."""

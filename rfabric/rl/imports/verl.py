@@ -11,8 +11,8 @@ from .settings import Settings
 from .sourced_values import SourcedValues
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-MEGATRON = f"{ACTOR}.megatron"
-FILTER = "algorithm.filter_groups.enable"
+MEGATRON, FSDP = f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+FILTER, BYPASS = "algorithm.filter_groups.enable", "algorithm.rollout_correction.bypass_mode"
 NO_EFFECT = """
     .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test
     trainer.total trainer.val trainer.default trainer.resume trainer.max_ trainer.log
@@ -24,6 +24,7 @@ NO_EFFECT = """
     custom_reward trust_remote .checkpoint. dist_checkpointing model.path ignore_eos do_sample
     seed nsys
 """
+_NO_CRITIC = re.compile(r"main_(sppo|spin)$")  # their own config has no estimator
 _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
 
 
@@ -35,9 +36,10 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    if s.find("algorithm.adv_estimator") is None:
+    if s.find("algorithm.adv_estimator") is None and not any(map(_NO_CRITIC.search, s.words)):
         s.values["algorithm.adv_estimator"] = "gae"  # so `effects` adds the critic
         s.notes += ("algorithm.adv_estimator is not set: gae, verl's default",)
+    _others(s)
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
 
 
@@ -50,28 +52,65 @@ def _refuse_others(s: Settings) -> None:
         )
 
 
+def _others(s: Settings) -> None:
+    """Notes on models and responses beside the policy's, whose time no key says."""
+    for switch, who in _BESIDE.items():
+        if s.find(switch) and (s.flag(switch) or switch.endswith("path")):
+            s.notes += (f"{switch}: {who}, and GPUs of its own, are not modelled",)
+    if s.values.get("algorithm.adv_estimator") == "remax":
+        s.notes += (
+            "algorithm.adv_estimator = remax: the greedy response to each prompt, its baseline, "
+            "is not modelled",
+        )
+
+
+_BESIDE = {
+    "reward.reward_model.enable": "the passes of the reward model",
+    "reward_model.model.path": "the passes, and with PRIME the training, of the reward model",
+    "distillation.enabled": "the passes of the teacher",
+}
+
+
+def _streams(s: Settings) -> bool:
+    """Whether verl's fully asynchronous trainer runs the job."""
+    named = [*s.words, str(s.values.get("config-name", ""))]
+    return any("fully_async" in word for word in named) or any(
+        key.startswith("async_training.") for key in s.values
+    )
+
+
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
     per_node = (s.number("trainer.n_gpus_per_node") or ("", 8))[1]
     nodes = (s.number("trainer.nnodes") or ("", 1))[1]
-    rollout = s.find("rollout.nnodes")
-    own = s.number("rollout.n_gpus_per_node")
-    trains = nodes * per_node
+    apart = next((p for p in ("rollout", ROLLOUT) if s.find(f"{p}.nnodes")), "rollout")
+    rollout, own = s.find(f"{apart}.nnodes"), s.number(f"{apart}.n_gpus_per_node")
+    trains, server, origin = nodes * per_node, per_node, "trainer.n_gpus_per_node"
     if (rollout and rollout[1]) or (own and not rollout):  # one node unless it says more
-        generates = (s.number("rollout.nnodes") or ("", 1))[1] * (own or ("", per_node))[1]
+        each = (own or ("", per_node))[1]
+        generates = (s.number(f"{apart}.nnodes") or ("", 1))[1] * each
         recipe.gpus(trains, generates, False, "trainer.* and rollout.*: nnodes x n_gpus_per_node")
         _pipeline(recipe, s)
+        if per_node + each <= _NODE:
+            server, origin = per_node + each, f"{origin} + rollout.n_gpus_per_node, of one node"
     else:
         recipe.gpus(trains, trains, True, "trainer.nnodes x trainer.n_gpus_per_node")
-    recipe.put("cluster.gpus_per_server", per_node, "trainer.n_gpus_per_node")
+    recipe.put("cluster.gpus_per_server", server, origin)
+
+
+_NODE = (
+    8  # GPUs of a node: parts of it that train and generate, and are no more together, share one
+)
 
 
 def _pipeline(recipe: SourcedValues, s: Settings) -> None:
     staleness = s.number("async_training.staleness_threshold")
-    if staleness is None:
+    if staleness is None and not _streams(s):
         recipe.put(
             "pipeline", "one-step-off", "rollout.nnodes: GPUs of its own, without async_training"
         )
-    elif staleness[1]:
+        return
+    staleness = staleness or ("async_training.staleness_threshold, by default", 0.1)
+    if staleness[1]:
         key = "async_training.partial_rollout"  # on by default
         on = s.find(key) is None or s.flag(key)
         recipe.behind(staleness[1], f"{staleness[0]}, of a step's batch", key if on else "")
@@ -82,9 +121,11 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
 def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.tp", f"{ROLLOUT}.tensor_model_parallel_size", default=2)
     per_update = s.number("async_training.require_batches") or ("", 1)
-    if s.value("data.train_batch_size") == 0:  # verl streams: updates, not batches, are counted
+    streams = _streams(s)
+    if not s.value("data.train_batch_size", default=0 if streams else 1024):
+        # verl streams: updates, not batches, are counted
         size = s.number(f"{ACTOR}.ppo_mini_batch_size") or ("", 256)
-        times = s.number("async_training.trigger_parameter_sync_step") or ("", 1)
+        times = s.number("async_training.trigger_parameter_sync_step") or ("", 4 if streams else 1)
         recipe.put(
             "generation.batch",
             size[1] * per_update[1] * times[1],
@@ -101,24 +142,49 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
 
 
-def _is_megatron(s: Settings) -> bool:
-    """Whether Megatron trains: by the strategy, the engine or config named, or Megatron's keys."""
-    engine = s.find(f"{ACTOR}.strategy", "model_engine", "actor@actor_rollout_ref.actor")
-    if engine:
-        return "megatron" in str(engine[1])
-    named = "megatron" in str(s.values.get("config-name", ""))
-    return named or any(key.startswith(MEGATRON) for key in s.values)
+# What the engines beside Megatron call the ways in which they cut the training.
+_WAYS = {
+    "veomni": {"cp": "ulysses_parallel_size", "ep": "expert_parallel_size"},
+    "torchtitan": {
+        "tp": "tensor_parallel_size",
+        "pp": "pipeline_parallel_size",
+        "cp": "context_parallel_size",
+        "ep": "expert_parallel_size",
+    },
+    "automodel": {"tp": "tp_size", "pp": "pp_size", "cp": "cp_size", "ep": "ep_size"},
+}
+
+
+def _engine(s: Settings) -> str:
+    """What trains: by the strategy, the engine or config named, or by Megatron's keys."""
+    named = s.find(f"{ACTOR}.strategy", "model_engine", "actor@actor_rollout_ref.actor")
+    said = str(named[1] if named else s.values.get("config-name", ""))
+    engine = next((engine for engine in ("megatron", *_WAYS) if engine in said), "")
+    keys = not named and any(key.startswith(MEGATRON) for key in s.values)
+    return engine or ("megatron" if keys else "fsdp")
+
+
+def _sharded(recipe: SourcedValues, s: Settings, engine: str) -> None:
+    """An engine that shards parameters: FSDP, and those built on it."""
+    recipe.put("training.tp", 1, f"{engine}: parameters are sharded, not cut by tensor")
+    recipe.put("training.optimizer", "sharded", engine)
+    plain = f"{ACTOR}.ulysses_sequence_parallel_size", f"{FSDP}.ulysses_sequence_parallel_size"
+    own = _WAYS.get(engine, {})
+    ways: dict[str, tuple[str, ...]] = {w: (f"{ACTOR}.{engine}.{own[w]}",) for w in own}
+    ways["cp"] = (*ways.get("cp", ()), *plain)
+    for way, keys in ways.items():
+        recipe.take(f"training.{way}", *keys, default=1)
+    if recipe.values["training.cp"] > 1 and "ulysses" in recipe.origin["training.cp"]:
+        recipe.put("training.context_exchange", "ulysses", f"{engine}'s sequence parallelism")
 
 
 def _training(recipe: SourcedValues, s: Settings) -> None:
-    megatron = _is_megatron(s)
+    engine = _engine(s)
+    megatron = engine == "megatron"
     if megatron:
         recipe.parallel(f"{MEGATRON}.")
     else:
-        recipe.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
-        recipe.put("training.optimizer", "sharded", "FSDP")
-        if recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1) > 1:
-            recipe.put("training.context_exchange", "ulysses", "FSDP's sequence parallelism")
+        _sharded(recipe, s, engine)
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
     sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or _of_all_ranks(recipe, s)
@@ -140,13 +206,26 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     reference = reference or (
         s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False
     )
-    recipe.log_probs(reference)
+    recipe.log_probs(reference, engines=_bypass(s))
     checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
     full = s.value(f"{MEGATRON}.override_transformer_config.recompute_granularity")
     if megatron:
         recipe.recompute(full == "full", "recompute_granularity")
     elif checkpointing is None or s.flag(checkpointing[0]):
         recipe.recompute(True, "enable_gradient_checkpointing")
+
+
+def _bypass(s: Settings) -> str:
+    """What says that the old policy's log-probs are those of generation, which the fully
+    asynchronous trainer does by itself; else empty.
+    """
+    proximal = "async_training.compute_prox_log_prob"
+    if s.find(proximal) and s.flag(proximal):
+        return ""
+    said = s.find(BYPASS, "async_training.use_rollout_log_probs")
+    if said:
+        return said[0] if s.flag(said[0]) else ""
+    return f"{BYPASS}, by default of fully_async" if _streams(s) else ""
 
 
 def _of_all_ranks(recipe: SourcedValues, s: Settings) -> tuple[str, int] | None:
