@@ -62,7 +62,7 @@ def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
     """A colour for each directed edge: none twice out of a pod, none twice into one (Koenig, by
     alternating chains).
     """
-    colour = [-1] * len(edges)
+    colour: list[int] = []
     used: dict[tuple[str, int], dict[int, int]] = {}  # by side and pod: colour -> edge
     for i, (a, b) in enumerate(edges):
         out, into = used.setdefault(("out", a), {}), used.setdefault(("in", b), {})
@@ -70,7 +70,7 @@ def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
         free_in = next(c for c in range(colours) if c not in into)
         if free_out in into:
             _flip(edges, colour, used, ("in", b), free_out, free_in)
-        colour[i] = free_out
+        colour.append(free_out)
         out[free_out] = into[free_out] = i
     return colour
 

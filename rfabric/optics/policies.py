@@ -183,7 +183,7 @@ class Static(CircuitPolicy):
     def decide(
         self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
     ) -> Circuits:
-        if len(circuits) or not self.fabric.ocses:
+        if len(circuits):
             return circuits
         return _lit(self.fabric, _numbered(self.fabric, templates.mesh_of_all(self.fabric)))
 

@@ -373,10 +373,7 @@ class Placer:
             bundles = np.unique(
                 np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1
             )
-            self._least_loaded(
-                bundles[self.bundles.width[bundles] > 1],
-                np.flatnonzero(np.bincount(self.kind[entry])),
-            )
+            self._least_loaded(bundles, np.flatnonzero(np.bincount(self.kind[entry])))
 
     @cached_property
     def _bundle_of(self) -> np.ndarray:

@@ -26,6 +26,7 @@ from rfabric.optics import (
     light,
     parse_policy,
     planes,
+    planner,
     policies,
     regions,
 )
@@ -224,6 +225,45 @@ def test_circuits_stay_where_a_rewire_gains_no_more_than_the_guard():
         )
         assert bool(decision.rewire) == moves
         assert moves or decision.why.startswith("predicted to end")
+
+
+class Noting:
+    """A policy that keeps what it is asked: how many racks send to each other, and what follows."""
+
+    name = "noting"
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def decide(self, demand, circuits, now, plan=()):
+        self.asked.append((demand.sent.bytes.tolist(), len(plan), now))
+        return self.answer
+
+
+@pytest.mark.parametrize("ahead", [4, 3])
+def test_a_policy_is_asked_for_all_that_sends_with_what_comes_and_for_what_begins(
+    ahead, monkeypatch
+):
+    """What comes is taken together with the rest up to so many racks, here four."""
+    monkeypatch.setattr(planner, "MOST_RACKS_AHEAD", ahead)
+    begins, sends, comes = (asks(FOUR, (0, i, i * 1e12)) for i in (1, 2, 3))
+    together = [[1e12, 2e12, 3e12]] if ahead == 4 else []
+    for sending, coming, asked in (
+        ([sends], [comes], [[1e12, 2e12], *together, [1e12]]),
+        ([sends], [], [[1e12, 2e12], [1e12]]),
+        ([], [], [[1e12]]),
+    ):
+        policy = Noting(lit(FOUR, [(0, 1)]))
+        intend(FOUR, policy, begins, Circuits(), 7.0, coming, sending=sending)
+        assert policy.asked == [(each, len(coming), 7.0) for each in asked]
+
+
+def test_before_the_job_a_rewire_is_worth_any_gain():
+    """Nothing is dark then, so no guard: 0.75 ms are gained."""
+    size = 1e-3 * THIN / 8  # bytes that the thin cable carries in 1 ms, a circuit in 0.25 ms
+    wanted, policy = asks(FOUR, (0, 1, size)), Fixed(lit(FOUR, [(0, 1)]))
+    assert intend(FOUR, policy, wanted, Circuits(), 0.0, dark=0.0).rewire
+    assert not intend(FOUR, policy, wanted, Circuits(), 0.0, dark=1e-9).rewire
 
 
 def test_who_begins_without_a_way_waits_for_those_who_send():
@@ -476,6 +516,52 @@ def test_a_rotor_lights_round_after_round_plane_after_plane():
     assert at == cycle[2 % len(cycle)]
 
 
+def test_static_lights_a_mesh_once_and_keeps_whatever_is_lit():
+    policy, anything = parse_policy("static", LONELY), asks(LONELY, (0, 1, 1e12))
+    one = lit(LONELY, [(0, 3)])
+    assert policy.decide(anything, one, 0.0) is one
+    named = dict(enumerate(mesh(LONELY.racks, 2)))
+    assert policy.decide(anything, Circuits(), 0.0) == light(LONELY, named)
+    cables = fat_tree(pods=2, tors=1, gpus=2)
+    none = parse_policy("static", cables).decide(asks(cables, (0, 1, 1e9)), Circuits(), 0.0)
+    assert none == Circuits()
+
+
+@pytest.mark.parametrize("spec", ["mixnet", "rfabric,pods=2,tors=2,gpus=2,planes=2"])
+def test_of_a_template_each_plane_lights_the_pairs_it_can_join_and_no_other(spec):
+    fabric = parse_fabric(spec)
+    everybody = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(len(fabric.racks)), 2)))
+    wanted = {}
+    for plane, pairs in zip(planes(fabric), mesh(fabric.racks, len(planes(fabric))), strict=True):
+        region = regions(fabric)[plane]
+        for pair in pairs:
+            if region[pair[0]] == region[pair[1]]:
+                wanted[frozenset(pair)] = wanted.get(frozenset(pair), 0) + 1
+    assert wanted
+    assert joined(fabric, parse_policy("mesh", fabric).decide(everybody, Circuits(), 0.0)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("uplinks", "partners", "turns_on"),
+    [(1, 1, False), (4, 1, False), (1, 2, True), (2, 3, True), (3, 3, False), (4, 3, True)],
+)
+def test_rounds_are_for_whoever_cannot_meet_all_partners_alike_at_once(uplinks, partners, turns_on):
+    """A hub of three partners and four uplinks favours one, unless that is another in turn."""
+    fabric = rfabric(pods=1, tors=partners + 1, gpus=1, planes=uplinks, electrical=0)
+    hub = asks(fabric, *((0, i + 1, 1e9) for i in range(partners)))
+    assert bool(parse_policy("demand", fabric).rounds(hub, Circuits())) == turns_on
+
+
+def test_a_decomposition_of_too_many_rounds_is_none(monkeypatch):
+    """One uplink, seven partners: seven rounds at least."""
+    fabric = rfabric(pods=1, tors=8, gpus=1, planes=1, electrical=0)
+    everybody = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(8), 2)))
+    policy = parse_policy("demand", fabric)
+    for most, some in ((7, True), (6, False)):
+        monkeypatch.setattr(policies, "MOST_SLOTS", most)
+        assert bool(policy.rounds(everybody, Circuits())) == some
+
+
 def test_solvers_are_asked_up_to_the_limits_that_stand_beside_them(monkeypatch):
     wanted = asks(LONELY, (0, 1, 1e9), (0, 2, 1e9), (0, 3, 1e9))
     policy = parse_policy("demand", LONELY)
@@ -500,6 +586,16 @@ def test_matchings_swap_planes_before_a_circuit_moves():
     start = lit(LONELY, [(0, 1)], [(2, 3)])
     swapped = least_moved([[("t3", "t4")], [("t1", "t2")]], start)
     assert swapped == [[("t1", "t2")], [("t3", "t4")]]
+
+
+def test_of_planes_that_fit_as_well_the_first_is_taken():
+    pair = [("t1", "t2")]
+    assert least_moved([pair, []], Circuits()) == [pair, []]
+    assert least_moved([[], pair], Circuits()) == [[], pair]
+    assert least_moved([pair, pair], lit(LONELY, [(2, 3)])) == [
+        [("t1", "t2"), ("t3", "t4")],
+        [("t1", "t2")],
+    ]
 
 
 def test_racks_that_are_not_asked_for_keep_the_circuits_they_have():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuit, Circuits, light
-from rfabric.routing import Routes, light_paths, placing, routes_of
+from rfabric.routing import Routes, colouring, light_paths, placing, routes_of
 from rfabric.routing.choices import Bundles
 from rfabric.routing.colouring import coloured
 from rfabric.routing.placing import Placer
@@ -256,6 +256,17 @@ def test_colours_are_dealt_evenly_at_every_vertex_and_in_every_group(edges, colo
             counts = np.zeros((cell.max() + 1, colours), int)
             np.add.at(counts, (cell, colour), 1)
             assert (counts.max(1) - counts.min(1) <= 1).all()
+
+
+@pytest.mark.parametrize("colours", [2, 4, 8, 6])
+def test_a_power_of_two_of_colours_is_made_by_halves_alone(colours, monkeypatch):
+    """Dealing, and splitting uneven pairs of colours anew, is for what halves leave: 6 = 2 x 3."""
+    dealt, deal = [], colouring._dealt
+    monkeypatch.setattr(colouring, "_dealt", lambda *some: dealt.append(some[2]) or deal(*some))
+    left, right = (np.array(ends) for ends in zip(*permutations(range(9), 2), strict=True))
+    colour = coloured(left, right, colours)
+    assert dealt == ([3] if colours == 6 else [])
+    assert set(colour.tolist()) == set(range(colours))
 
 
 @pytest.mark.parametrize(

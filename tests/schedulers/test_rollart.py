@@ -368,6 +368,10 @@ def test_tasks_and_two_kinds_of_gpus():
     [
         ("rollart,alpha=0", "alpha=0 must be a whole number, 1 or more"),
         ("rollart,alpha=1.5", "alpha=1.5 must be a whole number"),
+        ("rollart,reward_gpus=-1", "reward_gpus=-1 must be a whole number, 0 or more"),
+        ("rollart,reward_gpus=1.5", "reward_gpus=1.5 must be a whole number"),
+        ("rollart,decode_gpu=H20,decode_gpus=7", "=7 must be a multiple of generation.tp 2"),
+        ("rollart,decode_gpus=8", "decode_gpu and decode_gpus go together"),
         ("rollart,redundancy=0.5", "redundancy 0.5 must be 1 "),
         ("rollart,tasks=Chess", "no task 'Chess'; there are FrozenLake, GEM-Math, SWE-bench"),
         ("rollart,decode_gpu=H20", "decode_gpu and decode_gpus go together"),

@@ -1,6 +1,8 @@
 """RollArt's decisions one by one: an engine driven by hand, rules of steps, shares of a batch."""
 
+from dataclasses import replace
 from math import inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from rfabric.compute.sync_time import UNPACK
 from rfabric.errors import RFabricError
 from rfabric.folders import data_dir
 from rfabric.rl import phases, read_recipe
+from rfabric.schedulers.rollart import _facts, _step, engines, mixed
 from rfabric.schedulers.rollart.engines import AgentEngine, AgentTurn, Pool, Trajectory
 from rfabric.schedulers.rollart.recipe import RecipeTrajectories, _parts
 from rfabric.schedulers.rollart.rules import Iteration, RolloutOutcome, RolloutRules
@@ -77,6 +80,36 @@ def test_the_next_turn_prefills_what_is_new_and_others_prefill_the_prompt_of_the
     ((third, _),) = played_out(e, second)
     shared = STEP.mixed(0, 0, 1, 1999.5) + STEP.seconds(1, 2001, 99)
     assert third - second == pytest.approx(shared, rel=1e-9)
+
+
+@pytest.mark.parametrize("observed", [0, 1, 2, 50])
+def test_a_next_turn_computes_what_was_observed_and_one_token_at_least(observed):
+    """2,100 tokens are found; the last of a prompt is computed in any case: it gives the next."""
+    e, who = engine(), someone(task=Task("terse", (1, 4), 2000, 100, 0.0, observed))
+    e.submit(turn(who), 0.0)
+    ((first, _),) = played_out(e)
+    who.turn = 1
+    e.submit(turn(who, 1), first)
+    ((second, _),) = played_out(e, first)
+    prompt, new = 2100 + observed, max(observed, 1)
+    again = STEP.mixed(0, 0, new, new * (prompt - new + new / 2)) + STEP.seconds(1, prompt + 1, 99)
+    assert second - first == pytest.approx(again, rel=1e-9)
+
+
+def test_where_those_that_decode_fill_a_chunk_a_prompt_comes_one_token_a_step(monkeypatch):
+    monkeypatch.setattr(engines, "CHUNK_TOKENS", 3)
+    e, now = engine(), 0.0
+    for k in range(4):
+        e.submit(turn(someone(k, outputs=(50,), prompt=1)), now)
+        now = e.plan(now)
+        e.fire()
+    assert len(e.inside) == 4
+    e.submit(turn(someone(9, outputs=(1,), prompt=2)), now)
+    for ended in (0, 1):
+        context, before = e.context, now
+        now = e.plan(now)
+        assert now - before == pytest.approx(STEP.mixed(4, context, 1, ended + 0.5))
+        assert len(e.fire()) == ended
 
 
 def test_long_prompts_are_prefilled_in_chunks_beside_who_decodes():
@@ -185,6 +218,50 @@ def test_the_mean_step_leaves_the_first_out():
     assert outcome.step_seconds(0) == 31 / 4
 
 
+def outcome(*stale, busy=((0.0, 0.0),), began=0.0, ready=1.0, before=0.0):
+    """Steps of one trajectory each that lacked so many updates; of the last, when it began and was
+    ready, as the one before was at `before`.
+    """
+    who = someone()
+    who.engine = 0
+    made = [
+        Iteration(i, 0.0, before, before, (0.0, 1.0), (who,), some, busy)
+        for i, some in enumerate(stale)
+    ]
+    made[-1] = replace(made[-1], began=began, ready=ready)
+    counts = {"trained": len(made), "stale": 2, "surplus": 3, "unfinished": 4}
+    return RolloutOutcome(tuple(made), counts, (), (77,))
+
+
+def test_the_stalest_trajectory_of_all_steps_is_told_and_all_that_began_are_counted():
+    told = _facts(outcome((0, 1), (3, 0), (1, 2)), [Pool("H800", SERVER, 2)], RolloutRules(8, 4))
+    assert told["stale_max"] == 3 and told["trajectories"] == 3 + 2 + 3 + 4
+    assert told["environments"] == 8 and told["pools"] == {"H800-0": 2 * SERVER.gpus}
+
+
+@pytest.mark.parametrize(
+    ("suspended", "times"), [(0.0, (5.0, 2.5, 2.5)), (2.0, (6.0, 3.0, 3.0)), (5.0, (6.0, 3.0, 6.0))]
+)
+def test_of_what_an_engine_did_since_the_last_batch_a_step_has_its_share_and_no_more(
+    suspended, times
+):
+    """6 s of prefill and 3 of decode in the 12 s between two batches, of which the rollouts of this
+    one take 10; while engines stand still for weights they do neither.
+    """
+    played = outcome((0,), (0,), busy=((6.0, 3.0),), began=10.0, ready=20.0, before=8.0)
+    w, rules = SimpleNamespace(replicas=(None,)), RolloutRules(1, suspended=suspended)
+    made = _step(w, played.iterations[1], None, played, rules).generated
+    ((prefill, decode, peak, idle, _),) = made.times
+    assert (prefill, decode, idle) == pytest.approx(times) and peak == 77
+    assert prefill + decode + idle == pytest.approx(10 + suspended)
+    assert [part.tolist() for part in (*made.prompts, *made.outputs)] == [[2000], [200]]
+    first = outcome((0,), busy=((6.0, 3.0),), began=0.0, ready=9.0)
+    ((prefill, decode, _, idle, _),) = _step(
+        w, first.iterations[0], None, first, rules
+    ).generated.times
+    assert (prefill, decode, idle) == (6, 3, 0)  # nothing is suspended before the first
+
+
 def test_continuous_groups_begin_anew_for_as_many_steps_as_they_may_be_ahead():
     """Rollouts of 1 s, training of 100 s: a batch waits, the next is there, `ahead` more."""
     quick = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
@@ -228,6 +305,17 @@ def test_an_engine_counts_who_is_on_it(redundancy):
 
 
 # --- tasks, weights -------------------------------------------------------------------------------
+
+
+def test_environments_are_dealt_to_tasks_in_turn_and_keep_theirs_step_after_step():
+    """Four groups of environments a step, of three trajectories each; two groups are of the first
+    task, one each of the others.
+    """
+    tasks = [replace(TASK, name=name) for name in "abc"]
+    rules = RolloutRules(8, 2, redundancy=1.5)
+    episodes = [mixed(tasks, 0, 9999, rules)(number) for number in range(2 * rules.environments)]
+    assert "".join(e.task.name for e in episodes) == 2 * "aaabbbcccaaa"
+    assert [e.group for e in episodes] == np.repeat(np.arange(8), 3).tolist()
 
 
 def test_contexts_grow_by_answers_and_what_is_observed():

@@ -127,6 +127,7 @@ def test_others_join_with_what_they_hold_and_lack():
     assert own.prompt.tolist() == [7, 7, 9, 9] and own.group.tolist() == [0, 0, 1, 1]
     both = joined(own, np.array([50]), np.array([6]), 2.5)
     assert (both.prompt[-1], both.output[-1], both.gap[-1]) == (50, 6, 2.5)
+    assert both.cached.tolist() == [0] * 5  # their KV is computed again
     assert both.after.tolist() == [-1] * 5 and both.group.tolist() == [0, 0, 1, 1, -1]
 
 
@@ -178,7 +179,8 @@ def test_correct_runs_set_the_time_out_of_those_after_them():
 
 
 def test_tp_is_at_most_a_server_and_what_the_model_allows():
-    assert with_tp(job(), 4).generation.tp == 4 and with_tp(job(), 16) is None
+    assert [with_tp(job(), tp).generation.tp for tp in (4, 8)] == [4, 8]
+    assert with_tp(job(), 16) is None
     assert replanned(4, [20, 21]) == 4 and replanned(4, [20, 22]) == 8
     assert replanned(4, [1, 0, 0, 0]) == 4 and replanned(4, [1, 0, 0, 0, 0]) == 2
 
