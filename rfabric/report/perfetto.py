@@ -17,6 +17,7 @@ from functools import cache
 
 import numpy as np
 
+from ..fabric.cabling import cabling_of
 from ..optics import Circuits
 from ..routing.rows import begins
 from ..routing.schemes import Routing
@@ -242,12 +243,14 @@ def carried_share(result: Result, links: np.ndarray, edges: np.ndarray) -> np.nd
     float64[links, edges - 1]; None where more than MOST_LOADED ways of flows would be followed.
     """
     rows = np.flatnonzero((result.trace.size > 0) & (result.finish > result.start))
+    if len(rows) > MOST_LOADED:  # each has a part or more
+        return None
     routing = routing_of(result.routing, result.fabric, result.trace)
     pairs = Pairs(result.fabric, result.trace, routing)
     if int(pairs.counts[rows].sum()) > MOST_LOADED:
         return None
     sent = _sent(result, rows, pairs, routing, links, edges)
-    rates = np.repeat([link.rate for link in result.fabric.links], 2)[links]
+    rates = cabling_of(result.fabric).rate[links]
     return np.diff(sent, axis=1).clip(0) / np.diff(edges) / rates[:, None]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
 from .inner import Laid, loops
-from .rows import begins, mixed, offsets_of, ranks, spread, widened
+from .rows import begins, mixed, numbered_below, offsets_of, ranks, spread, widened
 from .tiers import tiered
 
 # times that the pairs on overfull cables are looked at, while the busiest cables gain by it
@@ -65,7 +65,9 @@ class Placer:
         self.kinds = [self.kind[self.first[i] : self.first[i + 1]] for i in example]
         pairs = max(len(rack), 1)
         self.most = min(max(MOST_ROWS // pairs, LEAST_WAYS), max(ALL_ROWS // pairs, 1), MOST_WAYS)
-        self.racks, self.pair_key = np.unique(rack << 32 | to, return_inverse=True)
+        racks = len(choices.ways.cabling.rack_row)
+        keys, self.pair_key = numbered_below(rack * racks + to, racks**2)
+        self.racks = keys // racks << 32 | keys % racks
         self._every: tuple[np.ndarray, Offers] | None = None
 
     def run(self, enough: np.ndarray) -> np.ndarray:
@@ -265,14 +267,14 @@ class Placer:
         self, pairs: np.ndarray, offered: Callable[..., Offers]
     ) -> tuple[Offers, np.ndarray]:
         """The ways of the racks of these pairs, and which of them are each pair's."""
-        keys, key = np.unique(self.pair_key[pairs], return_inverse=True)
+        keys, key = numbered_below(self.pair_key[pairs], len(self.racks))
         return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF, self.most), key
 
     def _alternatives(self, pairs: np.ndarray) -> tuple[Offers, np.ndarray]:
         """Every way of the racks of these pairs; what was asked for before is kept, as who is late
         now was late before.
         """
-        wanted = np.unique(self.pair_key[pairs])
+        wanted, _ = numbered_below(self.pair_key[pairs], len(self.racks))
         new = (
             wanted
             if self._every is None

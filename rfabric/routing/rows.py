@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+MOST_EMPTY = 8  # entries of a table to one that is used: beyond, sorting is as quick
+
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:
     """CSR offsets (int64[n+1]) of so many entries each."""
@@ -20,6 +22,17 @@ def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """
     codes, which = np.unique(codes, return_inverse=True)
     return codes, np.bincount(which, values, minlength=len(codes))
+
+
+def numbered_below(codes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """(codes, each once, ascending; int64[n], which of them each is), of codes below `most`: a
+    table of all there could be, where it is not much larger than what there is, saves sorting.
+    """
+    if most > MOST_EMPTY * len(codes):
+        return np.unique(codes, return_inverse=True)
+    there = np.zeros(most, bool)
+    there[codes] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[codes]
 
 
 def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -116,7 +129,12 @@ class Entries(NamedTuple):
         """Bytes at the same place added up, in the order in which they stand; places of none left
         out.
         """
-        codes, sent = summed(rows * racks + columns, bytes)
+        codes = rows * racks + columns
+        if racks * racks <= MOST_EMPTY * len(codes):  # no need to sort them
+            sent = np.bincount(codes, bytes, minlength=racks * racks)
+            codes = np.flatnonzero(sent > 0)
+            return cls(codes // racks, codes % racks, sent[codes])
+        codes, sent = summed(codes, bytes)
         codes, sent = codes[sent > 0], sent[sent > 0]
         return cls(codes // racks, codes % racks, sent)
 

@@ -133,11 +133,12 @@ class Ways:
         switches it leads to.
         """
         by_cost = {}
-        for step in np.unique(self.step).tolist():
+        for step in distinct(self.step).tolist():
             some = self.step == step
-            codes = np.unique(self.leaves[some] * self.switches + self.leads[some])
-            rows, first = np.unique(codes // self.switches, return_index=True)
-            by_cost[step] = rows, first, codes % self.switches
+            codes = distinct(self.leaves[some] * self.switches + self.leads[some])
+            rows, leads = codes // self.switches, codes % self.switches
+            first = np.flatnonzero(begins(rows))
+            by_cost[step] = rows[first], first, leads
         return by_cost
 
     def onward(self, row: int, rack: int) -> np.ndarray:

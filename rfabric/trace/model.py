@@ -399,15 +399,33 @@ class Trace:
         ends = host[self.src[rows]], host[self.dst[rows]]
         return rack_demand(fabric, *ends, size, window, phase)
 
+    def sending(self, fabric: Fabric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(rows that send bytes; int64, the pairs of hosts that do, src << 32 | dst by numbers in
+        the fabric, each once, ascending; int32, which of them each row is of).
+        """
+        rows, codes, which = self._sending
+        host = host_numbers(fabric, self.hosts)
+        pairs = host[codes >> 32] << 32 | host[codes & 0xFFFFFFFF]
+        if (np.diff(pairs) > 0).all():
+            return rows, pairs, which
+        order = np.argsort(pairs)
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order))
+        return rows, pairs[order], place[which]
+
+    @cached_property
+    def _sending(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same, by the numbers of hosts in the trace."""
+        rows = np.flatnonzero(self.size > 0)
+        codes = self.src[rows].astype(np.int64) << 32 | self.dst[rows]
+        pairs, which = np.unique(codes, return_inverse=True)
+        return rows, pairs, which.astype(np.int32)
+
     def sent(self, fabric: Fabric) -> Sent:
         """What host pairs send, by communication phase (phase, label), steps added up: what routing
         places.
         """
-        rows = np.flatnonzero(self.size > 0)
-        host = host_numbers(fabric, self.hosts)
-        pairs, which = np.unique(
-            host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True
-        )
+        rows, pairs, which = self.sending(fabric)
         names, kind = numbered(self.phase[rows].astype(np.int64) << 16 | self.label[rows])
         shape = len(names), len(pairs)
         sent = np.bincount(
