@@ -27,7 +27,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of, host_numbers
 from ..optics import Demand
-from ..routing.rows import Entries, begins, distinct, numbered, spread
+from ..routing.rows import Entries, begins, distinct, in_order, numbered, spread
 from ..routing.schemes import Routing, Sent
 from ..units import show_size, transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
@@ -333,7 +333,7 @@ class Trace:
     def followers(self) -> tuple[np.ndarray, np.ndarray]:
         """CSR of the rows that wait for each row: the transpose of `after`."""
         offsets = np.concatenate(([0], np.cumsum(np.bincount(self.after, minlength=len(self)))))
-        return offsets, self.owner[np.argsort(self.after, kind="stable")]
+        return offsets, self.owner[in_order(self.after)]
 
     def waits_for(self, row: int) -> np.ndarray:
         """The rows that `row` waits for."""
@@ -418,7 +418,7 @@ class Trace:
         """The same, by the numbers of hosts in the trace."""
         rows = np.flatnonzero(self.size > 0)
         codes = self.src[rows].astype(np.int64) << 32 | self.dst[rows]
-        pairs, which = np.unique(codes, return_inverse=True)
+        pairs, which = numbered(codes)
         return rows, pairs, which.astype(np.int32)
 
     def sent(self, fabric: Fabric) -> Sent:
@@ -564,7 +564,7 @@ class Trace:
             | self.label[rows]
         )
         kinds, which = numbered(codes)
-        order = np.argsort(which, kind="stable")
+        order = in_order(which)
         runs = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
         keys = [
             (code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF])
