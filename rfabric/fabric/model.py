@@ -242,7 +242,7 @@ class Fabric:
 
     def __getstate__(self) -> dict:
         """Without what can be worked out again, part of which cannot be pickled."""
-        return {k: v for k, v in self.__dict__.items() if k != "memo"}
+        return {k: v for k, v in self.__dict__.items() if k not in ("memo", "_host_ends")}
 
     def named(self, spec: str) -> "Fabric":
         """The same fabric with this `spec`, which changes nothing that would have to be checked
