@@ -205,7 +205,7 @@ class Session:
         self.following = self.following.tolist()
         self.columns = [c.tolist() for c in (r.prompt, r.output, r.group, r.cached, r.gap)]
         starts = np.flatnonzero(r.after < 0)
-        self.coming = sorted((float(r.gap[i]), int(i)) for i in starts)
+        self.coming = sorted(zip(r.gap[starts].tolist(), starts.tolist(), strict=True))
         self.unfinished = n
         # requests whose prompt need not be prefilled but for its last token
         self.cached_prompts = set() if resident is None else set(np.flatnonzero(resident).tolist())
@@ -270,8 +270,8 @@ class Session:
         """Give it its KV: what its last turn left, what its group shares, and room for the rest and
         its first token.
         """
-        before = int(self.requests.after[request.number])
-        if request.cached and before in self.left_behind:
+        before = int(self.requests.after[request.number]) if request.cached else -1
+        if before in self.left_behind:
             self.kept -= self.left_behind.pop(before)
             request.computed = min(request.cached, request.prompt - 1)
         if request.number in self.cached_prompts:

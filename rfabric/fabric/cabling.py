@@ -32,12 +32,12 @@ def host_numbers(fabric: Fabric, names: tuple[str, ...]) -> np.ndarray:
 class Cabling:
     """A fabric's ports, nodes and hosts by number.
 
-    node, number: int64[2m], owner (index into `nodes`) and OpenFlow number of each port; rate:
-    float64[2m] bit/s; is_ocs:
-    bool[nodes]; place: int64[nodes], that of each name among all of them, ascending; packet_ports:
-    the ports of hosts and packet switches, ascending as Ports; row: int64[nodes], which packet
-    switch a node is, -1 for others; rack: int64[nodes], which rack it is, likewise; host_link: the
-    link that leaves each host; host_rack: the number of its rack.
+    node, number: int64[2m], owner (index into `nodes`) and OpenFlow number of each port; rate,
+    delay: float64[2m] bit/s and s; is_ocs: bool[nodes]; place: int64[nodes], that of each name
+    among all of them, ascending; packet_ports: the ports of hosts and packet switches, ascending as
+    Ports; row: int64[nodes], which packet switch a node is, -1 for others; rack: int64[nodes],
+    which rack it is, likewise; host_link: the link that leaves each host; host_rack: the number of
+    its rack.
     """
 
     def __init__(self, fabric: Fabric):
@@ -47,6 +47,7 @@ class Cabling:
         self.node = np.array([index[end.node] for end in ends], dtype=np.int64)
         self.number = np.array([end.number for end in ends], dtype=np.int64)
         self.rate = np.repeat([link.rate for link in fabric.links], 2).astype(float)
+        self.delay = np.repeat([link.delay for link in fabric.links], 2).astype(float)
         self.is_ocs = np.array([node.kind == "ocs" for node in fabric.nodes])
         self.place = np.argsort(np.argsort(np.array(self._names)))
         self.packet_ports = self.ascending(np.flatnonzero(~self.is_ocs[self.node]))
@@ -59,6 +60,11 @@ class Cabling:
         self.host_link[host[self.node[leaves]]] = leaves
         self.host_rack = self.rack[self.node[self.host_link ^ 1]]
         self.rack_row = self.row[[index[name] for name in fabric.racks]]
+
+    @property
+    def degree(self) -> np.ndarray:
+        """int64[nodes]: how many cables each has."""
+        return np.bincount(self.node, minlength=len(self._names))
 
     def ascending(self, ports: np.ndarray) -> np.ndarray:
         """These ports in the order of Ports: by the name of their node, then by number."""

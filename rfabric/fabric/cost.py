@@ -222,11 +222,13 @@ def _sold(fabric: Fabric) -> None:
     """
     if fabric.parameters.get("inside_server"):
         raise RFabricError(f"{fabric.name} is the inside of a server, whose price holds it")
+    from .cabling import cabling_of
+
     limit = fabric.parameters.get("radix", MAX_PORTS)
-    for node in fabric.switches:
-        if node.kind == "eps" and node.tier != "server" and len(fabric.ports[node.name]) > limit:
+    for node, ports in zip(fabric.nodes, cabling_of(fabric).degree.tolist(), strict=True):
+        if node.kind == "eps" and node.tier != "server" and ports > limit:
             raise RFabricError(
-                f"{fabric.name}: a packet switch of {len(fabric.ports[node.name]):,} ports "
+                f"{fabric.name}: a packet switch of {ports:,} ports "
                 f"such as {node.name} is not sold, the limit is {limit}: it is a bound without "
                 "a price"
             )
@@ -304,6 +306,8 @@ def _lengths(fabric: Fabric, tier, far, metres: Mapping[str, float]):
     """
     import numpy as np
 
+    from .cabling import cabling_of
+
     missing = set(TIERS) - set(metres)
     if missing:
         raise RFabricError(
@@ -314,7 +318,7 @@ def _lengths(fabric: Fabric, tier, far, metres: Mapping[str, float]):
         known["host"] = RAIL_METRES
     height = np.array([list(METRES).index(name) for name in TIERS])
     lower = np.where(height[tier] <= height[tier[far]], tier, tier[far])
-    delay = np.repeat([link.delay for link in fabric.links], 2)
+    delay = cabling_of(fabric).delay
     return np.where(
         delay == CABLE_DELAY, np.array([known[name] for name in TIERS])[lower], delay / S_PER_METRE
     )

@@ -144,12 +144,12 @@ class Fabric:
         if len(set(ends)) != len(ends):
             twice = next(end for i, end in enumerate(ends) if end in ends[:i])
             raise RFabricError(f"port {twice} holds two cables; unplug one")
-        for end in ends:
-            if end.node not in self.node:
-                raise RFabricError(f"cable at {end}: the fabric has no node {end.node}")
+        if not {end.node for end in ends} <= self.node.keys():
+            end = next(end for end in ends if end.node not in self.node)
+            raise RFabricError(f"cable at {end}: the fabric has no node {end.node}")
         if not self.hosts:
             raise RFabricError(f"fabric {self.name}: it has no host")
-        for host, ends in self._host_ends().items():
+        for host, ends in self._host_ends.items():
             nodes = [self.node[end.node] for end in ends]
             if len(nodes) != 1 or nodes[0].tier not in RACKS or nodes[0].kind != "eps":
                 others = ", ".join(node.name for node in nodes) or "nothing"
@@ -213,15 +213,18 @@ class Fabric:
     @cached_property
     def rack_of(self) -> dict[str, str]:
         """The ToR of each host: the switch at the other end of its first cable."""
-        return {host: ends[0].node for host, ends in self._host_ends().items()}
+        return {host: ends[0].node for host, ends in self._host_ends.items()}
 
+    @cached_property
     def _host_ends(self) -> dict[str, list[Port]]:
         """The ports at the other ends of each host's cables."""
         ends: dict[str, list[Port]] = {host: [] for host in self.hosts}
         for link in self.links:
-            for near, far in ((link.a, link.b), (link.b, link.a)):
-                if near.node in ends:
-                    ends[near.node].append(far)
+            a, b = link.a, link.b
+            if a.node in ends:
+                ends[a.node].append(b)
+            if b.node in ends:
+                ends[b.node].append(a)
         return ends
 
     @cached_property
@@ -241,7 +244,7 @@ class Fabric:
 
     def __getstate__(self) -> dict:
         """Without what can be worked out again, part of which cannot be pickled."""
-        return {k: v for k, v in self.__dict__.items() if k != "memo"}
+        return {k: v for k, v in self.__dict__.items() if k not in ("memo", "_host_ends")}
 
     def named(self, spec: str) -> "Fabric":
         """The same fabric with this `spec`, which changes nothing that would have to be checked

@@ -13,6 +13,7 @@ core with a share of 2q cables carries q colours.
 from collections.abc import Sequence
 
 Edge = tuple[int, int]
+Used = tuple[list[list[int]], list[list[int]]]
 
 
 def cores_of(pairs: Sequence[Edge], cables: int, cores: int) -> list[int]:
@@ -63,35 +64,32 @@ def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
     alternating chains).
     """
     colour: list[int] = []
-    used: dict[tuple[str, int], dict[int, int]] = {}  # by side and pod: colour -> edge
+    pods = range(max(map(max, edges), default=-1) + 1)
+    # the edge of each colour out of each pod, and into each; -1 where it is free
+    used: Used = [[-1] * colours for _ in pods], [[-1] * colours for _ in pods]
     for i, (a, b) in enumerate(edges):
-        out, into = used.setdefault(("out", a), {}), used.setdefault(("in", b), {})
-        free_out = next(c for c in range(colours) if c not in out)
-        free_in = next(c for c in range(colours) if c not in into)
-        if free_out in into:
-            _flip(edges, colour, used, ("in", b), free_out, free_in)
-        colour.append(free_out)
-        out[free_out] = into[free_out] = i
+        out, into = used[0][a], used[1][b]
+        free = out.index(-1)
+        if into[free] >= 0:
+            _flip(edges, colour, used, b, free, into.index(-1))
+        colour.append(free)
+        out[free] = into[free] = i
     return colour
 
 
-def _flip(
-    edges: Sequence[Edge], colour: list[int], used: dict, at: tuple[str, int], a: int, b: int
-) -> None:
-    """Swap colours `a` and `b` along the chain that begins at a place where `a` is used and `b` is
-    free.
+def _flip(edges: Sequence[Edge], colour: list[int], used: Used, pod: int, a: int, b: int) -> None:
+    """Swap colours `a` and `b` along the chain that begins with the edge of colour `a` into a pod
+    where `b` is free.
     """
-    chain, want = [], a
-    while want in used[at]:
-        edge = used[at][want]
+    chain, side, want = [], 1, a
+    while (edge := used[side][pod][want]) >= 0:
         chain.append(edge)
-        at = ("out", edges[edge][0]) if at[0] == "in" else ("in", edges[edge][1])
-        want = b if want == a else a
+        side, want = 1 - side, b if want == a else a
+        pod = edges[edge][side]
     for edge in chain:
-        for place in (("out", edges[edge][0]), ("in", edges[edge][1])):
-            if used[place].get(colour[edge]) == edge:
-                del used[place][colour[edge]]
+        for side, pod in enumerate(edges[edge]):
+            used[side][pod][colour[edge]] = -1
     for edge in chain:
         colour[edge] = b if colour[edge] == a else a
-        for place in (("out", edges[edge][0]), ("in", edges[edge][1])):
-            used[place][colour[edge]] = edge
+        for side, pod in enumerate(edges[edge]):
+            used[side][pod][colour[edge]] = edge

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..fabric import Fabric
+from ..routing.rows import distinct
 from .circuits import Circuits, Rewire
 from .outlook import NEVER, Begins, Gain, Outlook, Prospect, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
@@ -53,7 +54,7 @@ class UnderWay:
     @property
     def rows(self) -> np.ndarray:
         """All rows that stood still, or met the dark."""
-        return np.unique(np.concatenate((*self.held, NONE)))
+        return distinct(np.concatenate((*self.held, NONE)))
 
 
 class Rewiring:

@@ -278,9 +278,10 @@ def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray
     order = np.argsort(part[rows], kind="stable")
     alike = np.stack((local[rows], local[columns], shares), axis=1)[order]
     known: dict[bytes, np.ndarray] = {}
-    positions = []
     bounds = np.flatnonzero(np.diff(part[rows][order], prepend=-1, append=-1))
-    for begin, end in zip(bounds, bounds[1:], strict=False):
+    begins, several = bounds[:-1], np.diff(bounds) > 1
+    positions = [order[begins[~several]]]  # an edge alone is its part's matching
+    for begin, end in zip(begins[several], bounds[1:][several], strict=True):
         own = alike[begin:end]
         key = own.tobytes()
         if key not in known:

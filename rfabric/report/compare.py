@@ -5,11 +5,13 @@ compared by eye.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..fabric.cost import Bill, Line
 from ..specs import head_of
 from ..units import show_between, show_rate, show_size, show_time
@@ -229,20 +231,15 @@ def bill_table(title: str, priced: Bill) -> Table:
 
 def fabric_table(fabric: Fabric) -> Table:
     """What one fabric is made of: nodes of each tier, their ports, cables of each rate."""
-    tiers = list(dict.fromkeys((n.tier, n.kind) for n in fabric.nodes))
-    rows = []
-    for tier, kind in tiers:
-        ports = [
-            len(fabric.ports[n.name]) for n in fabric.nodes if (n.tier, n.kind) == (tier, kind)
-        ]
-        rows.append(Row(TIER_NAMES[tier], (KIND_NAMES[kind], f"{len(ports):,}", f"{max(ports)}")))
-    for rate in sorted({link.rate for link in fabric.links}, reverse=True):
-        rows.append(
-            Row(
-                "cables",
-                (show_rate(rate), f"{sum(link.rate == rate for link in fabric.links):,}", ""),
-            )
-        )
+    cabling, ports = cabling_of(fabric), {}
+    for node, cables in zip(fabric.nodes, cabling.degree.tolist(), strict=True):
+        ports.setdefault((node.tier, node.kind), []).append(cables)
+    rows = [
+        Row(TIER_NAMES[tier], (KIND_NAMES[kind], f"{len(each):,}", f"{max(each)}"))
+        for (tier, kind), each in ports.items()
+    ]
+    for rate, ends in sorted(Counter(cabling.rate.tolist()).items(), reverse=True):
+        rows.append(Row("cables", (show_rate(rate), f"{ends // 2:,}", "")))
     delay = f"; a circuit is dark for {show_time(fabric.reconfig_delay)}" if fabric.ocses else ""
     title = (
         f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} "

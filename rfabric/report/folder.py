@@ -235,7 +235,7 @@ def _write_run(folder: Path, result: Result) -> None:
     rewires = (map(quoted, r.to_json().values()) for r in result.rewires)
     lines = (f"{','.join(cells)}\n".encode() for cells in rewires)
     write_csv(folder / "rewires.csv", REWIRE_COLUMNS, lines)
-    write_text(folder / "timeline.json", run_text(result))
+    write_text(folder / "timeline.json", run_text(result, lit))
 
 
 def _write_simulated(folder: Path, run: Run) -> None:

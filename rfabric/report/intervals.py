@@ -2,15 +2,16 @@
 
 import numpy as np
 
+from ..routing.rows import distinct
+
 
 def busy(begin: np.ndarray, end: np.ndarray, most: int = 600) -> tuple[np.ndarray, np.ndarray]:
     """(times, intervals open from each time on); thinned to `most` points, each the highest of its
     bin.
     """
-    times = np.unique(np.concatenate((begin, end)))
-    count = np.searchsorted(np.sort(begin), times, side="right") - np.searchsorted(
-        np.sort(end), times, side="right"
-    )
+    times = distinct(np.concatenate((begin, end)))
+    opened, closed = (np.searchsorted(np.sort(some), times, side="right") for some in (begin, end))
+    count = opened - closed
     if len(times) > most:
         bins = np.linspace(0, len(times) - 1, most).astype(int)
         return times[bins], np.maximum.reduceat(count, bins)

@@ -48,7 +48,7 @@ def write_links(path: Path, columns: Sequence[str], result: Result) -> None:
 
     def part(rows: slice) -> tuple:
         number = np.arange(rows.start, rows.stop)
-        ends, other = cabling.spelled(number), cabling.spelled(number ^ 1)
+        ends, other = (_words(cabling.spelled(ports)) for ports in (number, number ^ 1))
         return number, ends, other, cabling.rate[rows], result.link_bytes[rows], used[rows]
 
     every = _blocks(len(cabling.rate))

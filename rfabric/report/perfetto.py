@@ -12,11 +12,13 @@ lit as it began: what a counter shows is a mean, not an instant.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from operator import methodcaller
 
 import numpy as np
 
+from ..fabric.cabling import cabling_of
 from ..optics import Circuits
 from ..routing.rows import begins
 from ..routing.schemes import Routing
@@ -35,13 +37,16 @@ PROCESSES = {
 }
 
 
-def run_document(result: Result) -> dict:
-    """The document of a run."""
+Lit = Callable[[Circuits], list[str]]  # how circuits are written
+
+
+def run_document(result: Result, lit: Lit = methodcaller("to_json")) -> dict:
+    """The document of a run; `lit` for who has written its circuits already."""
     merged: list[str] = []
     events = [named("process_name", pid, 0, name) for name, pid in PROCESSES.items()]
     events += _computing(result, merged)
     events += _flows(result, merged)
-    events += _circuits(result, merged)
+    events += _circuits(result, merged, lit)
     events += _dark(result)
     events += _load(result, merged)
     name = f"{result.traffic or 'a trace'} on {result.fabric.spec or result.fabric.name}"
@@ -52,9 +57,9 @@ def run_document(result: Result) -> dict:
     }
 
 
-def run_text(result: Result) -> str:
+def run_text(result: Result, lit: Lit = methodcaller("to_json")) -> str:
     """The document as text, of at most some MB."""
-    return json.dumps(run_document(result), separators=(",", ":")) + "\n"
+    return json.dumps(run_document(result, lit), separators=(",", ":")) + "\n"
 
 
 def named(kind: str, pid: int, tid: int, name: str) -> dict:
@@ -161,24 +166,25 @@ def _drawn(
         yield complete(label or "row", pid, threads[key], t, until - t, **told)
 
 
-def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
+def _circuits(result: Result, merged: list[str], lit: Lit) -> Iterator[dict]:
     pid, left = PROCESSES["circuits"], MOST_EVENTS
-    held, last = _held(result), result.step_seconds
+    held, last = _held(result, lit), result.step_seconds
     for tid, ocs in enumerate(held, 1):
         yield named("thread_name", pid, tid, ocs)
         ends = [time for time, _ in held[ocs][1:]] + [last]
-        for (start, lit), end in zip(held[ocs][: max(left, 0)], ends, strict=False):
-            told = {"circuits": len(lit), "pairs": " ".join(lit[:MOST_NAMED])}
-            yield complete(f"{len(lit)} circuits", pid, tid, start, max(end - start, 0.0), **told)
+        for (start, here), end in zip(held[ocs][: max(left, 0)], ends, strict=False):
+            told = {"circuits": len(here), "pairs": " ".join(here[:MOST_NAMED])}
+            yield complete(f"{len(here)} circuits", pid, tid, start, max(end - start, 0.0), **told)
         left -= len(held[ocs])
     if left < 0:
         merged.append(f"circuits: {-left} changes of later OCSes are left out")
 
 
-def _held(result: Result) -> dict[str, list[tuple[float, list[str]]]]:
+def _held(result: Result, lit: Lit) -> dict[str, list[tuple[float, list[str]]]]:
     """Of each OCS what it holds from when on, where that changes."""
     held: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
-    by_ocs = cache(lambda circuits: _by_ocs(held, circuits))  # many epochs hold what others held
+    # many epochs hold what others held
+    by_ocs = cache(lambda circuits: _by_ocs(held, lit(circuits)))
     for time, circuits in result.epochs:
         for ocs, now in by_ocs(circuits).items():
             if not held[ocs] or held[ocs][-1][1] != now:
@@ -186,11 +192,11 @@ def _held(result: Result) -> dict[str, list[tuple[float, list[str]]]]:
     return held
 
 
-def _by_ocs(names: Iterable[str], circuits: Circuits) -> dict[str, list[str]]:
-    lit: dict[str, list[str]] = {ocs: [] for ocs in names}
-    for circuit in circuits.to_json():
-        lit[circuit[: circuit.index(":")]].append(circuit)
-    return lit
+def _by_ocs(names: Iterable[str], circuits: list[str]) -> dict[str, list[str]]:
+    by_ocs: dict[str, list[str]] = {ocs: [] for ocs in names}
+    for circuit in circuits:
+        by_ocs[circuit[: circuit.index(":")]].append(circuit)
+    return by_ocs
 
 
 def _dark(result: Result) -> Iterator[dict]:
@@ -242,12 +248,14 @@ def carried_share(result: Result, links: np.ndarray, edges: np.ndarray) -> np.nd
     float64[links, edges - 1]; None where more than MOST_LOADED ways of flows would be followed.
     """
     rows = np.flatnonzero((result.trace.size > 0) & (result.finish > result.start))
+    if len(rows) > MOST_LOADED:  # each has a part or more
+        return None
     routing = routing_of(result.routing, result.fabric, result.trace)
     pairs = Pairs(result.fabric, result.trace, routing)
     if int(pairs.counts[rows].sum()) > MOST_LOADED:
         return None
     sent = _sent(result, rows, pairs, routing, links, edges)
-    rates = np.repeat([link.rate for link in result.fabric.links], 2)[links]
+    rates = cabling_of(result.fabric).rate[links]
     return np.diff(sent, axis=1).clip(0) / np.diff(edges) / rates[:, None]
 
 

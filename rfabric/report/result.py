@@ -287,17 +287,16 @@ class Result:
             key: union_seconds(self.start[rows], self.finish[rows]) for key, rows in groups.items()
         }
 
-    @property
+    @cached_property
     def busy_seconds(self) -> float:
         """Seconds with any flow in flight."""
         sending = self.trace.size > 0
         return union_seconds(self.start[sending], self.finish[sending])
 
-    @property
+    @cached_property
     def utilisation(self) -> np.ndarray:
         """Bytes of each directed link over what it could have carried in the busy seconds."""
-        rates = np.repeat([link.rate for link in self.fabric.links], 2)
-        busy = self.busy_seconds
+        rates, busy = cabling_of(self.fabric).rate, self.busy_seconds
         return transfer_seconds(self.link_bytes, rates) / busy if busy else np.zeros(len(rates))
 
     def check(self) -> "Result":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .rows import mixed, offsets_of, ranks, spread, widened
+from .rows import begins, in_order, mixed, offsets_of, ranks, spread, widened
 from .ways import Ways
 
 # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
@@ -28,9 +28,10 @@ class Bundles:
 
     def __init__(self, ways: Ways):
         codes = ways.leaves * ways.switches + ways.leads
-        order = np.argsort(codes, kind="stable")
+        order = in_order(codes)
         self.path, self.switches = ways.path[order], ways.switches
-        self.codes, first = np.unique(codes[order], return_index=True)
+        first = np.flatnonzero(begins(codes[order]))
+        self.codes = codes[order][first]
         self.first, self.nowhere = np.append(first, len(order)), len(self.codes)
         self.leaves, self.leads = self.codes // ways.switches, self.codes % ways.switches
         self.width = np.diff(self.first)

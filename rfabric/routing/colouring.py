@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .rows import begins, ranks
+from .rows import begins, in_order, ranks
 
 
 class _Side:
@@ -35,12 +35,12 @@ class _Side:
 
     def __init__(self, columns: Sequence[np.ndarray]):
         self.columns = tuple(columns)
-        self.order = np.lexsort(self.columns[::-1])
+        self.order = in_order(*self.columns)
 
     def sorted(self, part: np.ndarray, some: np.ndarray) -> np.ndarray:
         """The edges of a mask by part, then in their order."""
         order = self.order[some[self.order]]
-        return order[np.argsort(part[order], kind="stable")]
+        return order[in_order(part[order])]
 
     def mates(self, part: np.ndarray, some: np.ndarray) -> np.ndarray:
         """int64[n + 1]: mates of the edges of a mask, as alike as can be; n that of one left over,
@@ -136,7 +136,7 @@ def _to_split(groups: Sequence[np.ndarray], colour: np.ndarray, colours: int) ->
 
 def _numbered(columns: Sequence[np.ndarray]) -> np.ndarray:
     """int64[n]: equal rows of the columns have equal numbers."""
-    order = np.lexsort(columns[::-1])
+    order = in_order(*columns)
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(begins(*(column[order] for column in columns)))
     return number

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric, Port
-from .rows import offsets_of
+from .rows import in_order, offsets_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
         paths.append(path)
         ports.append(port)
     owner, links = np.concatenate(paths), np.concatenate(ports)
-    order = np.argsort(owner, kind="stable")
+    order = in_order(owner)
     owner, links = owner[order], links[order]
     lit = into >= 0
     links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]

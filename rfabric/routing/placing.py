@@ -23,7 +23,7 @@ import numpy as np
 from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
 from .inner import Laid, loops
-from .rows import begins, mixed, offsets_of, ranks, spread, widened
+from .rows import begins, distinct, in_order, mixed, numbered, offsets_of, ranks, spread, widened
 from .tiers import tiered
 
 # times that the pairs on overfull cables are looked at, while the busiest cables gain by it
@@ -44,28 +44,51 @@ UNEVEN = 0.05
 GAIN = 1e-3  # a pair moves where that shortens its own busiest cable by more than this share
 
 
+class Kinds:
+    """What pairs send (bytes, kinds x pairs), kind by kind: places first[i] to first[i + 1] of
+    `kind` and `bytes` are of pair i, `total` is all it sends.
+
+    `signature` of each pair: a number for the kinds it sends in, kinds[signature]; `lightness`:
+    how many different totals are larger than its own.
+    """
+
+    def __init__(self, sent: np.ndarray):
+        self.count, self.total = len(sent), sent.sum(0)
+        self.lightness = np.unique(-self.total, return_inverse=True)[1]
+        pair, self.kind = np.nonzero(sent.T)
+        self.bytes = sent[self.kind, pair]
+        self.first = np.searchsorted(pair, np.arange(sent.shape[1] + 1))
+        name = np.zeros(sent.shape[1], np.uint64)
+        np.add.at(name, pair, mixed(self.kind.astype(np.uint64)))
+        _, example, self.signature = np.unique(name, return_index=True, return_inverse=True)
+        self.kinds = [self.kind[self.first[i] : self.first[i + 1]] for i in example]
+
+    def busiest(self, ends: np.ndarray, rate: np.ndarray) -> np.ndarray:
+        """Seconds of each kind at the busiest of ends (numbers), pair i at ends[i], of such rates
+        (bit/s).
+        """
+        code = self.kind * len(rate) + np.repeat(ends, np.diff(self.first))
+        load = np.bincount(code, self.bytes, minlength=self.count * len(rate))
+        return transfer_seconds(load.reshape(-1, len(rate)), rate).max(1, initial=0.0)
+
+
 class Placer:
-    """Places pairs from rack[i] to to[i] (numbers), which send `sent` (bytes, kinds x pairs).
+    """Places pairs from rack[i] to to[i] (numbers), which send `sent`.
 
     Its state: `load` bytes[kind, arc]; `arcs` of each pair, `nowhere` beyond the last; `best`
     arc[signature, bundle].
     """
 
-    def __init__(self, choices: Choices, sent: np.ndarray, rack: np.ndarray, to: np.ndarray):
+    def __init__(self, choices: Choices, sent: Kinds, rack: np.ndarray, to: np.ndarray):
         self.choices, self.bundles, self.rack, self.to = choices, choices.bundles, rack, to
-        some, self.sent, self.total = self.bundles, sent, sent.sum(0)
+        some, self.count, self.total = self.bundles, sent.count, sent.total
         self.nowhere, self.wide = len(some.path), bool((some.width > 1).any())
         self.seconds_a_byte = np.append(transfer_seconds(1.0, some.arc_rate), 0.0)
-        pair, self.kind = np.nonzero(sent.T)  # what pairs send, kind by kind
-        self.bytes = sent[self.kind, pair]
-        self.first = np.searchsorted(pair, np.arange(len(rack) + 1))
-        name = np.zeros(len(rack), np.uint64)
-        np.add.at(name, pair, mixed(self.kind.astype(np.uint64)))
-        _, example, self.signature = np.unique(name, return_index=True, return_inverse=True)
-        self.kinds = [self.kind[self.first[i] : self.first[i + 1]] for i in example]
+        self.first, self.kind, self.bytes = sent.first, sent.kind, sent.bytes
+        self.signature, self.kinds, self.lightness = sent.signature, sent.kinds, sent.lightness
         pairs = max(len(rack), 1)
         self.most = min(max(MOST_ROWS // pairs, LEAST_WAYS), max(ALL_ROWS // pairs, 1), MOST_WAYS)
-        self.racks, self.pair_key = np.unique(rack << 32 | to, return_inverse=True)
+        self.racks, self.pair_key = numbered(rack << 32 | to)
         self._every: tuple[np.ndarray, Offers] | None = None
 
     def run(self, enough: np.ndarray) -> np.ndarray:
@@ -88,7 +111,7 @@ class Placer:
         """Place every pair: on its row of bundles where it has one, one after another where not;
         then off the busiest arcs.
         """
-        self.load = np.zeros((len(self.sent), self.nowhere + 1))
+        self.load = np.zeros((self.count, self.nowhere + 1))
         self._laid = self._in_core()
         self.best = np.tile(np.append(self.bundles.first[:-1], self.nowhere), (len(self.kinds), 1))
         self.arcs = np.full((len(self.rack), 0), self.nowhere)
@@ -123,8 +146,7 @@ class Placer:
         up = np.flatnonzero(~self._level[self.pair_key])
         if not len(up):
             return np.full((len(row), 0), some.nowhere)
-        size = np.unique(self.total[up], return_inverse=True)[1]
-        rows = tiered(some, row[up], end[up], (self.signature[up], -size))
+        rows = tiered(some, row[up], end[up], (self.signature[up], self.lightness[up]))
         steps = np.append(some.step, 0.0)[rows].sum(1)
         rows[np.abs(steps - ways.cost(row[up], self.to[up])) > 1e-6 * steps] = some.nowhere
         every = np.full((len(row), rows.shape[1]), some.nowhere)
@@ -154,7 +176,8 @@ class Placer:
         arcs, some = np.full(rows.shape, self.nowhere), self.bundles
         for hop, bundle in enumerate(rows.T):
             on = np.flatnonzero(bundle < some.nowhere)
-            order = on[np.lexsort((-self.total[pairs[on]], self.signature[pairs[on]], bundle[on]))]
+            mine = pairs[on]
+            order = on[in_order(bundle[on], self.signature[mine], self.lightness[mine])]
             b = bundle[order]
             arcs[order, hop] = some.first[b] + ranks(b) % some.width[b]
         self._put(pairs, arcs)
@@ -166,12 +189,13 @@ class Placer:
         if not len(pairs):
             return
         offers, key = self._offered(pairs, self.choices.cheapest)
-        size = -np.round(SIZES * np.log2(np.maximum(self.total[pairs], 1.0))).astype(np.int64)
-        order = np.lexsort((-self.total[pairs], self.rack[pairs], size))
+        size = np.round(SIZES * np.log2(np.maximum(self.total[pairs], 1.0))).astype(np.int64)
+        size, light = size.max() - size, self.lightness[pairs]
+        order = in_order(size, self.rack[pairs], light)
         turn = np.empty(len(pairs), np.int64)
         turn[order] = ranks(size[order], self.rack[pairs[order]])
         tried, waiting = np.zeros(len(pairs), np.int64), np.zeros(0, np.int64)
-        for part in _parts(-self.total[pairs], turn, size):
+        for part in _parts(light, turn, size):
             waiting = self._settle(pairs, np.concatenate((waiting, part)), offers, key, tried)
         while len(waiting):
             waiting = self._settle(pairs, waiting, offers, key, tried)
@@ -244,7 +268,7 @@ class Placer:
         """
         row, some = self.choices.ways.cabling.rack_row, self.bundles
         entry, owner = self._entries(np.arange(len(self.rack)))
-        seconds = np.zeros(len(self.sent))
+        seconds = np.zeros(self.count)
         for ends, sides in ((self.rack, some.leaves), (self.to, some.leads)):
             rate = np.bincount(
                 np.repeat(sides, some.width), some.arc_rate, minlength=some.switches
@@ -265,14 +289,14 @@ class Placer:
         self, pairs: np.ndarray, offered: Callable[..., Offers]
     ) -> tuple[Offers, np.ndarray]:
         """The ways of the racks of these pairs, and which of them are each pair's."""
-        keys, key = np.unique(self.pair_key[pairs], return_inverse=True)
+        keys, key = numbered(self.pair_key[pairs])
         return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF, self.most), key
 
     def _alternatives(self, pairs: np.ndarray) -> tuple[Offers, np.ndarray]:
         """Every way of the racks of these pairs; what was asked for before is kept, as who is late
         now was late before.
         """
-        wanted = np.unique(self.pair_key[pairs])
+        wanted = distinct(self.pair_key[pairs])
         new = (
             wanted
             if self._every is None

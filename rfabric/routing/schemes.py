@@ -19,10 +19,9 @@ import numpy as np
 
 from ..errors import RFabricError, meant
 from ..plugins import KINDS, called, entry, is_file
-from ..units import transfer_seconds
 from .choices import Bundles, Choices, Offers
-from .placing import Placer
-from .rows import closed_up, mixed, offsets_of, spread, widened
+from .placing import Kinds, Placer
+from .rows import closed_up, mixed, numbered, offsets_of, spread, widened
 
 SCHEMES = {  # one way a pair
     "ecmp": "the hash of the pair picks at every switch among the cheapest next hops",
@@ -83,6 +82,23 @@ class Sent:
             object.__setattr__(self, name, value)
         if (np.diff(self.codes) == 0).any():
             raise RFabricError("sent: a pair stands twice; add its bytes up")
+
+    def part(self, some: np.ndarray) -> "Sent":
+        """Pairs some[0], some[1], ... of them, ascending; the last answer is kept: circuits change,
+        but seldom which pairs have a way.
+        """
+        kept = self.__dict__.get("_part")
+        if kept is None or not np.array_equal(kept[0], some):
+            part = object.__new__(Sent)  # nothing that was not checked
+            for name in ("src", "dst", "bytes"):
+                object.__setattr__(part, name, getattr(self, name)[..., some])
+            kept = self.__dict__["_part"] = some, part
+        return kept[1]
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The same for who places it."""
+        return Kinds(self.bytes)
 
     @cached_property
     def codes(self) -> np.ndarray:
@@ -165,7 +181,7 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
     some = np.flatnonzero((racks[0] != racks[1]) & choices.ways.reaches(sent.src, sent.dst))
     if not len(some):
         return Chosen.laid(sent.codes, some, np.zeros((0, 0), np.int32))
-    asked = Sent(sent.src[some], sent.dst[some], sent.bytes[:, some])
+    asked = sent.part(some)
     ends = racks[0][some], racks[1][some]
     if is_file(scheme):
         paths = _from_file(scheme, choices, asked, *ends)
@@ -290,7 +306,7 @@ def _by_racks(
     """What is offered between the racks of pairs, each two racks asked once, and which of the
     offers are each pair's.
     """
-    keys, key = np.unique(rack << 32 | to, return_inverse=True)
+    keys, key = numbered(rack << 32 | to)
     return offered(keys >> 32, keys & 0xFFFFFFFF), key
 
 
@@ -315,15 +331,9 @@ def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> n
     """
     c = choices.ways.cabling
     nic = c.rate[c.host_link]
-    sent = _lumped(sent)
-    cards = [
-        max(
-            transfer_seconds(np.bincount(ends, kind, minlength=len(nic)), nic).max()
-            for ends in (sent.src, sent.dst)
-        )
-        for kind in sent.bytes
-    ]
-    return Placer(choices, sent.bytes, rack, to).run(np.array(cards))
+    kinds = _lumped(sent).kinds
+    cards = np.maximum(*(kinds.busiest(ends, nic) for ends in (sent.src, sent.dst)))
+    return Placer(choices, kinds, rack, to).run(cards)
 
 
 def _lumped(sent: Sent) -> Sent:

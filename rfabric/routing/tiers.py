@@ -18,7 +18,7 @@ import numpy as np
 
 from .choices import Bundles
 from .colouring import coloured
-from .rows import closed_up, ranks
+from .rows import closed_up, in_order, ranks
 
 
 def tiered(
@@ -67,7 +67,7 @@ class _Parts:
         inside[tier] = True
         part = _joined(bundles, ~below)
         up = np.flatnonzero(inside[bundles.leaves] & ~below[bundles.leads])
-        self.up = up[np.lexsort((part[bundles.leads[up]], bundles.leaves[up]))]
+        self.up = up[in_order(bundles.leaves[up], part[bundles.leads[up]])]
         leaves, of = bundles.leaves[self.up], part[bundles.leads[self.up]]
         self.first = np.searchsorted(leaves, np.arange(bundles.switches + 1))
         self.ports = np.diff(self.first)

@@ -14,7 +14,18 @@ from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric
 from .inner import Net, fresh, join, loops, settle
 from .lightpaths import Lights
-from .rows import Entries, begins, distinct, mixed, offsets_of, some_of, spread, summed
+from .rows import (
+    Entries,
+    begins,
+    distinct,
+    in_order,
+    mixed,
+    numbered,
+    offsets_of,
+    some_of,
+    spread,
+    summed,
+)
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
@@ -40,7 +51,7 @@ class Ways:
         leaves, leads = c.row[c.node[lit.out]], c.row[c.node[lit.into]]
         arcs = np.flatnonzero((leaves >= 0) & (leads >= 0))
         # the light path of each arc; arcs are in order of their switch, then of their port
-        self.path = arcs[np.argsort(leaves[arcs], kind="stable")]
+        self.path = arcs[in_order(leaves[arcs])]
         self.leaves, self.leads = leaves[self.path], leads[self.path]
         self.step = reference / lit.rate[self.path]
         self.switches = int(c.row.max(initial=-1)) + 1
@@ -134,11 +145,12 @@ class Ways:
         switches it leads to.
         """
         by_cost = {}
-        for step in np.unique(self.step).tolist():
+        for step in distinct(self.step).tolist():
             some = self.step == step
-            codes = np.unique(self.leaves[some] * self.switches + self.leads[some])
-            rows, first = np.unique(codes // self.switches, return_index=True)
-            by_cost[step] = rows, first, codes % self.switches
+            codes = distinct(self.leaves[some] * self.switches + self.leads[some])
+            rows, leads = codes // self.switches, codes % self.switches
+            first = np.flatnonzero(begins(rows))
+            by_cost[step] = rows[first], first, leads
         return by_cost
 
     def onward(self, row: int, rack: int) -> np.ndarray:
@@ -315,7 +327,7 @@ class Ways:
         picks among equals.
         """
         racks = len(self.cabling.rack_row)
-        keys, which = np.unique(row * racks + rack, return_inverse=True)
+        keys, which = numbered(row * racks + rack)
         arc = np.full(len(row), -1, dtype=np.int64)
         for part in self._batches(keys // racks):
             owner, fits = self._fitting(keys[part] // racks, keys[part] % racks)

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..fabric.cabling import cabling_of
 from ..report.result import Folding, Result, phase_floors
 from ..routing.rows import begins, mixed, spread
 from ..routing.schemes import SPLIT
@@ -221,7 +222,7 @@ def _meetings(result: Result, known: KnownWays, segments: _Segments) -> _Meeting
         for some in (segment, segment[: len(spans)])
     )
     rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[segments.of_row])
-    rates = np.repeat([link.rate for link in result.fabric.links], 2)
+    rates = cabling_of(result.fabric).rate
     shared = _shared(result, known, rows, batch, segment, len(spans))
     one, other, seconds = _taken(shared, len(segment), rates)
     return _Meetings(trace, segments, batch, segment, spans, one, other, seconds)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..routing.rows import offsets_of
 from ..trace import Trace
 from ..trace.pairs import Pairs, PairWays
@@ -23,7 +24,7 @@ def idle_engine(
 
     parted: rows send in parts, each on a way of its own.
     """
-    rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
+    rates = np.append(cabling_of(fabric).rate, 0.0)
     engine = Engine(rates, progress=progress)
     if not parted:
         return engine
@@ -37,7 +38,7 @@ def packet_engine(
     fabric: Fabric, share: float, transport: str, progress: Callable[..., None]
 ) -> Engine:
     """The same of packets, all bytes and rates `share` times as large."""
-    rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
+    rates = np.append(cabling_of(fabric).rate, 0.0)
     return Engine(rates, progress=progress, engine=PacketEngine(fabric, share, transport == TCP))
 
 
@@ -54,7 +55,7 @@ def load(
     """
     sends = np.flatnonzero(trace.size > 0)
     ends, links = ways.of(sends)
-    delay = np.append(np.repeat([k.delay for k in fabric.links], 2), 0.0)
+    delay = np.append(cabling_of(fabric).delay, 0.0)
     row = np.repeat(np.arange(len(trace)), pairs.counts)  # of each part
     sent = trace.size[row] > 0
     counts, latency = np.zeros(len(row), np.int64), np.zeros(len(row))

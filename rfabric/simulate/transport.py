@@ -33,6 +33,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..report.result import Result
 from ..routing.rows import offsets_of, spread
 from ..trace import PhaseKey, Trace
@@ -105,9 +106,9 @@ def messages(fabric: Fabric, trace: Trace, ways: PairWays) -> Sent:
     rows = np.flatnonzero(trace.size > 0)
     size = trace.size[rows] / (trace.origin.times[rows] if trace.origin else 1)
     size = np.repeat(size, ways.pairs.parts(rows)[0])
-    delay = np.append(np.repeat([k.delay for k in fabric.links], 2), 0.0)
+    delay = np.append(cabling_of(fabric).delay, 0.0)
     # the link without capacity stands for no way at all
-    rate = np.append(np.repeat([k.rate for k in fabric.links], 2), np.inf)
+    rate = np.append(cabling_of(fabric).rate, np.inf)
     relay = np.minimum(size, PAYLOAD) * ways.sums(rows, transfer_seconds(1, rate))
     return Sent(size, ways.sums(rows, delay), relay, ways.least(rows, rate))
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import RFabricError
-from ..routing.rows import distinct, offsets_of, spread
+from ..routing.rows import distinct, in_order, offsets_of, spread
 
 MOST_SECONDS = 1e9  # so that times keep microseconds
 # rows a folded trace may have more than it must: what plays and is written in seconds
@@ -336,7 +336,7 @@ class _Out:
     def done(self) -> Played:
         spans = np.array(self.spans, dtype=np.int64).reshape(-1, 2)
         owner, entry = np.concatenate(self.owners), np.concatenate(self.entries)
-        order = np.argsort(owner, kind="stable")
+        order = in_order(owner)
         counts = np.bincount(owner, minlength=len(self.origin))
         return Played(
             self.origin,

@@ -27,7 +27,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of, host_numbers
 from ..optics import Demand
-from ..routing.rows import Entries, begins, distinct, numbered, spread
+from ..routing.rows import Entries, begins, distinct, in_order, numbered, spread
 from ..routing.schemes import Routing, Sent
 from ..units import show_size, transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
@@ -333,7 +333,7 @@ class Trace:
     def followers(self) -> tuple[np.ndarray, np.ndarray]:
         """CSR of the rows that wait for each row: the transpose of `after`."""
         offsets = np.concatenate(([0], np.cumsum(np.bincount(self.after, minlength=len(self)))))
-        return offsets, self.owner[np.argsort(self.after, kind="stable")]
+        return offsets, self.owner[in_order(self.after)]
 
     def waits_for(self, row: int) -> np.ndarray:
         """The rows that `row` waits for."""
@@ -399,15 +399,33 @@ class Trace:
         ends = host[self.src[rows]], host[self.dst[rows]]
         return rack_demand(fabric, *ends, size, window, phase)
 
+    def sending(self, fabric: Fabric) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(rows that send bytes; int64, the pairs of hosts that do, src << 32 | dst by numbers in
+        the fabric, each once, ascending; int32, which of them each row is of).
+        """
+        rows, codes, which = self._sending
+        host = host_numbers(fabric, self.hosts)
+        pairs = host[codes >> 32] << 32 | host[codes & 0xFFFFFFFF]
+        if (np.diff(pairs) > 0).all():
+            return rows, pairs, which
+        order = np.argsort(pairs)
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order))
+        return rows, pairs[order], place[which]
+
+    @cached_property
+    def _sending(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same, by the numbers of hosts in the trace."""
+        rows = np.flatnonzero(self.size > 0)
+        codes = self.src[rows].astype(np.int64) << 32 | self.dst[rows]
+        pairs, which = numbered(codes)
+        return rows, pairs, which.astype(np.int32)
+
     def sent(self, fabric: Fabric) -> Sent:
         """What host pairs send, by communication phase (phase, label), steps added up: what routing
         places.
         """
-        rows = np.flatnonzero(self.size > 0)
-        host = host_numbers(fabric, self.hosts)
-        pairs, which = np.unique(
-            host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True
-        )
+        rows, pairs, which = self.sending(fabric)
         names, kind = numbered(self.phase[rows].astype(np.int64) << 16 | self.label[rows])
         shape = len(names), len(pairs)
         sent = np.bincount(
@@ -546,7 +564,7 @@ class Trace:
             | self.label[rows]
         )
         kinds, which = numbered(codes)
-        order = np.argsort(which, kind="stable")
+        order = in_order(which)
         runs = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
         keys = [
             (code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF])

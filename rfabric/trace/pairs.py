@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of, host_numbers
+from ..fabric.cabling import cabling_of
 from ..optics import Circuits
 from ..optics.outlook import Load
 from ..routing import Routes, routes_of
@@ -41,11 +41,7 @@ class Pairs:
     """
 
     def __init__(self, fabric: Fabric, trace: Trace, routing: Routing = ECMP):
-        host = host_numbers(fabric, trace.hosts)
-        sends = np.flatnonzero(trace.size > 0)
-        codes, which = np.unique(
-            host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True
-        )
+        sends, codes, which = trace.sending(fabric)
         self.src, self.dst = codes >> 32, codes & 0xFFFFFFFF
         self.label = trace.label
         self.of = np.full(len(trace), -1, dtype=np.int32)

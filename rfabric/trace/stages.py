@@ -25,6 +25,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import GRANULARITIES, Demand
+from ..routing.rows import begins as begins_of
 from ..routing.rows import mixed
 from .model import PhaseKey, Trace
 
@@ -261,8 +262,8 @@ def _entries(trace: Trace, groups: list[np.ndarray]) -> list[np.ndarray]:
         ([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64))
     )
     waits = sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]]
-    alike = np.stack((waits, counts, trace.start.view(np.uint64)))
-    return [
-        np.sort(first[np.unique(alike[:, first], axis=1, return_index=True)[1]])
-        for first in _firsts(trace, groups)
-    ]
+    alike, entries = (trace.start.view(np.uint64), counts, waits), []
+    for first in _firsts(trace, groups):
+        first = first[np.lexsort([column[first] for column in alike])]  # of equal ones in order
+        entries.append(np.sort(first[begins_of(*(column[first] for column in alike))]))
+    return entries

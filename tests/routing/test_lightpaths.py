@@ -17,7 +17,7 @@ from rfabric.optics import Circuit, Circuits, light
 from rfabric.routing import Routes, colouring, light_paths, placing, routes_of
 from rfabric.routing.choices import Bundles
 from rfabric.routing.colouring import coloured
-from rfabric.routing.placing import Placer
+from rfabric.routing.placing import Kinds, Placer
 from rfabric.routing.rows import Entries, some_of
 from rfabric.routing.schemes import Sent, _over, _two_hops, _weighted, split
 from rfabric.routing.tiers import tiered
@@ -294,7 +294,7 @@ def test_a_rack_takes_as_long_as_all_its_cables_together_would():
     """t1 sends 1 TB to t2 and 1 TB to t3 over a circuit and a thin cable; t4 sends nothing."""
     choices = routes_of(FOUR, named(FOUR, [(1, 2)])).choices
     sent = np.array([[1e12, 0.0], [0.0, 1e12]])
-    placer = Placer(choices, sent, np.array([0, 0]), np.array([1, 2]))
+    placer = Placer(choices, Kinds(sent), np.array([0, 0]), np.array([1, 2]))
     both, thin = transfer_seconds(1e12, 5e11), transfer_seconds(1e12, 1e11)
     # t3 receives by its thin cable alone
     assert placer._rack_seconds == pytest.approx([both, thin])
@@ -328,7 +328,7 @@ def test_many_pairs_look_at_few_ways_each(monkeypatch):
 
     def most(pairs):
         ends = np.zeros(pairs, int), np.ones(pairs, int)
-        return Placer(choices, np.ones((1, pairs)), *ends).most
+        return Placer(choices, Kinds(np.ones((1, pairs))), *ends).most
 
     assert [most(n) for n in (0, 1, 100, 200)] == [128, 128, 20, placing.LEAST_WAYS]
     assert [most(n) for n in (600, 6000, 7000)] == [10, 1, 1]
@@ -337,7 +337,7 @@ def test_many_pairs_look_at_few_ways_each(monkeypatch):
 def test_pairs_whose_cheapest_way_begins_at_another_rack_are_not_dealt_by_tiers():
     choices = routes_of(FOUR, named(FOUR, [(1, 2)])).choices
     every = np.array(list(permutations(range(4), 2)))
-    placer = Placer(choices, np.ones((1, len(every))), *every.T)
+    placer = Placer(choices, Kinds(np.ones((1, len(every)))), *every.T)
     level = dict(zip(placer.racks.tolist(), placer._level.tolist(), strict=True))
     across = {(a, b) for a, b in every.tolist() if level[a << 32 | b]}
     assert across == {(0, 1), (1, 0)}
@@ -363,7 +363,7 @@ def test_pairs_alike_take_the_arcs_of_a_bundle_in_turn():
     fabric = parse_fabric("rfabric,pods=1,tors=2,gpus=8,planes=4,electrical=0")
     routes = routes_of(fabric, named(fabric, *[[(1, 2)]] * 4))
     src, dst = np.arange(8), np.arange(8, 16)
-    hops = Placer(routes.choices, np.ones((1, 8)), np.zeros(8, int), np.ones(8, int)).run(
+    hops = Placer(routes.choices, Kinds(np.ones((1, 8))), np.zeros(8, int), np.ones(8, int)).run(
         np.zeros(1)
     )
     c, into = cabling_of(fabric), Counter(hops[hops >= 0].tolist())

@@ -322,3 +322,29 @@ def test_pairs_of_hundreds_of_kinds_are_placed_by_all_that_they_send():
     few = Sent(src, dst, many[:20])  # as jobs have
     alike = Sent(src, dst, np.repeat(many[:1], 300, 0))
     assert schemes._lumped(few) is few and schemes._lumped(alike) is alike
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_what_some_pairs_send_is_as_if_nothing_else_were_sent(seed):
+    rng = np.random.default_rng(seed)
+    codes = np.sort(rng.choice(64, rng.integers(1, 12), replace=False))
+    sent = Sent(codes // 8, codes % 8, (rng.random((3, len(codes))) < 0.6) * rng.random(len(codes)))
+    some = np.flatnonzero(rng.random(len(codes)) < 0.7)
+    part, made = sent.part(some), Sent(sent.src[some], sent.dst[some], sent.bytes[:, some])
+    for name in ("src", "dst", "bytes", "codes"):
+        assert np.array_equal(getattr(part, name), getattr(made, name))
+    assert sent.part(some.copy()) is part  # kept
+    assert sent.part(np.zeros(0, np.int64)) is not part or not len(some)
+    kinds, rate = part.kinds, rng.uniform(1e9, 4e9, 8)
+    for ends in (part.src, part.dst):
+        loads = [np.bincount(ends, of_kind, minlength=8) for of_kind in part.bytes]
+        assert kinds.busiest(ends, rate).tolist() == [
+            transfer_seconds(load, rate).max() for load in loads
+        ]
+    for pair in range(len(some)):
+        own = slice(kinds.first[pair], kinds.first[pair + 1])
+        assert kinds.kind[own].tolist() == np.flatnonzero(part.bytes[:, pair]).tolist()
+        assert kinds.bytes[own].tolist() == part.bytes[part.bytes[:, pair] > 0, pair].tolist()
+        assert kinds.kinds[kinds.signature[pair]].tolist() == kinds.kind[own].tolist()
+        heavier = kinds.total[kinds.total > kinds.total[pair]]
+        assert kinds.lightness[pair] == len(set(heavier.tolist()))

@@ -10,6 +10,7 @@ from rfabric.routing.rows import (
     begins,
     closed_up,
     distinct,
+    in_order,
     mixed,
     numbered,
     offsets_of,
@@ -30,6 +31,18 @@ def test_entries_of_rows_are_counted_on_from_the_first(rows):
     first, counts = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
     assert spread(first, counts).tolist() == [a + i for a, n in rows for i in range(n)]
     assert offsets_of(counts).tolist() == [sum(counts[:i]) for i in range(len(rows) + 1)]
+
+
+@given(st.data())
+def test_rows_are_ordered_as_by_lexsort(data):
+    n, number = data.draw(st.integers(0, 20)), st.integers(-3, 3)
+    drawn = st.lists(number | number.map(lambda x: x << 20) | number.map(lambda x: x << 50),
+                     min_size=n, max_size=n)  # fmt: skip
+    columns = [np.array(c, np.int64) for c in data.draw(st.lists(drawn, min_size=1, max_size=3))]
+    assert in_order(*columns).tolist() == np.lexsort(columns[::-1]).tolist()
+    codes, which = numbered(columns[0])
+    assert codes.tolist() == sorted(set(columns[0].tolist()))
+    assert (codes[which] == columns[0]).all()
 
 
 @given(NUMBERS)

@@ -12,7 +12,7 @@ from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, light
 from rfabric.routing import Routes, placing, routes_of, schemes, ways
 from rfabric.routing.choices import Bundles
-from rfabric.routing.placing import Placer
+from rfabric.routing.placing import Kinds, Placer
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import CHOOSERS, SCHEMES, Routing, Sent, _leads, split
 from rfabric.routing.tiers import tiered
@@ -210,11 +210,11 @@ def test_pairs_move_to_a_second_way_until_both_need_as_long(pairs, either):
     two = rfabric(pods=1, tors=2, gpus=40, planes=1)
     routes = routes_of(two, light(two, {0: [("t1", "t2")]}))
     ends = np.zeros(pairs, int), np.ones(pairs, int)
-    hops = Placer(routes.choices, np.full((1, pairs), 1e9), *ends).run(np.zeros(1))
+    hops = Placer(routes.choices, Kinds(np.full((1, pairs), 1e9)), *ends).run(np.zeros(1))
     fast = routes.lights.rate[hops[:, 0]] == FAST
     assert fast.sum() == pairs * 4 // 5
     # what network cards need anyway is no reason to leave the circuit
-    calm = Placer(routes.choices, np.full((1, pairs), 1e9), *ends).run(np.full(1, 1e3))
+    calm = Placer(routes.choices, Kinds(np.full((1, pairs), 1e9)), *ends).run(np.full(1, 1e3))
     assert (routes.lights.rate[calm[:, 0]] == FAST).all()
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import native
-from ...routing.rows import begins, offsets_of
+from ...routing.rows import numbered, offsets_of
 
 COUNT, ARRAY = ctypes.c_int64, ctypes.c_void_p
 
@@ -38,9 +38,9 @@ class Cells(NamedTuple):
         """Each number as `text` writes it; equal ones are written once, which is what makes it
         fast.
         """
-        runs = np.flatnonzero(begins(column))
-        values, which = np.unique(column[runs], return_inverse=True)
-        return cls(Words(map(text, values.tolist())), repeated(which, runs, len(column)))
+        bits = column.view(np.int64) if column.dtype == float else column
+        values, which = numbered(bits)
+        return cls(Words(map(text, values.view(column.dtype).tolist())), which)
 
     @classmethod
     def in_runs(cls, texts: Iterable[str], runs: np.ndarray, rows: int) -> "Cells":
