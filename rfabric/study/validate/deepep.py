@@ -49,6 +49,7 @@ class Measured:
 
     @property
     def name(self) -> str:
+        """GPU, mode, direction and size, as tables of rows have it."""
         name = f"{self.gpu.name} {self.mode} {self.direction} {self.group.gpus} GPUs"
         sms = f" {self.sms} SMs" if self.mode == "normal" else ""
         return f"{name} {self.what.tokens} tokens{sms}"

@@ -72,6 +72,7 @@ class Measured:
 
     @property
     def gpus(self) -> int:
+        """GPUs of the job, those that train and those that generate."""
         return self.job.gpus
 
     @property

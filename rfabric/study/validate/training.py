@@ -65,6 +65,7 @@ class Measured:
 
     @property
     def gpu(self) -> str:
+        """The name of the GPU that it is trained on."""
         return self.trainer.gpu.name
 
     @property
