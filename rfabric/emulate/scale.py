@@ -10,7 +10,7 @@ needs at its busiest (byte-hops a second, from its simulation) and how long the 
     time_dilation                                  as large as the patience allows, because longer
                                                    flows are more accurate; larger where many flows
                                                    begin at one instant, because each takes a moment
-                                                   to start
+                                                   to start; and where a sample has few packets
     bandwidth_scale = rate factor x time_dilation  bytes shrink with it, so times stay what they
                                                    were, x dilation
 """
@@ -33,7 +33,10 @@ SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints n
 ACKS = 1.5  # packets per data packet: one acknowledgement for every two
 PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
-LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a NIC
+LEAST_SAMPLE = 0.02  # s of a loop at least
+# that a NIC sends of a sample at its line's rate, for which time is dilated more: with 24 an
+# all-to-all over the six cables of a Fat-Tree's paths took 10 % longer
+LEAST_PACKETS = 64
 # of a loop: what is done before the last of its sample must not be over in the whole loop by then
 MOST_SAMPLED = 0.5
 # below it control and pipelines blur flows, so repetitions are left out before time dilates less
@@ -112,8 +115,11 @@ def choose_scale(
             f"{show_rate(MIN_RATE)}: use a smaller fabric or trace"
         )
     longest = max(_seconds_moving(result, sample) for result in expected)
+    packet = max(transfer_seconds(MTU, fastest_line(r.fabric) * factor) for r in expected)
     wanted = max(
-        patience / longest if longest else 1.0, *(_least_dilation(r, sample) for r in expected)
+        patience / longest if longest else 1.0,
+        LEAST_PACKETS * packet / sample,
+        *(_least_dilation(r, sample) for r in expected),
     )
     dilation = float(np.clip(wanted, 1.0, MAX_DILATION))
     return Scale(

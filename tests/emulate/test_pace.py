@@ -11,11 +11,13 @@ import pytest
 from rfabric.emulate import guard
 from rfabric.emulate.counters import payload, settle
 from rfabric.emulate.fullness import Fullness
-from rfabric.emulate.network import MIN_RATE
+from rfabric.emulate.network import MIN_RATE, fastest_line
 from rfabric.emulate.scale import (
     DILATION,
     LATE_SHARE,
+    LEAST_PACKETS,
     LEAST_SAMPLE,
+    MAX_DILATION,
     SETUP_S,
     START_S,
     check_rates_of,
@@ -34,6 +36,7 @@ from rfabric.study import run as study
 from rfabric.study.run import RunSettings, check_link_bytes
 from rfabric.trace import TraceBuilder, Traffic
 from rfabric.trace.packets import HEADERS, MTU, PAYLOAD
+from rfabric.units import transfer_seconds
 
 SMALL = fat_tree(pods=2, tors=2, gpus=2)
 SCALE = Scale(1e-4, 10.0)
@@ -205,6 +208,19 @@ def test_a_sample_takes_what_patience_allows_with_loops_that_go_out_whole():
         moving = run_seconds(result, scale) - SETUP_S
         assert sample >= LEAST_SAMPLE
         assert moving <= patience * 1.01 or sample == LEAST_SAMPLE
+
+
+def test_time_is_dilated_until_a_network_card_sends_packets_enough_of_a_sample():
+    made = TraceBuilder(SMALL.hosts)
+    made.loop([([0, 1], [4, 5], 2e8)], 2000, [0.0], phase="a", label="loop")
+    result = simulate(SMALL, made.build())
+    for patience in (1.0, 40.0):
+        sample = choose_sample([result], patience)
+        scale = choose_scale([result], 8e4, patience, sample)
+        line = fastest_line(SMALL) * scale.bandwidth / scale.dilation
+        packets = sample * scale.dilation / transfer_seconds(MTU, line)
+        assert packets >= 0.95 * LEAST_PACKETS or scale.dilation == MAX_DILATION
+        assert choose_scale([result], 8e4, patience).dilation <= scale.dilation
 
 
 def test_what_has_no_loop_is_sent_whole_however_little_patience_there_is():
