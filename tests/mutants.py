@@ -1,9 +1,10 @@
 """Whether tests notice a change: `make mutants ROOM=optics N=30`, or this file by itself.
 
 N places of rfabric/ROOM are drawn (the same seed draws the same). One at a time is changed in a
-copy of the tree and tests/ROOM are run on it: first those that run the changed line, then all. A
-change that fails no test is a survivor: either a test is missing, or the change does not matter.
-Prints each survivor and the score at the end; one with which the tests never end is noticed.
+copy of the tree and tests/ROOM are run on it (of a folder in a room, the room's): first those that
+run the changed line, then all. A change that fails no test is a survivor: either a test is missing,
+or the change does not matter. Prints each survivor and the score at the end; one with which the
+tests never end is noticed.
 
 Changed are: comparisons (< to <=, == to !=, ...), + - * / // %, min and max, `and` and `or`, `not`,
 and whole numbers (n to n + 1). Tests marked `root` are not run; those in slow.txt with --slow.
@@ -123,6 +124,12 @@ def drawn(room: str, number: int, seed: int, word: str = "") -> list[Mutant]:
     return [every[i] for i in sorted(chosen)]
 
 
+def tests_of(room: str) -> str:
+    """The folder of tests/ that mirrors a room, or else the nearest one above."""
+    mirror = Path("tests", room)
+    return next(str(at) for at in (mirror, *mirror.parents) if (ROOT / at).is_dir())
+
+
 def tested(tree: Path, tests: list[str], *options: str, limit: float = inf) -> int | None:
     """Exit code of the tests on a tree, 0 if all pass; None where they take more than `limit` s of
     a processor, or ten times as long in all.
@@ -197,8 +204,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--slow", action="store_true", help="tests of slow.txt as well")
     parser.add_argument("--tests", nargs="+", help="what to run instead of tests/ROOM")
     args = parser.parse_args(argv)
-    mirror = f"tests/{args.room}"
-    tests = args.tests or [mirror if (ROOT / mirror).is_dir() else "tests"]
+    tests = args.tests or [tests_of(args.room)]
     marks = "not root" if args.slow else "not root and not slow"
     with tempfile.TemporaryDirectory(prefix="rfabric-mutants-") as scratch:
         tree = Path(scratch, "tree")

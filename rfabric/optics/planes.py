@@ -213,7 +213,7 @@ def _cores_at(node: np.ndarray, ports: np.ndarray, nodes: int) -> Cores:
     place = core * pods + of
     first = offsets_of(np.bincount(place, minlength=count * pods))
     ports = ports[np.argsort(place, kind="stable")]
-    return Cores(count, int((of == 0).sum()), pod, first, ports)
+    return Cores(count, len(ports) // pods, pod, first, ports)
 
 
 def _first_come(values: np.ndarray) -> np.ndarray:

@@ -305,6 +305,7 @@ def test_the_token_file_is_made_for_its_owner_alone(tmp_path):
     file = tmp_path / "new" / "tokens"
     made = border.read_tokens(str(file))
     assert file.stat().st_mode & 0o777 == 0o600 and border.read_tokens(str(file)) == made
+    assert file.parent.stat().st_mode & 0o777 == 0o700
     assert len(next(iter(made))) >= 32 and token_of(str(file)) in made
     file.write_text(f"# who may ask\nalice {SECRET}\n\nbob {SECRET[::-1]}\n")
     assert border.read_tokens(str(file)) == {SECRET: "alice", SECRET[::-1]: "bob"}

@@ -3,22 +3,26 @@ made of matchings, and policies of others.
 """
 
 from collections import Counter
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
-from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
+from rfabric.optics import Circuit, Circuits, Demand, light, outlook, parse_policy, planes, regions
+from rfabric.optics import joined as circuits_of
 from rfabric.optics.check import faults
+from rfabric.optics.cores import cores_of
 from rfabric.optics.guarded import check_policy
 from rfabric.optics.outlook import Load, _ask
-from rfabric.optics.policies import CircuitPolicy, _best_rounds, drain_seconds
+from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
-from rfabric.optics.solvers import SOLVERS, thin_rates
+from rfabric.optics.rounds import direct, joins
+from rfabric.optics.solvers import SOLVERS, _heaviest, thin_rates
 from rfabric.optics.templates import mesh, round_of, turns
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
@@ -87,19 +91,127 @@ def test_a_round_of_nobody_is_empty():
     assert _best_rounds(demand_of(SIX, {}), [], 3) == [[], [], []]
 
 
+@pytest.mark.parametrize("name", ["bipartite", "phase"])
+def test_racks_of_a_generation_that_answer_one_another_have_each_other_on_every_plane(name):
+    """t1 and t4 answer one another, and t2 and t5: two groups, three circuits each."""
+    talk = {("t1", "t4"): 2e9, ("t4", "t1"): 1e9, ("t2", "t5"): 1e9, ("t5", "t2"): 1e9}
+    policy = parse_policy(name, SIX)
+    lit = policy.decide(demand_of(SIX, talk, "generation"), Circuits(), 0.0)
+    assert circuits_of(SIX, lit) == {frozenset(("t1", "t4")): 3, frozenset(("t2", "t5")): 3}
+
+
+def test_outside_a_generation_senders_meet_each_receiver_in_turn():
+    one_way = {("t1", "t4"): 1e9, ("t2", "t5"): 1e9}
+    policy = parse_policy("bipartite", SIX)
+    for phase in ("generation", "training"):
+        lit = circuits_of(SIX, policy.decide(demand_of(SIX, one_way, phase), Circuits(), 0.0))
+        pairs = {("t1", "t4"): 2, ("t2", "t5"): 2, ("t1", "t5"): 1, ("t2", "t4"): 1}
+        assert lit == {frozenset(pair): n for pair, n in pairs.items()}
+    both = {pair: 1e9 for a, b in one_way for pair in ((a, b), (b, a))}
+    rounds = policy.decide(demand_of(SIX, both, "training"), Circuits(), 0.0)
+    four = ["t1", "t2", "t4", "t5"]
+    wanted = joined(SIX, _best_rounds(demand_of(SIX, both), four, 3))
+    names = {frozenset(SIX.racks[i] for i in pair): n for pair, n in wanted.items()}
+    assert circuits_of(SIX, rounds) == names
+
+
+def test_a_cable_from_rack_to_rack_is_no_circuit():
+    """Two racks with a cable between them and an uplink each."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i) for i in (1, 2)]
+    nodes += [Node(f"h{i}", "host", "host") for i in (1, 2)]
+    nodes.append(Node("a1", "ocs", "aggregation", dpid=3, plane=0))
+    links = [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), RATE) for i in (1, 2)]
+    links += [Link(Port("t1", 2), Port("t2", 2), RATE)]
+    links += [Link(Port(f"t{i}", 3), Port("a1", i), RATE) for i in (1, 2)]
+    fabric = Fabric("cabled", nodes, links)
+    assert not joins(fabric, Circuits()).any() and (_partners(fabric, Circuits()) == -1).all()
+    lit = light(fabric, {0: [("t1", "t2")]})
+    assert set(lit) == {Circuit.parse("a1:1-2")}
+    assert joins(fabric, lit).tolist() == [[0, 1], [1, 0]]
+    src, dst, _ = direct(fabric, lit)
+    assert sorted(zip(src.tolist(), dst.tolist(), strict=True)) == [(0, 1), (1, 0)]
+    assert _partners(fabric, lit).tolist() == [[1, 0]]
+
+
+# --- cores ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([(4, 2), (8, 2), (6, 3), (4, 1)]),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=30),
+)
+def test_no_pod_has_more_pairs_at_a_core_than_cables_to_it(shape, drawn):
+    cables, cores = shape
+    used, pairs = Counter(), []
+    for a, b in drawn:
+        if a != b and max(used[a], used[b]) < cables:
+            used.update((a, b))
+            pairs.append((a, b))
+    chosen = cores_of(pairs, cables, cores)
+    assert len(chosen) == len(pairs) and set(chosen) <= set(range(cores))
+    there = Counter((pod, core) for pair, core in zip(pairs, chosen, strict=True) for pod in pair)
+    assert max(there.values(), default=0) <= cables // cores
+
+
 # --- solvers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("planes", [1, 2, 3])
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(1, 16)), st.sets(st.integers(0, 14), max_size=12), st.integers(1, 5))
+def test_a_pair_is_looked_at_where_it_is_among_the_heaviest_of_one_of_its_racks(
+    weights, left_out, most
+):
+    """Six racks, up to 15 pairs, no two of one weight."""
+    pairs = [pair for i, pair in enumerate(combinations(range(6), 2)) if i not in left_out]
+    weight = dict(zip(pairs, map(float, weights), strict=False))
+    heaviest = {
+        pair
+        for rack in range(6)
+        for pair in sorted((p for p in pairs if rack in p), key=weight.get, reverse=True)[:most]
+    }
+    rows, columns = np.array(pairs).reshape(-1, 2).T
+    some = _heaviest(rows, columns, np.array([weight[p] for p in pairs]), 6, most)
+    assert {pair for pair, taken in zip(pairs, some, strict=True) if taken} == heaviest
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_solvers_join_racks_that_a_plane_can_join_and_no_others(solver):
+    """MixNet's OCSes join the racks of a region each: what goes to another region finds none."""
+    fabric = parse_fabric("mixnet")
+    region = [regions(fabric)[plane] for plane in planes(fabric)]
+    everybody = {(a, b): 1e9 for a in fabric.racks for b in fabric.racks if a != b}
+    matchings = SOLVERS[solver](demand_of(fabric, everybody), fabric)
+    for here, pairs in zip(region, matchings, strict=True):
+        assert pairs and all(here[a] == here[b] for a, b in pairs)
+    assert light(fabric, dict(zip(planes(fabric), matchings, strict=True)))
+    apart = {(a, b): 1e9 for a, b in everybody if all(here[a] != here[b] for here in region)}
+    assert apart and not any(SOLVERS[solver](demand_of(fabric, apart), fabric))
+
+
+def test_uplinks_left_over_go_where_a_circuit_carries_most():
+    """A hub of three equal partners: five uplinks are one each, and one more for two of them; of
+    unequal ones the heaviest gets the first, and the second as long as half of it is the most.
+    """
+    for uplinks, sizes, counts in (
+        (4, (4, 4, 4), [1, 1, 2]), (5, (4, 4, 4), [1, 2, 2]), (6, (4, 4, 4), [2, 2, 2]),
+    ):  # fmt: skip
+        fabric = rfabric(pods=1, tors=4, gpus=1, planes=uplinks, electrical=0)
+        hub = {("t1", f"t{i}"): 1e11 * size for i, size in zip((2, 3, 4), sizes, strict=True)}
+        wanted = joined(fabric, SOLVERS["bvn"](demand_of(fabric, hub), fabric))
+        assert sorted(wanted.values()) == counts
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("solver", ["matching", "bvn"])
-def test_what_is_made_of_as_many_matchings_as_planes_gets_a_circuit_for_each(solver, planes):
+def test_what_is_made_of_as_many_matchings_as_planes_gets_a_circuit_for_each(solver, count):
     """A plane carries a matching: a demand that is the sum of some has no better circuits. Plane by
     plane they are found while planes are few.
     """
-    fabric = rfabric(pods=1, tors=6, gpus=planes, planes=planes, electrical=0)
+    fabric = rfabric(pods=1, tors=6, gpus=count, planes=count, electrical=0)
     for seed in range(8):
         random, sent, wanted = np.random.default_rng(seed), np.zeros((6, 6)), Counter()
-        for _ in range(planes):
+        for _ in range(count):
             for a, b in random.permutation(6).reshape(3, 2).tolist():
                 sent[a, b] += 1e9
                 wanted[min(a, b), max(a, b)] += 1

@@ -19,6 +19,7 @@ from rfabric.optics import (
     Rewire,
     RewireRecord,
     Timing,
+    arrival,
     changed_cables,
     circuits,
     intend,
@@ -43,7 +44,7 @@ from rfabric.optics.outlook import (
     gain_later,
     gained,
 )
-from rfabric.optics.planner import Decision, _at_stake, cable_mask, refusal, refuse_cut, turn
+from rfabric.optics.planner import STAY, Decision, _at_stake, cable_mask, refusal, refuse_cut, turn
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
 from rfabric.optics.rounds import decompositions, joins
@@ -264,6 +265,33 @@ def test_before_the_job_a_rewire_is_worth_any_gain():
     wanted, policy = asks(FOUR, (0, 1, size)), Fixed(lit(FOUR, [(0, 1)]))
     assert intend(FOUR, policy, wanted, Circuits(), 0.0, dark=0.0).rewire
     assert not intend(FOUR, policy, wanted, Circuits(), 0.0, dark=1e-9).rewire
+
+
+def test_what_a_decision_lets_arrive_when_is_told_of_what_begins():
+    """1 TB takes 80 s on the thin cable and 20 s on a circuit, half of it half as long; who sends
+    more than another on the same link has that one's time on top of its own.
+    """
+    size = 1e12
+    slow, fast = transfer_seconds(size, THIN), transfer_seconds(size, RATE)
+    one = lit(FOUR, [(0, 1)])
+    stays = Decision(STAY, "", Circuits())
+    goes = Decision(Rewire.between(Circuits(), one), "", one)
+    whole, half = asks(FOUR, (0, 1, size)), asks(FOUR, (0, 1, size / 2))
+    late = replace(whole, lead=4.0)
+    for decision, demand, beside, dark, seconds in (
+        (stays, whole, [], 3.0, slow),
+        (stays, late, [], 3.0, slow + 4),
+        (stays, whole, [half], 3.0, 1.5 * slow),
+        (stays, half, [whole], 3.0, slow),
+        (goes, whole, [], 3.0, fast + 3),
+        (goes, late, [], 3.0, fast + 4),
+        (goes, whole, [half], 3.0, 1.5 * fast + 3),
+        (goes, asks(FOUR, (2, 3, size)), [whole], 3.0, slow),
+    ):
+        told = arrival(FOUR, Circuits(), decision, demand, beside, dark)
+        assert told == pytest.approx(seconds)
+    cut = asks(LONELY, (2, 3, size))
+    assert arrival(LONELY, lit(LONELY, [(0, 1)]), stays, cut) == float("inf")
 
 
 def test_who_begins_without_a_way_waits_for_those_who_send():
@@ -576,6 +604,16 @@ def test_solvers_are_asked_up_to_the_limits_that_stand_beside_them(monkeypatch):
     assert len(policy.options(wanted, Circuits())) == 1
 
 
+@pytest.mark.parametrize(("partners", "options"), [(3, 2), (4, 2), (5, 1)])
+def test_whole_circuits_are_tried_where_racks_have_twice_as_many_partners_as_uplinks(
+    partners, options
+):
+    fabric = rfabric(pods=1, tors=partners + 1, gpus=1, planes=2)
+    hub = asks(fabric, *((0, i + 1, 1e9) for i in range(partners)))
+    assert len(parse_policy("demand", fabric).options(hub, Circuits())) == options
+    assert len(parse_policy("bvn", fabric).options(hub, Circuits())) == 1
+
+
 def least_moved(matchings, start):
     """The pairs of each plane, by name."""
     dealt = policies._least_moved(LONELY, policies._numbered(LONELY, matchings), start)
@@ -764,6 +802,7 @@ def test_planes_of_another_rate_are_bounded_by_themselves(fast):
     wanted = asks(fabric, (2, 3, 1e12))
     rate = RATE * (len(fast) + (3 - len(fast)) / 2)
     assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(1e12, rate))
+    assert edges_of(fabric, wanted).rate == RATE / 2  # solvers count with the slowest
 
 
 def test_nobody_sends_where_nothing_is_asked_for():

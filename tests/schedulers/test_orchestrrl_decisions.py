@@ -16,9 +16,9 @@ from rfabric.rl.phases import responses
 from rfabric.rl.timing import server_of
 from rfabric.schedulers import orchestrrl
 from rfabric.schedulers.base import Answer
-from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate
+from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate, seat_gpus
 from rfabric.schedulers.orchestrrl.least import least_generation, least_seconds
-from rfabric.schedulers.orchestrrl.negotiation import Settled, _decided
+from rfabric.schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, _decided
 from rfabric.schedulers.orchestrrl.outlook import (
     Cut,
     CutOutlook,
@@ -335,6 +335,27 @@ def test_plans_come_every_period_while_anybody_generates():
     ends = [step.generated.seconds for step in s.steps]
     assert s.facts["plans"] == sum(ceil(end / 2) - 1 for end in ends) > 0
     assert made(period_s=1e6, moves=0.0).facts["plans"] == 0
+
+
+def test_the_balancer_moves_only_what_gains_more_than_the_hysteresis():
+    eager, never = (made(period_s=1e6, hysteresis=share).facts for share in (0.0, 1e9))
+    assert eager["balanced"] > 0 and eager["moved"] > 0
+    assert never["balanced"] == never["moved"] == 0
+
+
+def test_kv_that_a_server_does_not_hold_is_not_sent():
+    """Two responses of 100 and 300 tokens, of which only the first has its KV there."""
+    w = read_recipe("grpo-64", ())
+    seats = Seats(w, engines_of(w), Tuning())
+    columns = np.array([[0, 1], [2, 0], [100, 300], [9, 9]])
+    alive, every = Alive(*columns, np.array([True, False])), Places.of_seats(seats)
+    kv = Kv.of(seats, 0, alive, every, every)
+    assert kv.size.tolist() == [100 * w.model.kv_bytes_per_token, 0]
+    assert kv.far(np.array([2, 1])).tolist() == [False, True]
+    assert kv.carry == pytest.approx(seats.carry(0, np.array([100, 300])))
+    assert kv.price(0.0).tolist() == [0, 0] and (kv.price(1e9) == kv.prefill).all()
+    assert [len(gpus) for gpus in every.gpus] == [seat_gpus(w)] * seats.count
+    assert every.gpus[0][0] == w.first_generation_gpu
 
 
 def test_rounds_and_segments_stand_where_they_happen():

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rfabric.compute.serving import ReplicaTime, Served
+from rfabric.compute.serving import Batching, ReplicaTime, Served
 from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe
 from rfabric.rl.lengths import Lengths
@@ -179,8 +179,9 @@ def test_correct_runs_set_the_time_out_of_those_after_them():
 
 
 def test_tp_is_at_most_a_server_and_what_the_model_allows():
-    assert [with_tp(job(), tp).generation.tp for tp in (4, 8)] == [4, 8]
-    assert with_tp(job(), 16) is None
+    assert with_tp(job(), 4).generation.tp == 4 and with_tp(job(), 16) is None
+    roomy = read_recipe("grpo-64")
+    assert with_tp(roomy, roomy.gpus_per_server).generation.tp == roomy.gpus_per_server
     assert replanned(4, [20, 21]) == 4 and replanned(4, [20, 22]) == 8
     assert replanned(4, [1, 0, 0, 0]) == 4 and replanned(4, [1, 0, 0, 0, 0]) == 2
 
@@ -232,6 +233,12 @@ def test_gpus_are_freed_where_the_half_that_stays_has_room_for_all(monkeypatch):
         monkeypatch.setattr(stream, "_room", lambda _, room=room: room)
         found = streamed(played())
         assert (found is not None and found.at == at) == first
+
+
+def test_the_room_of_a_replica_leaves_the_watermark_free():
+    """Of its KV cache, as its batches do: a hundredth."""
+    capacity, free = job().kv_capacity_tokens, Batching().watermark
+    assert free > 0 and stream._room(played()) + free * capacity == pytest.approx(capacity)
 
 
 def test_one_of_two_replicas_is_freed_and_none_of_one():

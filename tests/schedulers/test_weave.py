@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rfabric.errors import RFabricError
 from rfabric.folders import data_dir
 from rfabric.rl import read_recipe, trace_of
+from rfabric.rl.phases import step_of
 from rfabric.rl.timing import replica_time
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.schedulers.weave import (
@@ -34,7 +35,7 @@ from rfabric.schedulers.weave import (
 from rfabric.schedulers.weave.cluster import STAYS
 from rfabric.schedulers.weave.optimum import cheapest, feasible, optimum
 from rfabric.schedulers.weave.policies import placements
-from rfabric.schedulers.weave.tail import _rest, tail
+from rfabric.schedulers.weave.tail import _moved, _rest, tail
 from rfabric.schedulers.weave.traffic import placed, profile_of, read_shared, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
 from rfabric.trace import PhaseKey, TraceBuilder
@@ -255,6 +256,17 @@ def test_what_is_moved_aside_is_decoded_from_where_it_was_cut():
 
 def test_who_waits_for_all_responses_moves_none():
     assert tail(read_recipe("grpo-64"), done=1.0) == Tail(1.0, 1.0)
+
+
+def test_where_every_node_takes_of_the_rest_none_is_free_before_it_is_done():
+    """Nodes are held until the rest moves, those that take it until it is done: on average."""
+    w = read_recipe("grpo-64")
+    all_take = tail(w, aside=1.0)
+    assert all_take.held == pytest.approx(all_take.stretch)
+    moved = _moved(w, step_of(w, 0, 0), range(4), ())
+    ends = [moved.freed + moved.after if r in moved.aside else moved.freed for r in range(16)]
+    held = tail(w, aside=0.25)
+    assert held.held / held.stretch == pytest.approx(np.mean(ends) / max(ends))
 
 
 def test_a_tail_keeps_its_node_for_less_and_takes_longer():

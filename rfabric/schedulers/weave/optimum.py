@@ -55,18 +55,14 @@ def cheapest(
 
     RFabricError where the solver finds none.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.optimize import LinearConstraint, milp
 
     groups = list(_useful(feasible(jobs, pools), pools))
     prices = np.array([group.price(pools) for group in groups])
     once = LinearConstraint(_inside(jobs, groups), 1, 1)
     with _silent():
         solution = milp(
-            prices,
-            integrality=np.ones(len(groups)),
-            bounds=Bounds(0, 1),
-            constraints=once,
-            options={"mip_rel_gap": gap},
+            prices, integrality=np.ones(len(groups)), constraints=once, options={"mip_rel_gap": gap}
         )
     if solution.x is None:
         raise RFabricError(f"no cheapest grouping of {len(jobs)} jobs found: {solution.message}")
