@@ -100,7 +100,7 @@ def test_what_is_no_frame_is_shown_with_the_name_of_the_machine(tmp_path):
     with agent_at(tmp_path) as (leader, _, write):
         (tmp_path / "log").write_text("a warning\n")
         os.write(write, b"Welcome to gpu7, which greets in words\n")
-        with pytest.raises(RunError, match="(?s)machine gpu7 has gone.*Welcome to gpu7.*a warning"):
+        with pytest.raises(RunError, match="(?s)machine gpu7 is gone.*Welcome to gpu7.*a warning"):
             leader.meet()
 
 
@@ -109,7 +109,7 @@ def test_a_machine_that_goes_ends_the_run_with_its_name(tmp_path):
         (tmp_path / "log").write_text("Connection to gpu7 closed.\n")
         there.say({"hello": {"version": "1", "datapath": "user"}})
         threading.Timer(0.2, os.close, (write,)).start()
-        with pytest.raises(RunError, match="machine gpu7 has gone.*Connection to gpu7 closed"):
+        with pytest.raises(RunError, match="machine gpu7 is gone.*Connection to gpu7 closed"):
             leader.meet()
 
 
@@ -373,7 +373,7 @@ def test_a_machine_that_vanishes_ends_the_run_with_its_name_and_nothing_is_left(
         os.kill(victim, signal.SIGKILL)
         assert process.wait(30) == 1
     said = (two.tmp / "talk").read_text()
-    assert any(f"machine {name} has gone" in said for name in two.names), said
+    assert any(f"machine {name} is gone" in said for name in two.names), said
     assert "Traceback" not in said
 
 

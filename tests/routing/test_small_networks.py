@@ -246,7 +246,7 @@ def test_uplinks_are_alike_where_all_their_cables_together_are(either):
         rows = tiered(some, start, end, ())
         assert (rows < some.nowhere).any() == fits
     pairs = np.zeros(3, int), np.ones(3, int)
-    hops = Placer(routes_of(fabric).choices, np.full((1, 3), 1e9), *pairs).run(np.zeros(1))
+    hops = Placer(routes_of(fabric).choices, Kinds(np.full((1, 3), 1e9)), *pairs).run(np.zeros(1))
     assert len(set(hops[:, 0].tolist())) == 3  # each on a cable of its own
 
 
