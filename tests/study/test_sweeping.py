@@ -352,7 +352,7 @@ def test_files_travel_with_the_words(place, monkeypatch):
     sent = with_files(task)
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    assert "sub/one.csv is not there" in json.loads(answered(task))["refused"]
+    assert "sub/one.csv has changed or gone" in json.loads(answered(task))["refused"]
     there = json.loads(answered(sent))["cells"][0]["row"]
     assert there["step_s"] == here["step_s"] and os.getcwd() == str(place / "elsewhere")
     monkeypatch.setattr(cells_module, "MOST_SENT", 10)
@@ -483,7 +483,7 @@ def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypa
     assert len(far) == 4 and [run["step_s"] for run in far] == [run["step_s"] for run in here]
     deaths = words(*deadly("always", KILL), "--workers", address, "--store", "deaths")
     background(*worker, cwd="elsewhere")
-    assert "no worker has been there" in refused(capsys, *deaths, code=1)
+    assert "no worker was there" in refused(capsys, *deaths, code=1)
 
 
 def test_ray_workers_that_die_lose_no_cell(capsys, background):
