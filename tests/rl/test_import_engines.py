@@ -241,7 +241,7 @@ def test_a_setting_that_a_missing_file_would_set_names_the_file(job):
 
 
 SLIME = """python3 {entry} --actor-num-nodes 1 --actor-num-gpus-per-node 4 --rollout-num-gpus 4 \\
-  --hf-checkpoint /root/{model} --rollout-batch-size 32 --n-samples-per-prompt 8 \\
+  --hf-checkpoint /ckpt/{model} --rollout-batch-size 32 --n-samples-per-prompt 8 \\
   --rollout-max-response-len 8192 --global-batch-size 256 --rollout-num-gpus-per-engine 2 \\
   --tensor-model-parallel-size 2 --context-parallel-size 2 --use-dynamic-batch-size \\
   --max-tokens-per-gpu 4608 {more}
@@ -310,7 +310,7 @@ def test_slime_runs_ahead_as_its_entry_and_its_rollout_say(slime, entry, functio
     [
         ("--prefill-num-servers 1", "generation.prefill_gpus"),
         ("--update-weights-interval 2", "after each step"),
-        ("--opd-teacher-load /root/x", "teacher"),
+        ("--opd-teacher-load /ckpt/x", "teacher"),
         ("--dynamic-sampling-filter-path f.check", "alike are dropped"),
     ],
 )
