@@ -26,7 +26,7 @@ OVERHEAD = (MTU + ETHERNET) / PAYLOAD
 STALL_S = 0.01  # s for which a busy host may hold a packet back
 # What an HTB bucket holds at most. It makes up for stalls, so it holds what is sent in STALL_S; but
 # a full one goes out at once, and flows end so much too early. Two packets are 1.9 packets early
-# where the cable between racks is slow, 3 to 8 % of flows of 5 to 30 packets; now 0.4 to 1.5 %.
+# where the cable between racks is slow, 3 to 8 % of flows of 5 to 30 packets; now 0.4 to 4 %.
 MOST_BURST = 2 * (MTU + ETHERNET)
 # Classes a port serves in turn, and what the number of the receiver counts in them: odd, so that
 # the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
