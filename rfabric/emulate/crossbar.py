@@ -5,30 +5,35 @@
                   a row for each port, in memory shared with this process:
                   | where it leads | dark until | bytes that met the dark |
 
-The program is eBPF, at the ports' TCX hooks. It reads the row anew for each packet and compares the
-clock itself, so light goes out and comes back to the microsecond, however busy the host is. Open
-vSwitch has the ports too, for its tables and counters; it is made deaf (`network`), and no packet
-reaches it. Program and rows go with the last descriptor: nothing has to be taken away.
+The program is eBPF, a filter at the ports' clsact queueing disciplines. It reads the row anew for
+each packet and compares the clock itself, so light goes out and comes back to the microsecond,
+however busy the host is. Open vSwitch has the ports too, for its tables and counters; it is made
+deaf (`network`), and no packet reaches it. The filters go with the interfaces. (At TCX hooks a
+program goes with its last descriptor, but for each of them the kernel waits for all processors:
+some 40 ms a port on a busy host, which was half of the time to bring up a fabric.)
 
 Sources: linux/bpf.h (the call, helpers, struct __sk_buff), kernel documentation, "eBPF Instruction
-Set Specification". Links at TCX hooks came with Linux 6.6.
+Set Specification", tc-bpf(8). Arrays that processes share came with Linux 5.5.
 """
 
+import contextlib
 import ctypes
 import mmap
 import os
 import platform
 import socket
 import struct
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import RFabricError
+from .sandbox import run
 
 BPF_CALL = {"x86_64": 321, "aarch64": 280}  # the system call's number (asm/unistd.h)
-MAP_CREATE, PROG_LOAD, LINK_CREATE = 0, 5, 28
-ARRAY, MAPPED, CLASSIFIER, TCX_INGRESS = 2, 1 << 10, 3, 46
+MAP_CREATE, PROG_LOAD, OBJ_PIN = 0, 5, 6
+ARRAY, MAPPED, CLASSIFIER = 2, 1 << 10, 3
 LOOK_UP, NOW, REDIRECT = 1, 5, 23  # helpers
 SIZE, INTERFACE = 0, 40  # offsets in struct __sk_buff
 DROP = 2  # TC_ACT_SHOT
@@ -75,8 +80,8 @@ def program(rows: int) -> bytes:
 
 
 class Crossbar:
-    """Programs at these interfaces of this network namespace, in use as long as it is open; all
-    are dark at first. RFabricError where the kernel has no TCX, or does not let us.
+    """Programs at these interfaces of this network namespace, which has mounts of its own; all are
+    dark at first. RFabricError where the kernel has no such programs, or does not let us.
     """
 
     def __init__(self, interfaces: Iterable[str]):
@@ -95,12 +100,12 @@ class Crossbar:
         self._ahead = _clock_ahead()
         code = ctypes.create_string_buffer(program(rows))
         load = struct.pack(
-            "IIQQ44xI", CLASSIFIER, (len(code) - 1) // 8, ctypes.addressof(code),
-            ctypes.addressof(LICENSE), TCX_INGRESS,
+            "IIQQ", CLASSIFIER, (len(code) - 1) // 8, ctypes.addressof(code),
+            ctypes.addressof(LICENSE),
         )  # fmt: skip
-        loaded = self._kept(PROG_LOAD, load)
-        for number in self.index.values():
-            self._kept(LINK_CREATE, struct.pack("4I", loaded, number, TCX_INGRESS, 0))
+        with _named(self._kept(PROG_LOAD, load)) as file:
+            moves = f"ingress bpf direct-action object-pinned {file}"
+            self._tc("qdisc replace dev {} clsact", "filter add dev {} " + moves)
 
     def _kept(self, command: int, words: bytes) -> int:
         self._fds.append(_bpf(command, words))
@@ -118,8 +123,12 @@ class Crossbar:
         """Bytes of frames that came in and met no light, ever."""
         return self._row(interface).lost
 
+    def _tc(self, *commands: str) -> None:
+        lines = [command.format(name) for name in self.index for command in commands]
+        run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
+
     def close(self) -> None:
-        """The interfaces are as they were."""
+        """Let go of program and rows: filters of them stay as they are."""
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
@@ -131,14 +140,16 @@ class Crossbar:
 def lacking() -> str:
     """Why there can be no crossbar here, '' where it can: tried on the loopback."""
     try:
-        Crossbar(["lo"]).close()
+        trial = Crossbar(["lo"])
+        trial.close()
+        trial._tc("qdisc del dev {} clsact")
     except RFabricError as error:
         return str(error)
     return ""
 
 
 def _bpf(command: int, words: bytes) -> int:
-    """The descriptor that bpf(2) makes of these words."""
+    """What bpf(2) answers to these words: a descriptor, where it makes something."""
     number = BPF_CALL.get(platform.machine())
     if number is None:
         raise RFabricError(f"no eBPF on {platform.machine()}; it is known on {', '.join(BPF_CALL)}")
@@ -146,9 +157,21 @@ def _bpf(command: int, words: bytes) -> int:
     fd = _libc.syscall(number, command, attr, len(attr))
     if fd < 0:
         why = os.strerror(ctypes.get_errno())
-        raise RFabricError(f"bpf({command}): {why}; Linux 6.6 with CAP_BPF and CAP_NET_ADMIN can")
-    os.set_inheritable(fd, False)
+        raise RFabricError(f"bpf({command}): {why}; Linux 5.5 with CAP_BPF and CAP_NET_ADMIN can")
     return fd
+
+
+@contextlib.contextmanager
+def _named(program: int) -> Iterator[str]:
+    """A file that is the program: `tc` takes no descriptors."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(["mount", "-t", "bpf", "bpf", folder])
+        try:
+            file = ctypes.create_string_buffer(os.fsencode(f"{folder}/light"))
+            _bpf(OBJ_PIN, struct.pack("QI", ctypes.addressof(file), program))
+            yield f"{folder}/light"
+        finally:
+            run(["umount", folder])
 
 
 def _clock_ahead() -> int:

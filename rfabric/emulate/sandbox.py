@@ -66,7 +66,7 @@ CTL_TIMEOUT = (
     30
 )
 PF_EXITING = 4  # include/linux/sched.h; the flags are field 9 of /proc/PID/stat
-TCP_LISTEN = "0A"  # include/net/tcp_states.h
+TCP_ESTABLISHED, TCP_LISTEN = "01", "0A"  # include/net/tcp_states.h
 OPEN_FILES = 65536  # two sockets a lane, two files a host
 ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -535,18 +535,27 @@ def _is_dying(pid: int) -> bool:
         return True
 
 
+def established(port: int) -> int:
+    """How many connections of this namespace a server at TCP `port` has accepted or will."""
+    return _sockets(port).count(TCP_ESTABLISHED)
+
+
 def _listens(port: int) -> bool:
-    """Whether a socket of this namespace listens on TCP `port`; read from /proc, so that nothing
+    return TCP_LISTEN in _sockets(port)
+
+
+def _sockets(port: int) -> list[str]:
+    """The states of all sockets of this namespace at TCP `port`; read from /proc, so that nothing
     connects to it.
     """
+    states = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
         except OSError:
             continue
-        if any(row[3] == TCP_LISTEN and int(row[1].rpartition(":")[2], 16) == port for row in rows):
-            return True
-    return False
+        states += [row[3] for row in rows if int(row[1].rpartition(":")[2], 16) == port]
+    return states
 
 
 def _terminated(*_) -> None:
