@@ -19,17 +19,25 @@ from ..units import show_time
 from .run import Tell
 
 LEAST_HOSTS, HOSTS_BY = 8, 4
+MOST_IN_RACK = 16  # hosts: what the switches of a rack have ports for
 LEAST_SOAK = 10.0  # s: fewer samples than are judged come of less
 
 
 def fabric(hosts: int) -> Fabric:
-    """Two pods of two racks, with so many hosts in all."""
+    """Two pods, with so many hosts in all: of two racks each, or of racks of MOST_IN_RACK."""
     if hosts < LEAST_HOSTS or hosts % HOSTS_BY:
         raise RFabricError(
             f"--hosts {hosts}: two pods of two racks are drilled, {LEAST_HOSTS} hosts at least and "
             f"{HOSTS_BY} more each time"
         )
-    return parse_fabric(f"rfabric,pods=2,tors=2,gpus={hosts // HOSTS_BY}")
+    if hosts <= HOSTS_BY * MOST_IN_RACK:
+        return parse_fabric(f"rfabric,pods=2,tors=2,gpus={hosts // HOSTS_BY}")
+    if hosts % (2 * MOST_IN_RACK):
+        raise RFabricError(
+            f"--hosts {hosts}: more than {HOSTS_BY * MOST_IN_RACK} stand in racks of "
+            f"{MOST_IN_RACK} in two pods, {2 * MOST_IN_RACK} more each time"
+        )
+    return parse_fabric(f"rfabric,pods=2,tors={hosts // (2 * MOST_IN_RACK)},gpus={MOST_IN_RACK}")
 
 
 def faults(only: Sequence[str] = ()) -> list[str]:

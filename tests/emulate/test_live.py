@@ -81,7 +81,10 @@ def test_what_cannot_be_drilled_says_the_way_out():
     with pytest.raises(RFabricError, match="--only nope: a fault is one of controller, commit"):
         drill.faults(["nope"])
     assert drill.faults(["cable", "controller"]) == ["controller", "cable"]
-    assert len(drill.fabric(16).hosts) == 16
+    for hosts in (16, 64, 96, 256):
+        assert len(drill.fabric(hosts).hosts) == hosts
+    with pytest.raises(RFabricError, match="racks of 16 in two pods, 32 more each time"):
+        drill.fabric(80)
 
 
 @pytest.mark.parametrize(
