@@ -123,7 +123,7 @@ class EmulatedNetwork:
         self.mac = {host: host_mac(i) for i, host in enumerate(fabric.hosts)}
         known = set(permutations(fabric.hosts, 2) if pairs is None else pairs)
         most = MOST_WAITED_FOR if pairs is None else MOST_CLASSES
-        self.turns, self.taken = turns_of(fabric, known, most)
+        self.turns = turns_of(fabric, known, most)
         self.sends = Counter(src for src, _ in known)  # to how many
         self.here = frozenset(fabric.node) if here is None else here
         self.hosts = tuple(host for host in fabric.hosts if host in self.here)
@@ -272,7 +272,7 @@ class EmulatedNetwork:
             if other != host
         ]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
-        lines = shaping(name, self.rate(host), self.turns, self.taken[port])
+        lines = shaping(name, self.rate(host), self.turns[port])
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
         offloads_off([name])
 
@@ -282,9 +282,9 @@ class EmulatedNetwork:
         """
         lines = []
         for port in self._switch_ports():
-            if port in self.taken:
+            if port in self.turns:
                 rate = self.fabric.rate(port) * self.bandwidth_scale
-                lines += shaping(port.interface, rate, self.turns, self.taken[port])
+                lines += shaping(port.interface, rate, self.turns[port])
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
 
     def _start_mirrors(self) -> None:

@@ -14,8 +14,9 @@ end to end for each that comes or goes (`flow_indr_dev_setup_offload`): twice as
 times as long. So cables have as few as they can do with, and ports of OCSes mostly none (`paced`).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import inf
+from typing import NamedTuple
 
 from ..fabric import Fabric, Port
 from ..trace.packets import MTU, PAYLOAD
@@ -52,31 +53,52 @@ def paced(fabric: Fabric) -> frozenset[Port]:
     )
 
 
+class Turns(NamedTuple):
+    """The turns of a port: how many there are, one of STEPS, and which of them it has."""
+
+    of: int
+    taken: Collection[int]
+
+
 def turns_of(
     fabric: Fabric, pairs: Collection[Pair], most: int = MOST_CLASSES
-) -> tuple[int, Mapping[Port, Collection[int]]]:
-    """How many turns there are, and which of them each port that is `paced` has: the most with
-    which all ports together have `most`, but no fewer than the least of STEPS.
+) -> Mapping[Port, Turns]:
+    """Those of each port that is `paced`: as many as all ports together can have with `most`
+    classes, but no fewer than the least of STEPS; then more for cables of hosts, if they fit.
+
+    A host's own cable holds all that it sends. Where its flows share turns by twos and one has a
+    turn of its own, that one gets twice as much: in an all-to-all of 64 hosts with 32 turns, 64 of
+    4,032 flows ended after half of their time.
 
     pairs: (src, dst) of all that will be sent; a cable of a host has the turns of its own alone.
     """
     for turns in STEPS:
-        taken = _taken(fabric, pairs, turns)
-        if sum(map(len, taken.values())) <= most:
+        given = _turns(fabric, pairs, turns, turns)
+        if _classes(given) <= most:
             break
-    return turns, taken
+    for own in (own for own in STEPS if own > turns):
+        more = _turns(fabric, pairs, own, turns)
+        if _classes(more) <= most:
+            return more
+    return given
 
 
-def _taken(fabric: Fabric, pairs: Collection[Pair], turns: int) -> dict[Port, Collection[int]]:
+def _classes(turns: Mapping[Port, Turns]) -> int:
+    return sum(len(port.taken) for port in turns.values())
+
+
+def _turns(fabric: Fabric, pairs: Collection[Pair], own: int, others: int) -> dict[Port, Turns]:
+    """`own` at both ends of the cables of hosts, all of `others` elsewhere."""
     number = {host: i for i, host in enumerate(fabric.hosts, 1)}  # as addresses count them
     out = {host: fabric.ports[host][0] for host in fabric.hosts}
     into = {host: fabric.peer[port][1] for host, port in out.items()}
     taken: dict[Port, set[int]] = {port: set() for port in (*out.values(), *into.values())}
     for src, dst in pairs:
-        turn = turn_of(number[src], number[dst], turns)
+        turn = turn_of(number[src], number[dst], own)
         taken[out[src]].add(turn)
         taken[into[dst]].add(turn)
-    return {port: taken.get(port, range(turns)) for port in paced(fabric)}
+    every = Turns(others, range(others))
+    return {p: Turns(own, taken[p]) if p in taken else every for p in paced(fabric)}
 
 
 def turn_of(src: int, dst: int, turns: int) -> int:
@@ -105,13 +127,13 @@ def class_of_packet(turns: int) -> str:
     return f'"{len(program)},{",".join(lines)}"'
 
 
-def shaping(interface: str, rate: float, turns: int, of_them: Iterable[int]) -> list[str]:
+def shaping(interface: str, rate: float, turns: Turns) -> list[str]:
     """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
     by the flows in it.
 
-    One HTB class owns the rate; below it a leaf class for each `of_them`, of `turns` in all, owns
-    next to nothing and borrows it in turn, a packet each. What belongs to none of them goes with
-    the first turn. Short packets go before all others: an acknowledgement that waits holds up the
+    One HTB class owns the rate; below it a leaf class for each turn that is taken owns next to
+    nothing and borrows it in turn, a packet each. What belongs to none of them goes with the first
+    turn. Short packets go before all others: an acknowledgement that waits holds up the
     flow that needs it.
     """
     bits = round(rate * OVERHEAD)
@@ -126,9 +148,9 @@ def shaping(interface: str, rate: float, turns: int, of_them: Iterable[int]) -> 
             f"{full}"
         ),
         f"{leaf} 1:{SHORT_CLASS:x} {little} {full} prio 0",
-        *(f"{leaf} 1:{turn + 1:x} {little} {full} prio 1" for turn in sorted({0, *of_them})),
+        *(f"{leaf} 1:{turn + 1:x} {little} {full} prio 1" for turn in sorted({0, *turns.taken})),
         (
             f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode "
-            f"{class_of_packet(turns)}"
+            f"{class_of_packet(turns.of)}"
         ),
     ]

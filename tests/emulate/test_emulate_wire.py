@@ -372,7 +372,7 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 
 
 def test_cables_carry_their_rate_as_payload():
-    lines = shaping.shaping("t1-eth3", 20e6, 64, range(64))
+    lines = shaping.shaping("t1-eth3", 20e6, shaping.Turns(64, range(64)))
     rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
     assert rate * packets.PAYLOAD / (packets.MTU + shaping.ETHERNET) == pytest.approx(
         20e6, rel=1e-6
@@ -382,7 +382,7 @@ def test_cables_carry_their_rate_as_payload():
 
 def test_a_full_bucket_sends_no_more_at_once_than_a_stall_may_hold_back():
     for rate in (2.5e5, 5e6, 1e8, 2e9):
-        lines = shaping.shaping("t1-eth3", rate, 8, range(8))
+        lines = shaping.shaping("t1-eth3", rate, shaping.Turns(8, range(8)))
         (bucket,) = {
             int(after[:-1])
             for line in lines
@@ -397,18 +397,20 @@ def test_a_full_bucket_sends_no_more_at_once_than_a_stall_may_hold_back():
 def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
     some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
-    step = shaping.STEPS[some.turns]
-    sent_in = {host: some.taken[fabric.ports[host][0]] for host in fabric.hosts}
-    got_in = {host: some.taken[fabric.peer[fabric.ports[host][0]][1]] for host in fabric.hosts}
-    assert sent_in["h1"] == {(1 + step * 3) % some.turns}
-    assert got_in["h3"] == {(host + step * 3) % some.turns for host in (1, 2)}
-    assert not sent_in["h3"] and not got_in["h4"]
+    sent_in = {host: some.turns[fabric.ports[host][0]] for host in fabric.hosts}
+    got_in = {host: some.turns[fabric.peer[fabric.ports[host][0]][1]] for host in fabric.hosts}
+    of = sent_in["h1"].of
+    step = shaping.STEPS[of]
+    assert sent_in["h1"].taken == {(1 + step * 3) % of}
+    assert got_in["h3"] == (of, {(host + step * 3) % of for host in (1, 2)})
+    assert not sent_in["h3"].taken and not got_in["h4"].taken
     assert some.sends == {"h1": 1, "h2": 1}
-    classes = _classes(shaping.shaping("h3-eth0", 20e6, some.turns, got_in["h3"]))
-    assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in got_in["h3"]}
+    classes = _classes(shaping.shaping("h3-eth0", 20e6, got_in["h3"]))
+    assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in got_in["h3"].taken}
     every = network.EmulatedNetwork(None, fabric, 1e-4)
     others = len(fabric.hosts) - 1
-    assert {len(every.taken[fabric.ports[host][0]]) for host in fabric.hosts} == {others}
+    own = {len(every.turns[fabric.ports[host][0]].taken) for host in fabric.hosts}
+    assert own == {others}
     assert set(every.sends.values()) == {others}
 
 
@@ -514,20 +516,26 @@ def test_a_part_of_a_fabric_has_the_windows_of_the_whole():
 
 
 def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_be():
-    """All hosts send to all, on fabrics of 8, 64 and 256."""
-    turns = []
-    for spec in ("fat-tree,pods=2,tors=2,gpus=2", "rfabric", "rfabric,pods=16"):
+    """All hosts send to all, on fabrics of 8, 64 and 256. In their own cables flows have a turn
+    each as long as there are as many classes.
+    """
+    most = []
+    for spec in ("fat-tree,pods=2,tors=2,gpus=2", "rfabric", "fat-tree", "rfabric,pods=16"):
         fabric = parse_fabric(spec)
-        most, taken = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)))
-        assert sum(map(len, taken.values())) <= shaping.MOST_CLASSES
-        turns.append(most)
-    assert turns == sorted(turns, reverse=True) and turns[0] == max(shaping.STEPS) > turns[-1]
+        turns = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)))
+        assert sum(len(port.taken) for port in turns.values()) <= shaping.MOST_CLASSES
+        own = {fabric.ports[host][0] for host in fabric.hosts}
+        if len(fabric.hosts) <= 64:
+            assert {len(turns[port].taken) for port in own} == {len(fabric.hosts) - 1}
+        most.append(max(turn.of for port, turn in turns.items() if port.node not in fabric.hosts))
+    assert most == sorted(most, reverse=True) and most[0] == max(shaping.STEPS) > most[-1]
 
 
 def test_the_fewest_turns_are_set_up_where_even_they_are_too_many():
     fabric = fat_tree(**SMALL)
-    turns, taken = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)), most=1)
-    assert turns == min(shaping.STEPS) and set(taken) == set(fabric.peer)
+    turns = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)), most=1)
+    assert {turn.of for turn in turns.values()} == {min(shaping.STEPS)}
+    assert set(turns) == set(fabric.peer)
 
 
 def test_only_ports_of_ocses_that_a_faster_cable_may_fill_are_shaped():
