@@ -19,6 +19,7 @@ from rfabric.optics.check import faults
 from rfabric.optics.cores import cores_of
 from rfabric.optics.guarded import check_policy
 from rfabric.optics.outlook import Load, _ask
+from rfabric.optics.planes import region_table, uplinks
 from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
@@ -131,6 +132,25 @@ def test_a_cable_from_rack_to_rack_is_no_circuit():
     src, dst, _ = direct(fabric, lit)
     assert sorted(zip(src.tolist(), dst.tolist(), strict=True)) == [(0, 1), (1, 0)]
     assert _partners(fabric, lit).tolist() == [[1, 0]]
+
+
+def test_a_rack_without_an_uplink_in_a_plane_has_none_in_its_tables():
+    """t1 has an uplink in planes 0 and 1, t2 in plane 0 alone; no OCS leads on to a core."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i) for i in (1, 2)]
+    nodes += [Node(f"h{i}", "host", "host") for i in (1, 2)]
+    nodes += [Node(f"a{i}", "ocs", "aggregation", dpid=2 + i, plane=i - 1) for i in (1, 2)]
+    links = [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), RATE) for i in (1, 2)]
+    links += [Link(Port(f"t{i}", 2), Port("a1", i), RATE) for i in (1, 2)]
+    links.append(Link(Port("t1", 3), Port("a2", 1), RATE))
+    fabric = Fabric("uneven", nodes, links)
+    both, one = uplinks(fabric)[0], uplinks(fabric)[1]
+    assert both.racks.tolist() == [0, 1] and (both.port >= 0).all()
+    assert one.racks.tolist() == [0] and one.port[0] >= 0 and one.port[1] == -1
+    assert both.above.tolist() == one.above.tolist() == [-1, -1]
+    here, there = region_table(fabric).tolist()
+    assert here[0] == here[1] >= 0 and there[0] >= 0 and there[1] == -1
+    with pytest.raises(RFabricError, match="plane 1: rack t2"):
+        light(fabric, {1: [("t1", "t2")]})
 
 
 # --- cores ----------------------------------------------------------------------------------------
