@@ -213,10 +213,10 @@ def test_uplinks_left_over_go_where_a_circuit_carries_most():
     """A hub of three equal partners: five uplinks are one each, and one more for two of them; of
     unequal ones the heaviest gets the first, and the second as long as half of it is the most.
     """
-    for uplinks, sizes, counts in (
+    for many, sizes, counts in (
         (4, (4, 4, 4), [1, 1, 2]), (5, (4, 4, 4), [1, 2, 2]), (6, (4, 4, 4), [2, 2, 2]),
     ):  # fmt: skip
-        fabric = rfabric(pods=1, tors=4, gpus=1, planes=uplinks, electrical=0)
+        fabric = rfabric(pods=1, tors=4, gpus=1, planes=many, electrical=0)
         hub = {("t1", f"t{i}"): 1e11 * size for i, size in zip((2, 3, 4), sizes, strict=True)}
         wanted = joined(fabric, SOLVERS["bvn"](demand_of(fabric, hub), fabric))
         assert sorted(wanted.values()) == counts
