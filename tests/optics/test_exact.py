@@ -30,9 +30,11 @@ from rfabric.optics import (
     planner,
     policies,
     regions,
+    solvers,
 )
 from rfabric.optics.bound import bound, fluid_seconds
 from rfabric.optics.check import faults_during
+from rfabric.optics.circuits import together
 from rfabric.optics.outlook import (
     Begins,
     Gain,
@@ -145,6 +147,17 @@ def test_a_demand_is_read_as_it_was_written(entries, window, seconds, follows):
     assert (again.bytes == wanted.bytes).all() and again.racks == wanted.racks
     for name in ("window", "phase", *told):
         assert getattr(again, name) == getattr(wanted, name), name
+
+
+def test_demands_together_are_summed_and_keep_what_each_of_them_needs():
+    """The longest window, the shortest lead and the highest floor, whichever comes first."""
+    one = asks(FOUR, (0, 1, 1e9), (1, 2, 5e8), window=3.0, floor=0.2, lead=0.5, phase="a")
+    two = asks(FOUR, (0, 1, 2e9), (3, 0, 7e8), window=2.0, floor=0.4, lead=0.1, phase="b")
+    for some in ((one, two), (two, one)):
+        all_of_it = together(some)
+        assert (all_of_it.bytes == one.bytes + two.bytes).all()
+        assert (all_of_it.window, all_of_it.floor, all_of_it.lead) == (3.0, 0.4, 0.1)
+        assert all_of_it.phase == some[0].phase
 
 
 def test_the_examples_of_docstrings_hold():
@@ -726,6 +739,16 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
     assert len(slots(wanted, LONELY, least=3)) == 3
     single = asks(LONELY, (0, 1, 1e9))
     assert len(slots(single, LONELY)) == 1
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_slots_end_at_their_limit_whoever_is_left_out(most, monkeypatch):
+    """Six racks of one uplink need five rounds to meet."""
+    monkeypatch.setattr(solvers, "MOST_SLOTS", most)
+    fabric = rfabric(pods=1, tors=6, gpus=1, planes=1, electrical=0)
+    everybody = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(6), 2)))
+    assert len(slots(everybody, fabric, every=True)) == most
+    assert len(slots(everybody, fabric, every=True, least=9)) == most
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=10, max_size=10))
