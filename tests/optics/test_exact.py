@@ -50,7 +50,15 @@ from rfabric.optics.planner import STAY, Decision, _at_stake, cable_mask, refusa
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
 from rfabric.optics.rounds import decompositions, joins
-from rfabric.optics.solvers import SOLVERS, best_matching, bridged, greedy, slots, thin_rates
+from rfabric.optics.solvers import (
+    SOLVERS,
+    _circuits_within,
+    best_matching,
+    bridged,
+    greedy,
+    slots,
+    thin_rates,
+)
 from rfabric.optics.solvers import asked as edges_of
 from rfabric.optics.templates import bipartite, mesh, mesh_of_all, round_of, rounds, tree, turns
 from rfabric.routing import light_paths, routes_of
@@ -715,6 +723,13 @@ def test_each_solver_shares_planes_as_apportionment_does():
 def test_greedy_takes_the_heaviest_pair_into_the_first_free_plane():
     wanted = asks(LONELY, (0, 1, 9e9), (0, 2, 8e9), (0, 3, 7e9), (1, 2, 1e9))
     assert greedy(wanted, LONELY) == [[("t1", "t2")], [("t1", "t3")]]
+
+
+@pytest.mark.parametrize(("beyond", "circuits"), [(0.5e11, [2.0]), (1e11, [2.0]), (1.1e11, None)])
+def test_a_pair_whose_circuits_are_full_sends_the_rest_by_cable_where_it_has_room(beyond, circuits):
+    """In 8 s a circuit carries 4e11 bytes and the thin cable 1e11; each rack has two uplinks."""
+    found = _circuits_within(edges_of(FOUR, asks(FOUR, (0, 1, 8e11 + beyond))), 8.0)
+    assert (found if found is None else found.tolist()) == circuits
 
 
 def test_whole_circuits_leave_what_the_cable_can_take_and_spend_the_rest_where_it_helps():
