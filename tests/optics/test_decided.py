@@ -311,6 +311,21 @@ def test_an_object_is_a_policy_where_it_has_all_that_a_policy_has():
         assert parse_policy(made, fabric).decide(demand_of(SIX, {}), lit, 0.0) == lit
 
 
+class Elsewhere(CircuitPolicy):
+    """Lights what is no circuit of the fabric it is for."""
+
+    def decide(self, demand, circuits, now, plan=()):
+        return Circuits.from_json(["z1:1-z1:2"])
+
+
+def test_answers_of_a_strangers_object_are_checked_and_those_of_ours_taken_as_they_are():
+    stranger, ours = parse_policy(Elsewhere(SIX, "elsewhere"), SIX), parse_policy("demand", SIX)
+    with pytest.raises(RFabricError, match="elsewhere: circuit .*z1 is not an OCS"):
+        stranger.decide(demand_of(SIX, {}), Circuits(), 0.0)
+    for known in (stranger, ours):  # nobody is guarded twice
+        assert parse_policy(known, SIX) is known
+
+
 FORGETFUL = """
 from rfabric.optics import CircuitPolicy
 class Mine(CircuitPolicy):
