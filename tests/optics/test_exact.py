@@ -216,6 +216,9 @@ def test_what_no_rewire_could_save_is_not_at_stake():
     assert _at_stake(stay, [sends], [comes], 1.0) == pytest.approx(6.0)
     slow = asks(FOUR, (0, 1, 1.0), floor=99.0)
     assert _at_stake(stay, [slow], [comes], 3.0) == pytest.approx(1.0)
+    # what comes is looked at unless what sends has more than enough at stake by itself
+    assert _at_stake(stay, [sends], [comes], 3.0, enough=6.0) == pytest.approx(7.0)
+    assert _at_stake(stay, [sends], [comes], 3.0, enough=5.9) == pytest.approx(6.0)
 
 
 def test_the_candidate_that_gains_most_is_taken_and_the_next_best_kept():
