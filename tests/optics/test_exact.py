@@ -723,6 +723,14 @@ def test_each_solver_shares_planes_as_apportionment_does():
             assert tuple(count.get(pair, 0) for pair in pairs) == counts, name
 
 
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_what_stays_in_a_rack_asks_for_no_circuit(solver):
+    pairs = (0, 1, 3e9), (2, 0, 2e9), (3, 2, 1e9)
+    inside = ((rack, rack, 9e9) for rack in range(4))
+    alone, beside = asks(LONELY, *pairs), asks(LONELY, *pairs, *inside)
+    assert SOLVERS[solver](beside, LONELY) == SOLVERS[solver](alone, LONELY)
+
+
 def test_greedy_takes_the_heaviest_pair_into_the_first_free_plane():
     wanted = asks(LONELY, (0, 1, 9e9), (0, 2, 8e9), (0, 3, 7e9), (1, 2, 1e9))
     assert greedy(wanted, LONELY) == [[("t1", "t2")], [("t1", "t3")]]
