@@ -767,6 +767,16 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
     assert len(slots(single, LONELY)) == 1
 
 
+def test_slots_go_by_weight_until_every_partner_could_have_been_met_then_by_who_had_none():
+    """One uplink and three partners, one of which is sent eight times as much as either other: half
+    and a third of it are still the most. Two more rounds join those left out.
+    """
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=1, electrical=0)
+    hub = asks(fabric, (0, 1, 8e9), (0, 2, 1e9), (0, 3, 1e9))
+    met = [pair for ((pair,),) in slots(hub, fabric)]
+    assert met[:3] == [("t1", "t2")] * 3 and sorted(met[3:]) == [("t1", "t3"), ("t1", "t4")]
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 4])
 def test_slots_end_at_their_limit_whoever_is_left_out(most, monkeypatch):
     """Six racks of one uplink need five rounds to meet."""
