@@ -743,6 +743,17 @@ def test_a_pair_whose_circuits_are_full_sends_the_rest_by_cable_where_it_has_roo
     assert (found if found is None else found.tolist()) == circuits
 
 
+@pytest.mark.parametrize("hub", range(4))
+def test_of_more_partners_than_uplinks_who_is_sent_least_goes_by_cable(hub):
+    """Two uplinks, three partners, the lightest of which the thin cable can serve in 8 s."""
+    others = [rack for rack in range(4) if rack != hub]
+    edges = edges_of(FOUR, asks(FOUR, *((hub, r, (3 - i) * 1e11) for i, r in enumerate(others))))
+    found = _circuits_within(edges, 8.0)
+    circuits = {tuple(sorted((hub, r))): float(i < 2) for i, r in enumerate(others)}
+    ends = zip(edges.rows.tolist(), edges.columns.tolist(), strict=True)
+    assert dict(zip(ends, found.tolist(), strict=True)) == circuits
+
+
 def test_whole_circuits_leave_what_the_cable_can_take_and_spend_the_rest_where_it_helps():
     """Five planes; 2 to 1 are owed one each at least time; the heavier gets what is left."""
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=5, electrical=0)
