@@ -32,6 +32,7 @@ from rfabric.schedulers.orchestrrl.outlook import (
 from rfabric.schedulers.orchestrrl.replanning import (
     Assignment,
     Problem,
+    _dealt,
     _fluid,
     _mixes,
     evened,
@@ -151,6 +152,16 @@ def test_responses_without_a_seat_are_dealt_longest_first_to_who_is_done_first()
     assert keep(over).seat.tolist() == [0, 1, 1]  # none has room for the last: the seat with most
 
 
+@pytest.mark.parametrize("own", [0, 1])
+def test_who_has_a_seat_keeps_it_where_the_move_costs_more_than_it_gains(own):
+    """3 and 2 s on one seat of two; a move takes 5 s, or half of one."""
+    p = problem([[3, 2]], [own, own], [0, 0], move=5.0)
+    assert _dealt(p, p.cut).seat.tolist() == [own, own] and _dealt(p, p.cut).seconds == 5
+    cheap = replace(p, move=np.full(2, 0.5))
+    assert _dealt(cheap, p.cut).seat.tolist() == [own, 1 - own]
+    assert _dealt(cheap, p.cut).seconds == 3
+
+
 def test_the_seat_that_is_done_first_is_taken_though_another_has_more_room():
     about = {"cut": [0, 1], "fixed": [0, 5], "capacity": [10, 99]}
     assert keep(problem([[1.0], [1.0]], [-1], **about)).seat.tolist() == [0]
@@ -189,6 +200,8 @@ def test_the_balancer_moves_what_shortens_the_longest_seat_most():
     assert evened(replace(p, fixed=np.array([1.0])), p.cut).seconds == 4
     assert evened(replace(p, move=np.full(3, 6.0)), p.cut).seat.tolist() == [0, 0, 0]
     assert evened(p, p.cut, 0).seat.tolist() == [0, 0, 0]
+    alone = problem([[2]], [0], [0, 0])
+    assert evened(alone, alone.cut).seat.tolist() == [0]  # the other would be done as late
 
 
 def test_an_empty_seat_takes_its_switch_with_the_first_that_comes():
@@ -205,6 +218,9 @@ def test_the_balancer_moves_to_where_there_is_room():
     tight = problem([[9, 2, 1, 1]], [0, 0, 0, 1], [0, 0], kv=[5, 3, 1, 6], capacity=[9])
     # of 3 tokens, all that is free
     assert evened(tight, tight.cut, 1).seat.tolist() == [0, 1, 0, 1]
+    # one of 4 tokens fills the other seat
+    alike = problem([[3] * 4] * 2, [0] * 4, [0, 1], kv=[4] * 4, capacity=[99, 5])
+    assert sorted(evened(alike, alike.cut).seat.tolist()) == [0, 0, 0, 1]
     full = replace(tight, kv=np.array([5, 4, 4, 6.0]), capacity=np.array([9.5]))
     assert evened(full, full.cut).seat.tolist() == [0, 0, 0, 1]
 
@@ -256,6 +272,9 @@ def test_a_cut_is_left_as_soon_as_that_pays():
     assert total.tolist() == [1 + 1 + 1 + 1, 3 + 3 + 1]
     assert fixed.tolist() == [1, 0]  # the switch
     assert _best_path(cost, nothing, 9.0)[0].tolist() == [7, 7]
+    # to leave for what takes as long pays nothing
+    total, fixed = _best_path(np.array([[1.0, 1], [1, 0]]), nothing[:, :2], 1.0)
+    assert total.tolist() == [2, 1] and fixed.tolist() == [0, 0]
     assert _best_path(cost, cost / 2, 9.0)[1].tolist() == [3.5, 3.5]
 
 
@@ -265,6 +284,13 @@ def test_survivors_are_those_with_more_tokens_to_come():
     middle = (grid[1:] + grid[:-1]) / 2
     assert grid[0] == 0 and grid[-1] == 30
     assert alive.tolist() == [6.0 if at < 10 else 2.0 for at in middle]
+
+
+def test_each_length_that_is_expected_of_some_is_as_many_of_them_as_any_other():
+    """Of four responses two have 10 tokens to come and two 20; two more have 30."""
+    grid, alive = _survivors([np.array([10.0, 20]), np.array([30.0])], np.array([4, 2]))
+    middle = (grid[1:] + grid[:-1]) / 2
+    assert alive.tolist() == [6.0 if at < 10 else 4.0 if at < 20 else 2.0 for at in middle]
 
 
 def test_the_replica_that_is_done_last_has_more_than_the_mean():
@@ -391,6 +417,14 @@ def test_only_the_oracle_knows_the_lengths_of_the_first_step(monkeypatch):
     for how in ("oracle", "lengths"):
         orchestrate(w, 0, Tuning(forecast=how))
     assert (known[0] == responses(w, 0, 0)[1]).all() and known[1] is None
+
+
+@pytest.mark.parametrize("places", [1, 2, 4, 8, 99])
+def test_no_more_decode_at_once_than_there_are_places(places):
+    """Eight responses of 10 tokens on one replica whose steps take 1 s, however many decode."""
+    engines = Engines((Cut(1),), (DecodeStep(0, 0, 0, 0, 1.0, 0),), (10**9,), (1,))
+    seconds = least_seconds(engines, 1, np.ones(8, int), np.full(8, 10), places)
+    assert seconds == pytest.approx(80 / min(places, 8))
 
 
 def test_a_bound_is_of_all_servers_of_the_job():
