@@ -3,20 +3,23 @@ switches and a clock that is told.
 """
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
 from test_control import SMALL, Served, controlled, explicit, other_circuits
 
-from rfabric.control import launch, rest, watch
+from rfabric.control import frames, launch, rest, schema, watch
 from rfabric.control.core import Core, RolledBackError
 from rfabric.control.epochs import MESSAGE_S, Epochs, RewirePlan, violations
 from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.control.faults import LONGEST_WAIT_S
 from rfabric.control.recovery import judge
 from rfabric.control.rest import answer
+from rfabric.control.switches import SPIN, SystemClock
 from rfabric.control.watch import Watch, exposition
 from rfabric.errors import RFabricError, RunError
+from rfabric.fabric import host_ip, host_mac
 from rfabric.optics import Circuit, Circuits, Rewire
 
 OLD, NEW = Circuits.from_json(["a1:1-2", "a1:3-4"]), Circuits.from_json(["a1:1-3", "a2:1-2"])
@@ -119,6 +122,23 @@ def test_nobody_sleeps_longer_than_an_hour():
         core._wait_until(switches.clock.now() + 3600.1)
 
 
+def test_a_clock_sleeps_to_just_before_the_instant_and_then_only_lets_others_run():
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        time.sleep(seconds)
+
+    clock = SystemClock(sleep)
+    until = clock.now() + 0.02
+    clock.sleep_until(until)
+    assert clock.now() >= until and 0 < slept[0] <= 0.02 - SPIN
+    assert all(seconds == 0 for seconds in slept[1:] if seconds <= SPIN) and sum(slept) <= 0.02
+    slept.clear()
+    clock.sleep_until(clock.now() - 1.0)
+    assert slept == []
+
+
 def test_ocses_are_told_plane_by_plane():
     core, _ = controlled()
     order = core._in_order({n.dpid for n in SMALL.ocses})
@@ -172,6 +192,13 @@ def test_a_port_is_up_where_it_is_there_and_its_link_is(reason, state, up):
     ((kind, about),) = told(seen)
     assert kind == "link" and about["up"] is up
     assert (about["switch"], about["port"]) == (name, 7)
+
+
+def test_hosts_are_known_by_address_and_have_the_addresses_they_are_given():
+    hosts = frames.Hosts(SMALL)
+    for i, host in enumerate(SMALL.hosts):
+        assert hosts.name(host_ip(i)) == host and hosts.mac(host_ip(i)) == host_mac(i)
+    assert hosts.name("192.0.2.1") is None and hosts.mac("192.0.2.1") is None
 
 
 def test_readers_go_on_after_the_event_they_saw_last(monkeypatch):
@@ -249,6 +276,16 @@ def test_every_error_has_the_status_that_http_gives_its_kind(monkeypatch):
     assert status(served, "POST", "/plans/2/commit") == 503
     monkeypatch.setattr(Core, "plan", lambda *_: 1 // 0)  # a bug of ours
     assert status(served, "POST", "/plans", circuits) == 500
+
+
+@pytest.mark.parametrize("key", ["delay_s", "control_s"])
+def test_what_others_wait_for_has_a_limit_that_is_just_allowed(key):
+    """The delay of the OCSes, 10 ms, counts where a plan has none of its own."""
+    rest_of_it = 0.0 if key == "delay_s" else SMALL.reconfig_delay
+    for beyond, code in ((0.0, 200), (0.01, 400)):
+        seconds = schema.MAX_HOLD_S - rest_of_it + beyond
+        body = {"circuits": other_circuits(SMALL).to_json(), key: seconds}
+        assert status(Served(), "POST", "/plans", body) == code
 
 
 @pytest.mark.parametrize(
