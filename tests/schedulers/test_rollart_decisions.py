@@ -16,6 +16,7 @@ from rfabric.folders import data_dir
 from rfabric.rl import phases, read_recipe
 from rfabric.schedulers.rollart import _facts, _step, engines, mixed
 from rfabric.schedulers.rollart.engines import AgentEngine, AgentTurn, Pool, Trajectory
+from rfabric.schedulers.rollart.pools import pools_of
 from rfabric.schedulers.rollart.recipe import RecipeTrajectories, _parts
 from rfabric.schedulers.rollart.rules import Iteration, RolloutOutcome, RolloutRules
 from rfabric.schedulers.rollart.tasks import Episode, Task, draw
@@ -207,6 +208,67 @@ def test_steps_ahead_are_those_said_or_the_staleness():
     assert RolloutRules(8, staleness=3, ahead=0).steps_ahead == 0
     rules = RolloutRules(24, 4, redundancy=1.5)
     assert (rules.members, rules.slots, rules.environments) == (6, 6, 36)
+
+
+@pytest.mark.parametrize(
+    ("fits", "too_far", "said"),
+    [
+        ({"batch": 1}, {"batch": 0}, "a batch of 0"),
+        ({"batch": 8, "group": 4}, {"batch": 8, "group": 3}, "divide into groups of 3"),
+        ({"batch": 8, "group": 1}, {"batch": 8, "group": 0}, "divide into groups of 0"),
+        ({"redundancy": 1.0}, {"redundancy": 0.99}, "redundancy 0.99"),
+        ({"staleness": 0}, {"staleness": -1}, "staleness -1"),
+        ({"continuous": True, "staleness": 1}, {"continuous": True, "staleness": 0}, "staleness 0"),
+        ({"reward_slots": 1}, {"reward_slots": 0}, "0 reward slots"),
+        ({"batched": True}, {"batched": True, "redundancy": 1.5}, "batched turns"),
+        ({"continuous": True, "redundancy": 1.5}, {"batched": True, "continuous": True}, "batched"),
+    ],
+)
+def test_rules_have_bounds_that_are_just_allowed(fits, too_far, said):
+    assert RolloutRules(**{"batch": 6} | fits)
+    with pytest.raises(RFabricError, match=said):
+        RolloutRules(**{"batch": 6} | too_far)
+
+
+@pytest.mark.parametrize(("tokens", "crosses"), [(1, False), (2, True)])
+def test_the_kv_of_a_prefilled_turn_crosses_where_tokens_are_left_to_decode(tokens, crosses):
+    """The prefill gives the first token; 2,001 contexts cross at 1 GB/s."""
+    pools = [Pool("fill", SERVER, 1, prefill_for="decode", link=1e9), Pool("decode", SERVER, 1)]
+    train = RolloutRules(1)
+    made = play(pools, lambda k: someone(k, outputs=(tokens,)).episode, lambda _: 1.0, train, 1)
+    filled = STEP.mixed(0, 0, 2000, 2000**2 / 2)
+    rest = 2001 * MODEL.kv_bytes_per_token / 1e9 + STEP.seconds(1, 2001, 1) if crosses else 0.0
+    assert made.iterations[0].ready == pytest.approx(filled + rest, rel=1e-9)
+
+
+@pytest.mark.parametrize(("slots", "ends"), [(None, 5.0), (1, 15.0), (2, 10.0), (3, 5.0)])
+def test_rewards_wait_for_a_free_place(slots, ends):
+    """Three answers of one token at once, 5 s of reward each; serverless rewards never wait."""
+    judged = replace(TASK, rewarded=5.0)
+    rules = RolloutRules(3, reward_slots=slots)
+    made = play(
+        [Pool("H800", SERVER, 3)],
+        lambda k: someone(k, task=judged, outputs=(1,)).episode,
+        lambda _: 1.0,
+        rules,
+        1,
+    )
+    filled = STEP.mixed(0, 0, 2000, 2000**2 / 2)
+    assert made.iterations[0].ready == pytest.approx(filled + ends, rel=1e-9)
+    assert made.reward_busy == 15.0
+
+
+@pytest.mark.parametrize("decode_gpus", [2, 8, 30])
+def test_replicas_of_the_other_gpu_are_the_last_and_all_are_there(decode_gpus):
+    w = read_recipe("grpo-64", ("generation.tp=2",))
+    first, last = pools_of(w, [TASK], "H20", decode_gpus)
+    assert (first.server.gpu, last.server.gpu) == (w.gpu, GPUS["H20"])
+    assert last.gpus == decode_gpus and first.gpus == w.cluster.generation_gpus - decode_gpus
+    (alone,) = pools_of(w, [TASK], None, 0)
+    assert alone.gpus == w.cluster.generation_gpus and alone.server.gpu == w.gpu
+    for count in (0, 3, w.cluster.generation_gpus):
+        with pytest.raises(RFabricError, match="decode_gpus"):
+            pools_of(w, [TASK], "H20", count)
 
 
 def test_the_mean_step_leaves_the_first_out():
