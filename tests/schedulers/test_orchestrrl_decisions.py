@@ -18,7 +18,7 @@ from rfabric.schedulers import orchestrrl
 from rfabric.schedulers.base import Answer
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate, seat_gpus
 from rfabric.schedulers.orchestrrl.least import least_generation, least_seconds
-from rfabric.schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, _decided
+from rfabric.schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, _between, _decided
 from rfabric.schedulers.orchestrrl.outlook import (
     Cut,
     CutOutlook,
@@ -43,6 +43,7 @@ from rfabric.schedulers.orchestrrl.replanning import (
     seat_seconds,
 )
 from rfabric.schedulers.orchestrrl.seats import Seats
+from rfabric.schedulers.orchestrrl.segments import Segment, _sent
 
 ROOM = 100.0
 
@@ -247,6 +248,25 @@ def test_of_what_the_network_answered_the_soonest_is_done_if_it_is_worth_it():
     ):
         stays = _decided(p, some, worth)
         assert stays.given_up and stays.assignment.seat.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "pairs"),
+    [
+        ((0, 1), (8, 9, 10, 11), [(0, 8), (0, 9), (1, 10), (1, 11)]),
+        ((0, 1, 2, 3), (8, 9), [(0, 8), (1, 8), (2, 9), (3, 9)]),
+        ((4, 5, 6), (16, 17, 18), [(4, 16), (5, 17), (6, 18)]),
+        ((0, 1), (2, 3, 4, 5), []),  # of one server
+    ],
+)
+def test_kv_goes_from_all_gpus_that_hold_it_to_all_that_take_it_in_even_parts(a, b, pairs):
+    w = read_recipe("grpo-64", ())
+    proposed = _between(a, b, 24.0, w.gpus_per_server)
+    done = _sent(w, Segment(a, "tp", 0.0, 1.0), Segment(b, "tp", 1.0, 2.0), 24.0)
+    for sent in (proposed, done):
+        assert list(zip(sent.src, sent.dst, strict=True)) == pairs
+        assert list(sent.size) == [24.0 / max(len(a), len(b))] * len(pairs)
+    assert not len(_sent(w, Segment(a, "tp", 0.0, 1.0), Segment(b, "tp", 1.0, 2.0), 0.0).src)
 
 
 # --- what is expected -----------------------------------------------------------------------------
