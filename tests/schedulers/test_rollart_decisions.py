@@ -19,7 +19,7 @@ from rfabric.schedulers.rollart.engines import AgentEngine, AgentTurn, Pool, Tra
 from rfabric.schedulers.rollart.pools import pools_of
 from rfabric.schedulers.rollart.recipe import RecipeTrajectories, _parts
 from rfabric.schedulers.rollart.rules import Iteration, RolloutOutcome, RolloutRules
-from rfabric.schedulers.rollart.tasks import Episode, Task, draw
+from rfabric.schedulers.rollart.tasks import TASKS, Episode, Task, draw
 from rfabric.schedulers.rollart.trajectories import _Rollouts, play
 from rfabric.schedulers.rollart.weights import BUCKET, PULL, PUSH, transfer
 
@@ -353,6 +353,41 @@ def test_waiting_for_weights_and_standing_still_for_them():
     assert third.training == pytest.approx((second.training[1] + 6, second.training[1] + 11))
 
 
+def test_what_engines_did_is_told_once_of_the_batch_it_was_done_for():
+    """In step: after the last batch nobody does anything."""
+    task = Task("quick", (1, 3), 10, 50, 1.0, 20)
+    made = _Rollouts(
+        [Pool("H800", SERVER, 2)],
+        lambda k: draw(task, k, 0, 999),
+        lambda _: 1.0,
+        RolloutRules(6),
+        4,
+    )
+    steps = made.run().iterations
+    assert [step.number for step in steps] == [0, 1, 2, 3]
+    for number, engine in enumerate(made.engines):
+        prefill, decode = zip(*(step.busy[number] for step in steps), strict=True)
+        assert sum(prefill) == pytest.approx(engine.prefill)
+        assert sum(decode) == pytest.approx(engine.decode)
+        assert min(prefill) > 0 and min(decode) > 0
+
+
+def test_in_step_nobody_begins_before_the_step_it_is_for():
+    """A batch at a time: as many begin as one step takes, once the one before has been trained."""
+    task = Task("quick", (1, 1), 10, 5, 0, 0)
+    made = play(
+        [Pool("H800", SERVER, 1)],
+        lambda k: draw(task, k, 0, 999),
+        lambda _: 7.0,
+        RolloutRules(2),
+        3,
+    )
+    begun = [at for at, what, _ in made.events if what == "begin"]
+    trained = [step.training[1] for step in made.iterations]
+    assert begun == [at for at in (0.0, *trained[:-1]) for _ in range(2)]
+    assert [step.stale for step in made.iterations] == [(0, 0)] * 3
+
+
 @pytest.mark.parametrize("redundancy", [1.0, 2.0])
 def test_an_engine_counts_who_is_on_it(redundancy):
     """Members that others made superfluous leave once, whether they still answer or are judged."""
@@ -430,6 +465,12 @@ def test_tasks_have_limits(change, said):
     assert Task(**about).failure == 0 and Pool("p", SERVER, 1).link == inf
     with pytest.raises(RFabricError, match=said):
         Task(**about | change)
+
+
+def test_a_reward_model_is_busy_for_the_seconds_that_were_published():
+    """Four H800 for 7.4 % of a step of 366 s on 128 trajectories, 0.85 GPU seconds each."""
+    assert pytest.approx(0.074 * 366, rel=1e-9) == TASKS["GEM-Math"].rewarded * 128 / 4
+    assert TASKS["GEM-Math"].rewarded == pytest.approx(0.85, abs=0.005)
 
 
 def test_environments_that_answer_before_they_are_asked_answer_at_once():
