@@ -61,6 +61,27 @@ def test_a_plan_waits_as_long_as_it_lives_and_no_longer():
     assert running.expired(1e9, 7.0) is running
 
 
+def test_what_was_cut_short_and_finished_lost_no_bytes_that_anybody_counted():
+    books = Epochs(OLD, plans={1: plan_in("DARK")}).resumed(1, True, "seen")
+    assert (
+        books.verified(1).plan(1).lost_bytes == 0 and books.verified(1, 7).plan(1).lost_bytes == 7
+    )
+
+
+def test_a_rollback_names_the_switches_that_do_not_hold_the_circuits_before():
+    core, switches = controlled()
+    plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
+    switches.moods["a1"] = "refusing"
+    with pytest.raises(RolledBackError, match=r"epoch 0 are back but at a1, which will get all"):
+        core.commit(plan.epoch)
+    switches.moods.clear()
+    core.restore()
+    plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
+    core._verify = lambda _: 1 // 0  # all switches do as they are told
+    with pytest.raises(RolledBackError, match=r"circuits of epoch 0 are back$"):
+        core.commit(plan.epoch)
+
+
 def test_books_that_are_out_of_order_are_told():
     times = {"requested": 1.0, "programmed": 2.0, "dark_until": 3.0, "usable": 4.0}
     fine = Epochs(NEW, 1, {1: plan_in("ACTIVE", **times), 2: plan_in("PROGRAMMING", 2)})

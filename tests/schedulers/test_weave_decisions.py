@@ -16,6 +16,7 @@ from rfabric.schedulers.weave import (
     Tail,
     migrated_period,
     policy_of,
+    read_jobs,
     violations,
 )
 from rfabric.schedulers.weave.optimum import cheapest, feasible, packed, pinnings
@@ -110,6 +111,20 @@ def test_jobs_take_turns_on_the_nodes_they_are_pinned_to_and_all_train_on_all():
         assert one.switch("train") == profile.train_switch
 
 
+def test_every_column_of_a_file_of_jobs_is_read_in_its_unit(tmp_path):
+    own = {
+        "name": "a", "roll_s": 100, "train_s": 40, "sync_s": 4, "roll_nodes": 3, "train_nodes": 2,
+        "roll_memory_gb": 300, "train_memory_gb": 400, "roll_switch_s": 6, "train_switch_s": 7,
+        "slo": 1.5, "arrival_s": 90, "iterations": 11,
+    }  # fmt: skip
+    file = tmp_path / "jobs.csv"
+    file.write_text("\n".join(",".join(map(str, row)) for row in (own, own.values())) + "\n")
+    (read,) = read_jobs(file)
+    about = {"roll_switch": 6, "train_switch": 7, "roll_bytes": 3e11, "train_bytes": 4e11}
+    made = job("a", 100, 40, 1.5, sync=4, roll_nodes=3, train_nodes=2, **about)
+    assert read == replace(made, arrival=90.0, iterations=11.0)
+
+
 # --- policies -------------------------------------------------------------------------------------
 
 
@@ -125,6 +140,24 @@ def test_places_in_a_group_come_idlest_first_then_with_new_nodes():
         ((1, 3, 4, 5, 6), 4),
         ((3, 4, 5, 6, 7), 5),
     ]
+
+
+class Narrow(ExecutionGroup):
+    """May grow by one rollout node."""
+
+    room = 1
+
+
+def test_a_group_grows_by_as_many_nodes_as_are_free():
+    group = ExecutionGroup.alone(job("a", 50, 50))
+    narrow = Narrow(group.jobs, group.pins, group.roll_nodes, group.train_nodes)
+    two, three = (job("b", 50, 50, roll_nodes=count) for count in (2, 3))
+    assert list(placements(narrow, two)) == [((0, 1), 1)]
+    assert list(placements(group, two)) == [((0, 1), 1), ((1, 2), 2)]
+    assert not list(placements(narrow, three)) and len(list(placements(group, three))) == 2
+    gavel = policy_of("gavel")
+    assert gavel(two, [narrow], POOLS, RANDOM) == Placement(0, (0, 1), 1)
+    assert gavel(three, [narrow], POOLS, RANDOM) is None
 
 
 @pytest.mark.parametrize(
