@@ -43,7 +43,7 @@ from rfabric.schedulers.orchestrrl.replanning import (
     seat_seconds,
 )
 from rfabric.schedulers.orchestrrl.seats import Seats
-from rfabric.schedulers.orchestrrl.segments import Segment, _sent
+from rfabric.schedulers.orchestrrl.segments import Segment, _sent, rounds
 
 ROOM = 100.0
 
@@ -425,6 +425,24 @@ def test_rounds_and_segments_stand_where_they_happen():
             assert phase.seconds == pytest.approx(max(part.start for part in mine) - first)
             rounds += 1
     assert rounds and s.facts["servers_cut"]
+
+
+def test_each_round_sends_the_kv_that_its_own_segments_wait_for():
+    s, sent = made(period_s=1.0, hysteresis=0.0, switch_s=0.5), []
+    server = s.workload.gpus_per_server
+    for step in s.steps:
+        segments = step.generated.segments
+        for phase, flows_of_it in rounds(s, step.number):
+            came = [
+                move.size
+                for part in segments
+                if part.round == phase.kind
+                for move in part.arrivals
+                if segments[move.segment].gpus[0] // server != part.gpus[0] // server
+            ]
+            assert sum(flows_of_it.size) == pytest.approx(sum(came))
+            sent.append(sum(came))
+    assert sum(sent) == pytest.approx(s.facts["kv_bytes"], abs=1) and len(set(sent)) > 2
 
 
 def test_only_the_oracle_knows_the_lengths_of_the_first_step(monkeypatch):
