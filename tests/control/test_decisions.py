@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from test_control import SMALL, Served, controlled, explicit, other_circuits
 
-from rfabric.control import frames, launch, rest, schema, watch
+from rfabric.control import flowmods, frames, launch, openapi, rest, schema, seam, watch
 from rfabric.control.core import Core, RolledBackError
 from rfabric.control.epochs import MESSAGE_S, Epochs, RewirePlan, violations
 from rfabric.control.fake import FakeClock, FakeSwitches
@@ -158,6 +158,25 @@ def test_a_clock_sleeps_to_just_before_the_instant_and_then_only_lets_others_run
     slept.clear()
     clock.sleep_until(clock.now() - 1.0)
     assert slept == []
+
+
+def test_messages_of_a_switch_are_numbered_on_and_begin_anew_before_numbers_run_out():
+    """And all of them go in one write."""
+    sent = []
+    doors = SimpleNamespace(_pending={})
+    switch = SimpleNamespace(
+        xid=6, id=3, ofproto=SimpleNamespace(MAX_XID=12), send=lambda data: sent.append(data)
+    )
+    messages = [flowmods.count_ports(), flowmods.role(flowmods.MASTER, 1), flowmods.delete_all()]
+    for first in (7, 10, 1):  # the last number is 12
+        batch = seam.Doors._send_one(doors, switch, messages, None)
+        numbers = [first + i for i in range(3)]
+        told = [
+            m[:4] + n.to_bytes(4, "big") + m[8:] for m, n in zip(messages, numbers, strict=True)
+        ]
+        assert sent.pop() == b"".join(told) and not sent
+        assert (batch.first, batch.last) == (first, first + 2)
+    assert len(doors._pending[3]) == 3
 
 
 def test_ocses_are_told_plane_by_plane():
@@ -324,6 +343,36 @@ def test_errors_of_restconf_have_the_tags_of_its_specification(code, tag, kind):
     (said,) = body["ietf-restconf:errors"]["error"]
     assert said == {"error-type": kind, "error-tag": tag, "error-message": "so it is"}
     assert "ietf-restconf:errors" not in rest._error(code, "so it is", path="/plans").body
+
+
+def test_refusals_that_any_request_may_meet_stand_in_the_document_with_each():
+    """By their numbers in RFC 9110: of what is asked, and of who asks how and how often."""
+    errors = {400, 401, 403, 405, 408, 411, 413, 421, 429, 503}
+    for methods in openapi.document()["paths"].values():
+        for method in methods.keys() & {"get", "put", "post", "delete", "patch"}:
+            codes = set(map(int, methods[method]["responses"]))
+            more = {200, 404} if "parameters" in methods else {200}
+            assert codes == errors | more | ({409, 500} if method != "get" else set())
+
+
+@pytest.mark.parametrize(
+    ("said", "around", "optical"),
+    [
+        ("", "", True), ("fat-tree,k=4", "", False), ("", "fat-tree,k=4", False),
+        ("rfabric", "fat-tree,k=4", True), ("fat-tree,k=4", "rfabric", False),
+    ],
+)  # fmt: skip
+def test_the_fabric_that_is_said_goes_before_that_of_the_environment(
+    said, around, optical, monkeypatch
+):
+    started = []
+    monkeypatch.setattr(launch.os, "environ", {"RFABRIC_TOPO": around})
+    monkeypatch.setattr(launch.seam, "interpreter", lambda: launch.sys.executable)
+    monkeypatch.setattr(launch, "run_apps", lambda apps, *_: started.extend(apps))
+    launch.run(topo=said)
+    (app,) = started
+    assert app.endswith("controller/ocs.py" if optical else "controller/ecmp.py")
+    assert launch.os.environ["RFABRIC_TOPO"] == (said or around)
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65536])

@@ -32,7 +32,7 @@ from rfabric.optics import (
     regions,
     solvers,
 )
-from rfabric.optics.bound import bound, fluid_seconds
+from rfabric.optics.bound import Bound, bound, fluid_seconds
 from rfabric.optics.check import faults_during
 from rfabric.optics.circuits import together
 from rfabric.optics.outlook import (
@@ -873,6 +873,11 @@ def test_planes_of_another_rate_are_bounded_by_themselves(fast):
     rate = RATE * (len(fast) + (3 - len(fast)) / 2)
     assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(1e12, rate))
     assert edges_of(fabric, wanted).rate == RATE / 2  # solvers count with the slowest
+
+
+def test_where_no_rack_sends_to_another_cards_alone_are_the_bound():
+    assert bound(FOUR, asks(FOUR, floor=2.0)) == Bound(2.0, "nic")
+    assert bound(FOUR, asks(FOUR)) == Bound(0.0, "nothing")
 
 
 def test_nobody_sends_where_nothing_is_asked_for():
