@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from test_control import SMALL, Served, controlled, explicit, other_circuits
 
-from rfabric.control import flowmods, frames, launch, openapi, rest, schema, seam, watch
+from rfabric.control import border, flowmods, frames, launch, openapi, rest, schema, seam, watch
 from rfabric.control.core import Core, RolledBackError
 from rfabric.control.epochs import MESSAGE_S, Epochs, RewirePlan, violations
 from rfabric.control.fake import FakeClock, FakeSwitches
@@ -17,10 +17,12 @@ from rfabric.control.faults import LONGEST_WAIT_S
 from rfabric.control.recovery import judge
 from rfabric.control.rest import answer
 from rfabric.control.switches import SPIN, SystemClock
+from rfabric.control.tables import repair
 from rfabric.control.watch import Watch, exposition
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import host_ip, host_mac
 from rfabric.optics import Circuit, Circuits, Rewire
+from rfabric.routing import Rule
 
 OLD, NEW = Circuits.from_json(["a1:1-2", "a1:3-4"]), Circuits.from_json(["a1:1-3", "a2:1-2"])
 
@@ -292,6 +294,38 @@ def test_metrics_are_what_happened():
     assert now['plans_kept{state="ACTIVE"}'] == now['plans_kept{state="ABORTED"}'] == 1
 
 
+# --- rules of a switch ----------------------------------------------------------------------------
+
+
+def address(host: str) -> str:
+    return f"10.0.0.{host[1:]}"
+
+
+def held(*rules: Rule, **cookie: int) -> dict:
+    """What a switch tells that has taken these."""
+    entries = (flowmods.decode(flowmods.add(rule, address, **cookie))[1] for rule in rules)
+    return {entry.key: entry for entry in entries}
+
+
+def test_a_switch_gets_what_it_lacks_and_loses_what_it_should_not_have():
+    """A circuit that leads elsewhere goes before it comes; a route is written over."""
+    pair, other, circuit = ("pair", "h1", "h2"), ("pair", "h2", "h1"), ("port", 3)
+    route, moved = (Rule("t1", pair, out, 200) for out in (4, 5))
+    stays, gone = Rule("t1", other, 6, 200), Rule("t1", ("to", "h9"), 7, 300)
+    wires = [flowmods.add(rule, address) for rule in (moved, stays)]
+    strikes, adds = repair(wires, held(route, stays, gone, epoch=9))
+    assert [flowmods.decode(w)[1].key for w in strikes] == list(held(gone)) and adds == wires[:1]
+    lit, turned = (Rule("a1", circuit, out, 100) for out in (7, 8))
+    wires = [flowmods.add(turned, address)]
+    strikes, adds = repair(wires, held(lit))
+    assert [flowmods.decode(w)[1].key for w in strikes] == list(held(lit)) and adds == wires
+    assert repair(wires, held(turned)) == ([], [])
+    drop = flowmods.decode(flowmods.unreachable("h1", "h2", address))[1]
+    assert repair([], {drop.key: drop}) == ([], [])  # ends by itself
+    foreign = flowmods.Entry(7, (("foreign eth_src", 1),), None)
+    assert repair(wires, held(turned) | {foreign.key: foreign}) == ([flowmods.delete_all()], wires)
+
+
 # --- REST and the command line --------------------------------------------------------------------
 
 
@@ -353,6 +387,49 @@ def test_refusals_that_any_request_may_meet_stand_in_the_document_with_each():
             codes = set(map(int, methods[method]["responses"]))
             more = {200, 404} if "parameters" in methods else {200}
             assert codes == errors | more | ({409, 500} if method != "get" else set())
+
+
+@pytest.mark.parametrize(
+    ("code", "header"), [(200, ""), (401, "WWW-Authenticate: Bearer"), (429, "Retry-After: 1")]
+)
+def test_who_is_refused_is_told_what_to_do(code, header):
+    """RFC 9110, section 11.6.1, and RFC 6585, section 4."""
+    written = []
+    handler = SimpleNamespace(
+        responses=rest.Handler.responses, close_connection=False, command="GET", _note=id,
+        connection=SimpleNamespace(settimeout=id), wfile=SimpleNamespace(write=written.append),
+    )  # fmt: skip
+    rest.Handler._send(handler, rest.Answer(code, {"a": 1}))
+    head, body = b"".join(written).decode().split("\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {code} ") and json.loads(body) == {"a": 1}
+    assert f"Content-Length: {len(body)}\r\n" in head and "Connection" not in head
+    for name in ("WWW-Authenticate", "Retry-After"):
+        assert (name in head) is header.startswith(name)
+    assert header in head
+
+
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_openflow_without_tls_is_warned_of_where_others_reach_it(host, warns, monkeypatch, caplog):
+    told = {}
+    conf = SimpleNamespace(ofp_listen_host=host, set_default=told.__setitem__)
+    made = SimpleNamespace(cfg=SimpleNamespace(CONF=conf), ofproto=None, name="os-ken")
+    monkeypatch.setattr(border.seam, "framework", lambda: made)
+    monkeypatch.setattr(border.importlib, "import_module", lambda _: SimpleNamespace())
+    monkeypatch.setattr(border, "hub_ssl", lambda: None)
+    border.keep_openflow_home({})
+    assert told == {"ofp_listen_host": "127.0.0.1"}
+    assert ("whoever reaches it can pose as a switch" in caplog.text) is warns
+
+
+def test_errors_of_rest_are_those_of_grpc():
+    """As google.rpc.Code maps its codes to HTTP, but that 409 is of a state that does not fit."""
+    pytest.importorskip("grpc")
+    from rfabric.control import gnmi
+
+    assert {code: status.name for code, status in gnmi.CODES.items()} == {
+        401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+        409: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
