@@ -153,6 +153,22 @@ def test_a_rack_without_an_uplink_in_a_plane_has_none_in_its_tables():
         light(fabric, {1: [("t1", "t2")]})
 
 
+def test_racks_meet_in_the_core_in_whatever_order_cables_are_listed():
+    """Two pods of a rack each; the cables to the core stand first."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i, pod=i - 1) for i in (1, 2)]
+    nodes += [Node(f"h{i}", "host", "host", pod=i - 1) for i in (1, 2)]
+    nodes += [Node(f"a{i}", "ocs", "aggregation", dpid=2 + i, plane=0, pod=i - 1) for i in (1, 2)]
+    nodes.append(Node("c1", "ocs", "core", dpid=5, plane=0))
+    links = [Link(Port(f"a{i}", 2), Port("c1", i), RATE) for i in (1, 2)]
+    links += [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), RATE) for i in (1, 2)]
+    links += [Link(Port(f"t{i}", 2), Port(f"a{i}", 1), RATE) for i in (1, 2)]
+    for some in (links, links[::-1]):
+        fabric = Fabric("two pods", nodes, some)
+        assert len(set(regions(fabric)[0].values())) == 1
+        lit = light(fabric, {0: [("t1", "t2")]})
+        assert set(lit) == {Circuit.parse(text) for text in ("a1:1-2", "a2:1-2", "c1:1-2")}
+
+
 # --- cores ----------------------------------------------------------------------------------------
 
 
