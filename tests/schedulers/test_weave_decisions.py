@@ -21,7 +21,7 @@ from rfabric.schedulers.weave import (
 )
 from rfabric.schedulers.weave.optimum import cheapest, feasible, packed, pinnings
 from rfabric.schedulers.weave.policies import fits, idle_share, keeps, placements, remembers, trains
-from rfabric.schedulers.weave.turns import SharedJob
+from rfabric.schedulers.weave.turns import SharedJob, _copy
 from rfabric.trace import TraceBuilder
 
 POOLS = Pools()
@@ -123,6 +123,26 @@ def test_every_column_of_a_file_of_jobs_is_read_in_its_unit(tmp_path):
     about = {"roll_switch": 6, "train_switch": 7, "roll_bytes": 3e11, "train_bytes": 4e11}
     made = job("a", 100, 40, 1.5, sync=4, roll_nodes=3, train_nodes=2, **about)
     assert read == replace(made, arrival=90.0, iterations=11.0)
+
+
+def test_a_loop_stands_on_the_hosts_of_its_job_turn_by_turn():
+    """Two turns, one of one flow and one of two, on hosts 3, 2, 1 and 0."""
+    names = ["h1", "h2", "h3", "h4"]
+    own = TraceBuilder(names)
+    turns = [([0], [1], [5e6]), ([2, 3], [1, 0], [6e6, 7e6])]
+    rows = own.loop(turns, 9, [0.25, 0.5], phase="training", label=["out", "back"])
+    one, out = job("a", 10, 10), TraceBuilder(names)
+    seat = SharedJob(one, own.build(), np.arange(4)[::-1], ExecutionGroup.alone(one), 0, 0, 1)
+    _copy(out, seat, rows[0], {"phase": "training"})
+    made = out.build()
+    assert sorted(seat.done) == rows and made.loops == seat.trace.loops
+    labels = [made.labels[number] for number in made.label]
+    flows = zip(made.src, made.dst, made.size, made.turn, labels, strict=True)
+    assert sorted(flows) == [
+        (0, 3, 7e6, 1, "a back"), (1, 2, 6e6, 1, "a back"), (3, 2, 5e6, 0, "a out"),
+    ]  # fmt: skip
+    for row, copy in seat.done.items():
+        assert made.size[copy] == seat.trace.size[row]
 
 
 # --- policies -------------------------------------------------------------------------------------
