@@ -3,10 +3,12 @@ exactly.
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from rfabric.errors import RFabricError
 from rfabric.schedulers.weave import (
     ExecutionGroup,
     Job,
@@ -21,6 +23,7 @@ from rfabric.schedulers.weave import (
 )
 from rfabric.schedulers.weave.optimum import cheapest, feasible, packed, pinnings
 from rfabric.schedulers.weave.policies import fits, idle_share, keeps, placements, remembers, trains
+from rfabric.schedulers.weave.traffic import _hosts
 from rfabric.schedulers.weave.turns import SharedJob, _copy
 from rfabric.trace import TraceBuilder
 
@@ -145,6 +148,19 @@ def test_a_loop_stands_on_the_hosts_of_its_job_turn_by_turn():
         assert made.size[copy] == seat.trace.size[row]
 
 
+def test_a_job_has_the_hosts_of_its_groups_nodes_in_the_order_it_is_pinned():
+    """Training nodes 3 and 4, rollout nodes 6 and 5 of 8 hosts each; it generates on 12 GPUs."""
+    a = job("a", 9, 9, roll_nodes=2, train_nodes=2)
+    group = ExecutionGroup((a,), ((1, 0),), 2, 2)
+    w = SimpleNamespace(cluster=SimpleNamespace(training_gpus=16, generation_gpus=12))
+    hosts = _hosts(group, 0, 3, 5, 8, w).tolist()
+    assert hosts == [*range(24, 40), *range(48, 56), *range(40, 44)]
+    for pool, gpus in (("training", {"training_gpus": 17}), ("rollout", {"generation_gpus": 17})):
+        wide = SimpleNamespace(cluster=SimpleNamespace(**vars(w.cluster) | gpus))
+        with pytest.raises(RFabricError, match=f"has 17 {pool} GPUs, its nodes have 16"):
+            _hosts(group, 0, 3, 5, 8, wide)
+
+
 # --- policies -------------------------------------------------------------------------------------
 
 
@@ -231,6 +247,21 @@ def test_of_equally_cheap_places_the_first_is_taken_and_a_node_only_where_none_i
     # two new nodes cost as much as a group of its own without the training node: still less
     two = job("d", 50, 10, slo=1.1, roll_nodes=2)
     assert policy_of("weave")(two, [a], POOLS, RANDOM) == Placement(0, (1, 2), 2)
+
+
+@pytest.mark.parametrize("name", ["weave", "gavel", "most-idle"])
+@pytest.mark.parametrize("cent", [0.001, 0.01, 100.0])
+def test_in_another_currency_all_jobs_go_where_they_went(name, cent):
+    groups = [ExecutionGroup.alone(job("a", 50, 50)), pair(job("b", 90, 9), job("c", 9, 9), (1,))]
+    other = replace(
+        POOLS, roll_dollars=cent * POOLS.roll_dollars, train_dollars=cent * POOLS.train_dollars
+    )
+    for some in (
+        job("d", 50, 50), job("d", 51, 50, slo=1.1), job("d", 50, 40, roll_nodes=2),
+        job("d", 9, 9, slo=3.0, roll_nodes=3), job("d", 60, 60, slo=1.0),
+    ):  # fmt: skip
+        before, after = (policy_of(name)(some, groups, p, RANDOM) for p in (POOLS, other))
+        assert before == after
 
 
 def test_gavel_takes_jobs_whose_turns_one_after_the_other_are_in_time():
