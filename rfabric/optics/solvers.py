@@ -123,8 +123,7 @@ def thin_rates(fabric: Fabric) -> np.ndarray:
     """
     c = cabling_of(fabric)
     packet = (c.row[c.node] >= 0) & (c.row[c.node[np.arange(len(c.node)) ^ 1]] >= 0)
-    rows = int(c.row.max(initial=-1)) + 1
-    return np.bincount(c.row[c.node[packet]], c.rate[packet], minlength=rows)[c.rack_row]
+    return np.bincount(c.row[c.node[packet]], c.rate[packet], len(c.row))[c.rack_row]
 
 
 def greedy(demand: Demand, fabric: Fabric) -> Matchings:

@@ -43,7 +43,7 @@ class Bundles:
         """The bundle from each switch to each other (rows); `nowhere` where there is none."""
         code = row * self.switches + to
         place = np.searchsorted(self.codes, code)
-        there = (place < self.nowhere) & (self.codes[np.minimum(place, self.nowhere - 1)] == code)
+        there = self.codes[np.minimum(place, self.nowhere - 1)] == code
         return np.where(there, place, self.nowhere)
 
 

@@ -19,6 +19,7 @@ from rfabric.optics.check import faults
 from rfabric.optics.cores import cores_of
 from rfabric.optics.guarded import check_policy
 from rfabric.optics.outlook import Load, _ask
+from rfabric.optics.planes import region_table, uplinks
 from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
@@ -133,6 +134,41 @@ def test_a_cable_from_rack_to_rack_is_no_circuit():
     assert _partners(fabric, lit).tolist() == [[1, 0]]
 
 
+def test_a_rack_without_an_uplink_in_a_plane_has_none_in_its_tables():
+    """t1 has an uplink in planes 0 and 1, t2 in plane 0 alone; no OCS leads on to a core."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i) for i in (1, 2)]
+    nodes += [Node(f"h{i}", "host", "host") for i in (1, 2)]
+    nodes += [Node(f"a{i}", "ocs", "aggregation", dpid=2 + i, plane=i - 1) for i in (1, 2)]
+    links = [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), RATE) for i in (1, 2)]
+    links += [Link(Port(f"t{i}", 2), Port("a1", i), RATE) for i in (1, 2)]
+    links.append(Link(Port("t1", 3), Port("a2", 1), RATE))
+    fabric = Fabric("uneven", nodes, links)
+    both, one = uplinks(fabric)[0], uplinks(fabric)[1]
+    assert both.racks.tolist() == [0, 1] and (both.port >= 0).all()
+    assert one.racks.tolist() == [0] and one.port[0] >= 0 and one.port[1] == -1
+    assert both.above.tolist() == one.above.tolist() == [-1, -1]
+    here, there = region_table(fabric).tolist()
+    assert here[0] == here[1] >= 0 and there[0] >= 0 and there[1] == -1
+    with pytest.raises(RFabricError, match="plane 1: rack t2"):
+        light(fabric, {1: [("t1", "t2")]})
+
+
+def test_racks_meet_in_the_core_in_whatever_order_cables_are_listed():
+    """Two pods of a rack each; the cables to the core stand first."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i, pod=i - 1) for i in (1, 2)]
+    nodes += [Node(f"h{i}", "host", "host", pod=i - 1) for i in (1, 2)]
+    nodes += [Node(f"a{i}", "ocs", "aggregation", dpid=2 + i, plane=0, pod=i - 1) for i in (1, 2)]
+    nodes.append(Node("c1", "ocs", "core", dpid=5, plane=0))
+    links = [Link(Port(f"a{i}", 2), Port("c1", i), RATE) for i in (1, 2)]
+    links += [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), RATE) for i in (1, 2)]
+    links += [Link(Port(f"t{i}", 2), Port(f"a{i}", 1), RATE) for i in (1, 2)]
+    for some in (links, links[::-1]):
+        fabric = Fabric("two pods", nodes, some)
+        assert len(set(regions(fabric)[0].values())) == 1
+        lit = light(fabric, {0: [("t1", "t2")]})
+        assert set(lit) == {Circuit.parse(text) for text in ("a1:1-2", "a2:1-2", "c1:1-2")}
+
+
 # --- cores ----------------------------------------------------------------------------------------
 
 
@@ -193,10 +229,10 @@ def test_uplinks_left_over_go_where_a_circuit_carries_most():
     """A hub of three equal partners: five uplinks are one each, and one more for two of them; of
     unequal ones the heaviest gets the first, and the second as long as half of it is the most.
     """
-    for uplinks, sizes, counts in (
+    for many, sizes, counts in (
         (4, (4, 4, 4), [1, 1, 2]), (5, (4, 4, 4), [1, 2, 2]), (6, (4, 4, 4), [2, 2, 2]),
     ):  # fmt: skip
-        fabric = rfabric(pods=1, tors=4, gpus=1, planes=uplinks, electrical=0)
+        fabric = rfabric(pods=1, tors=4, gpus=1, planes=many, electrical=0)
         hub = {("t1", f"t{i}"): 1e11 * size for i, size in zip((2, 3, 4), sizes, strict=True)}
         wanted = joined(fabric, SOLVERS["bvn"](demand_of(fabric, hub), fabric))
         assert sorted(wanted.values()) == counts
@@ -289,6 +325,21 @@ def test_an_object_is_a_policy_where_it_has_all_that_a_policy_has():
     lit = light(SIX, {0: [("t1", "t2")]})
     for fabric in (SIX, rfabric(pods=1, tors=6, gpus=3, planes=3, electrical=0)):  # equal is enough
         assert parse_policy(made, fabric).decide(demand_of(SIX, {}), lit, 0.0) == lit
+
+
+class Elsewhere(CircuitPolicy):
+    """Lights what is no circuit of the fabric it is for."""
+
+    def decide(self, demand, circuits, now, plan=()):
+        return Circuits.from_json(["z1:1-z1:2"])
+
+
+def test_answers_of_a_strangers_object_are_checked_and_those_of_ours_taken_as_they_are():
+    stranger, ours = parse_policy(Elsewhere(SIX, "elsewhere"), SIX), parse_policy("demand", SIX)
+    with pytest.raises(RFabricError, match="elsewhere: circuit .*z1 is not an OCS"):
+        stranger.decide(demand_of(SIX, {}), Circuits(), 0.0)
+    for known in (stranger, ours):  # nobody is guarded twice
+        assert parse_policy(known, SIX) is known
 
 
 FORGETFUL = """

@@ -30,9 +30,11 @@ from rfabric.optics import (
     planner,
     policies,
     regions,
+    solvers,
 )
-from rfabric.optics.bound import bound, fluid_seconds
+from rfabric.optics.bound import Bound, bound, fluid_seconds
 from rfabric.optics.check import faults_during
+from rfabric.optics.circuits import together
 from rfabric.optics.outlook import (
     Begins,
     Gain,
@@ -48,7 +50,15 @@ from rfabric.optics.planner import STAY, Decision, _at_stake, cable_mask, refusa
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
 from rfabric.optics.rounds import decompositions, joins
-from rfabric.optics.solvers import SOLVERS, best_matching, bridged, greedy, slots, thin_rates
+from rfabric.optics.solvers import (
+    SOLVERS,
+    _circuits_within,
+    best_matching,
+    bridged,
+    greedy,
+    slots,
+    thin_rates,
+)
 from rfabric.optics.solvers import asked as edges_of
 from rfabric.optics.templates import bipartite, mesh, mesh_of_all, round_of, rounds, tree, turns
 from rfabric.routing import light_paths, routes_of
@@ -147,6 +157,17 @@ def test_a_demand_is_read_as_it_was_written(entries, window, seconds, follows):
         assert getattr(again, name) == getattr(wanted, name), name
 
 
+def test_demands_together_are_summed_and_keep_what_each_of_them_needs():
+    """The longest window, the shortest lead and the highest floor, whichever comes first."""
+    one = asks(FOUR, (0, 1, 1e9), (1, 2, 5e8), window=3.0, floor=0.2, lead=0.5, phase="a")
+    two = asks(FOUR, (0, 1, 2e9), (3, 0, 7e8), window=2.0, floor=0.4, lead=0.1, phase="b")
+    for some in ((one, two), (two, one)):
+        all_of_it = together(some)
+        assert (all_of_it.bytes == one.bytes + two.bytes).all()
+        assert (all_of_it.window, all_of_it.floor, all_of_it.lead) == (3.0, 0.4, 0.1)
+        assert all_of_it.phase == some[0].phase
+
+
 def test_the_examples_of_docstrings_hold():
     done = doctest.testmod(circuits)
     assert done.attempted and not done.failed
@@ -195,6 +216,9 @@ def test_what_no_rewire_could_save_is_not_at_stake():
     assert _at_stake(stay, [sends], [comes], 1.0) == pytest.approx(6.0)
     slow = asks(FOUR, (0, 1, 1.0), floor=99.0)
     assert _at_stake(stay, [slow], [comes], 3.0) == pytest.approx(1.0)
+    # what comes is looked at unless what sends has more than enough at stake by itself
+    assert _at_stake(stay, [sends], [comes], 3.0, enough=6.0) == pytest.approx(7.0)
+    assert _at_stake(stay, [sends], [comes], 3.0, enough=5.9) == pytest.approx(6.0)
 
 
 def test_the_candidate_that_gains_most_is_taken_and_the_next_best_kept():
@@ -699,9 +723,35 @@ def test_each_solver_shares_planes_as_apportionment_does():
             assert tuple(count.get(pair, 0) for pair in pairs) == counts, name
 
 
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_what_stays_in_a_rack_asks_for_no_circuit(solver):
+    pairs = (0, 1, 3e9), (2, 0, 2e9), (3, 2, 1e9)
+    inside = ((rack, rack, 9e9) for rack in range(4))
+    alone, beside = asks(LONELY, *pairs), asks(LONELY, *pairs, *inside)
+    assert SOLVERS[solver](beside, LONELY) == SOLVERS[solver](alone, LONELY)
+
+
 def test_greedy_takes_the_heaviest_pair_into_the_first_free_plane():
     wanted = asks(LONELY, (0, 1, 9e9), (0, 2, 8e9), (0, 3, 7e9), (1, 2, 1e9))
     assert greedy(wanted, LONELY) == [[("t1", "t2")], [("t1", "t3")]]
+
+
+@pytest.mark.parametrize(("beyond", "circuits"), [(0.5e11, [2.0]), (1e11, [2.0]), (1.1e11, None)])
+def test_a_pair_whose_circuits_are_full_sends_the_rest_by_cable_where_it_has_room(beyond, circuits):
+    """In 8 s a circuit carries 4e11 bytes and the thin cable 1e11; each rack has two uplinks."""
+    found = _circuits_within(edges_of(FOUR, asks(FOUR, (0, 1, 8e11 + beyond))), 8.0)
+    assert (found if found is None else found.tolist()) == circuits
+
+
+@pytest.mark.parametrize("hub", range(4))
+def test_of_more_partners_than_uplinks_who_is_sent_least_goes_by_cable(hub):
+    """Two uplinks, three partners, the lightest of which the thin cable can serve in 8 s."""
+    others = [rack for rack in range(4) if rack != hub]
+    edges = edges_of(FOUR, asks(FOUR, *((hub, r, (3 - i) * 1e11) for i, r in enumerate(others))))
+    found = _circuits_within(edges, 8.0)
+    circuits = {tuple(sorted((hub, r))): float(i < 2) for i, r in enumerate(others)}
+    ends = zip(edges.rows.tolist(), edges.columns.tolist(), strict=True)
+    assert dict(zip(ends, found.tolist(), strict=True)) == circuits
 
 
 def test_whole_circuits_leave_what_the_cable_can_take_and_spend_the_rest_where_it_helps():
@@ -726,6 +776,26 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
     assert len(slots(wanted, LONELY, least=3)) == 3
     single = asks(LONELY, (0, 1, 1e9))
     assert len(slots(single, LONELY)) == 1
+
+
+def test_slots_go_by_weight_until_every_partner_could_have_been_met_then_by_who_had_none():
+    """One uplink and three partners, one of which is sent eight times as much as either other: half
+    and a third of it are still the most. Two more rounds join those left out.
+    """
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=1, electrical=0)
+    hub = asks(fabric, (0, 1, 8e9), (0, 2, 1e9), (0, 3, 1e9))
+    met = [pair for ((pair,),) in slots(hub, fabric)]
+    assert met[:3] == [("t1", "t2")] * 3 and sorted(met[3:]) == [("t1", "t3"), ("t1", "t4")]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_slots_end_at_their_limit_whoever_is_left_out(most, monkeypatch):
+    """Six racks of one uplink need five rounds to meet."""
+    monkeypatch.setattr(solvers, "MOST_SLOTS", most)
+    fabric = rfabric(pods=1, tors=6, gpus=1, planes=1, electrical=0)
+    everybody = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(6), 2)))
+    assert len(slots(everybody, fabric, every=True)) == most
+    assert len(slots(everybody, fabric, every=True, least=9)) == most
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=10, max_size=10))
@@ -803,6 +873,11 @@ def test_planes_of_another_rate_are_bounded_by_themselves(fast):
     rate = RATE * (len(fast) + (3 - len(fast)) / 2)
     assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(1e12, rate))
     assert edges_of(fabric, wanted).rate == RATE / 2  # solvers count with the slowest
+
+
+def test_where_no_rack_sends_to_another_cards_alone_are_the_bound():
+    assert bound(FOUR, asks(FOUR, floor=2.0)) == Bound(2.0, "nic")
+    assert bound(FOUR, asks(FOUR)) == Bound(0.0, "nothing")
 
 
 def test_nobody_sends_where_nothing_is_asked_for():

@@ -136,6 +136,22 @@ def test_a_tree_leaves_no_leaf_out_when_planes_suffice(parents, children):
     assert {b for pairs in down for _, b in pairs} == set(leaves)
 
 
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_tree_feeds_relays_in_one_half_of_the_planes_and_leaves_in_the_other(count):
+    """Of an odd number the relays have one more; without leaves they have all."""
+    sources, relays, leaves = FABRIC.racks[:2], FABRIC.racks[4:6], FABRIC.racks[8:10]
+
+    def planes_that_join(some, ends, others):
+        return [any(a in ends and b in others for a, b in pairs) for pairs in some]
+
+    both, upper = tree(sources, relays, leaves, count), tree(sources, relays, [], count)
+    half = -(-count // 2)
+    first = [True] * half + [False] * (count - half)
+    assert planes_that_join(both, sources, relays) == first
+    assert planes_that_join(both, relays, leaves) == [not joins for joins in first]
+    assert planes_that_join(upper, sources, relays) == [True] * count
+
+
 def test_the_tree_of_a_relayed_weight_sync_joins_those_who_talk():
     """Training racks feed the first generation pod, its racks feed the next: circuits on both
     levels, none across.

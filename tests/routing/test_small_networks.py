@@ -119,6 +119,18 @@ def test_every_way_is_offered_once_and_direct_ones_pass_no_third_rack(spec):
                 assert passed == 1 or (count == 4 and passed == 2)
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5])
+def test_no_more_ways_are_offered_than_asked_for_the_cheapest_first(most):
+    """Of four: straight on, over either other rack, over the thin cables."""
+    fabric, lit = full()
+    choices = routes_of(fabric, lit).choices
+    rack, to = np.array(list(permutations(range(len(fabric.racks)), 2))).T
+    offers, cheapest = choices.every(rack, to, most), choices.cheapest(rack, to, most)
+    assert (offers.counts == min(most, 4)).all() and (cheapest.counts == 1).all()
+    width = cheapest.rows.shape[1]
+    assert (offers.rows[offers.first[:-1], :width] == cheapest.rows).all()
+
+
 # --- rows of light paths --------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from rfabric.schedulers import orchestrrl
 from rfabric.schedulers.base import Answer
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate, seat_gpus
 from rfabric.schedulers.orchestrrl.least import least_generation, least_seconds
-from rfabric.schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, _decided
+from rfabric.schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, _between, _decided
 from rfabric.schedulers.orchestrrl.outlook import (
     Cut,
     CutOutlook,
@@ -32,6 +32,7 @@ from rfabric.schedulers.orchestrrl.outlook import (
 from rfabric.schedulers.orchestrrl.replanning import (
     Assignment,
     Problem,
+    _dealt,
     _fluid,
     _mixes,
     evened,
@@ -42,6 +43,7 @@ from rfabric.schedulers.orchestrrl.replanning import (
     seat_seconds,
 )
 from rfabric.schedulers.orchestrrl.seats import Seats
+from rfabric.schedulers.orchestrrl.segments import Segment, _sent, rounds
 
 ROOM = 100.0
 
@@ -151,6 +153,16 @@ def test_responses_without_a_seat_are_dealt_longest_first_to_who_is_done_first()
     assert keep(over).seat.tolist() == [0, 1, 1]  # none has room for the last: the seat with most
 
 
+@pytest.mark.parametrize("own", [0, 1])
+def test_who_has_a_seat_keeps_it_where_the_move_costs_more_than_it_gains(own):
+    """3 and 2 s on one seat of two; a move takes 5 s, or half of one."""
+    p = problem([[3, 2]], [own, own], [0, 0], move=5.0)
+    assert _dealt(p, p.cut).seat.tolist() == [own, own] and _dealt(p, p.cut).seconds == 5
+    cheap = replace(p, move=np.full(2, 0.5))
+    assert _dealt(cheap, p.cut).seat.tolist() == [own, 1 - own]
+    assert _dealt(cheap, p.cut).seconds == 3
+
+
 def test_the_seat_that_is_done_first_is_taken_though_another_has_more_room():
     about = {"cut": [0, 1], "fixed": [0, 5], "capacity": [10, 99]}
     assert keep(problem([[1.0], [1.0]], [-1], **about)).seat.tolist() == [0]
@@ -189,6 +201,8 @@ def test_the_balancer_moves_what_shortens_the_longest_seat_most():
     assert evened(replace(p, fixed=np.array([1.0])), p.cut).seconds == 4
     assert evened(replace(p, move=np.full(3, 6.0)), p.cut).seat.tolist() == [0, 0, 0]
     assert evened(p, p.cut, 0).seat.tolist() == [0, 0, 0]
+    alone = problem([[2]], [0], [0, 0])
+    assert evened(alone, alone.cut).seat.tolist() == [0]  # the other would be done as late
 
 
 def test_an_empty_seat_takes_its_switch_with_the_first_that_comes():
@@ -205,6 +219,9 @@ def test_the_balancer_moves_to_where_there_is_room():
     tight = problem([[9, 2, 1, 1]], [0, 0, 0, 1], [0, 0], kv=[5, 3, 1, 6], capacity=[9])
     # of 3 tokens, all that is free
     assert evened(tight, tight.cut, 1).seat.tolist() == [0, 1, 0, 1]
+    # one of 4 tokens fills the other seat
+    alike = problem([[3] * 4] * 2, [0] * 4, [0, 1], kv=[4] * 4, capacity=[99, 5])
+    assert sorted(evened(alike, alike.cut).seat.tolist()) == [0, 0, 0, 1]
     full = replace(tight, kv=np.array([5, 4, 4, 6.0]), capacity=np.array([9.5]))
     assert evened(full, full.cut).seat.tolist() == [0, 0, 0, 1]
 
@@ -233,6 +250,25 @@ def test_of_what_the_network_answered_the_soonest_is_done_if_it_is_worth_it():
         assert stays.given_up and stays.assignment.seat.tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "pairs"),
+    [
+        ((0, 1), (8, 9, 10, 11), [(0, 8), (0, 9), (1, 10), (1, 11)]),
+        ((0, 1, 2, 3), (8, 9), [(0, 8), (1, 8), (2, 9), (3, 9)]),
+        ((4, 5, 6), (16, 17, 18), [(4, 16), (5, 17), (6, 18)]),
+        ((0, 1), (2, 3, 4, 5), []),  # of one server
+    ],
+)
+def test_kv_goes_from_all_gpus_that_hold_it_to_all_that_take_it_in_even_parts(a, b, pairs):
+    w = read_recipe("grpo-64", ())
+    proposed = _between(a, b, 24.0, w.gpus_per_server)
+    done = _sent(w, Segment(a, "tp", 0.0, 1.0), Segment(b, "tp", 1.0, 2.0), 24.0)
+    for sent in (proposed, done):
+        assert list(zip(sent.src, sent.dst, strict=True)) == pairs
+        assert list(sent.size) == [24.0 / max(len(a), len(b))] * len(pairs)
+    assert not len(_sent(w, Segment(a, "tp", 0.0, 1.0), Segment(b, "tp", 1.0, 2.0), 0.0).src)
+
+
 # --- what is expected -----------------------------------------------------------------------------
 
 
@@ -256,6 +292,9 @@ def test_a_cut_is_left_as_soon_as_that_pays():
     assert total.tolist() == [1 + 1 + 1 + 1, 3 + 3 + 1]
     assert fixed.tolist() == [1, 0]  # the switch
     assert _best_path(cost, nothing, 9.0)[0].tolist() == [7, 7]
+    # to leave for what takes as long pays nothing
+    total, fixed = _best_path(np.array([[1.0, 1], [1, 0]]), nothing[:, :2], 1.0)
+    assert total.tolist() == [2, 1] and fixed.tolist() == [0, 0]
     assert _best_path(cost, cost / 2, 9.0)[1].tolist() == [3.5, 3.5]
 
 
@@ -265,6 +304,13 @@ def test_survivors_are_those_with_more_tokens_to_come():
     middle = (grid[1:] + grid[:-1]) / 2
     assert grid[0] == 0 and grid[-1] == 30
     assert alive.tolist() == [6.0 if at < 10 else 2.0 for at in middle]
+
+
+def test_each_length_that_is_expected_of_some_is_as_many_of_them_as_any_other():
+    """Of four responses two have 10 tokens to come and two 20; two more have 30."""
+    grid, alive = _survivors([np.array([10.0, 20]), np.array([30.0])], np.array([4, 2]))
+    middle = (grid[1:] + grid[:-1]) / 2
+    assert alive.tolist() == [6.0 if at < 10 else 4.0 if at < 20 else 2.0 for at in middle]
 
 
 def test_the_replica_that_is_done_last_has_more_than_the_mean():
@@ -381,6 +427,24 @@ def test_rounds_and_segments_stand_where_they_happen():
     assert rounds and s.facts["servers_cut"]
 
 
+def test_each_round_sends_the_kv_that_its_own_segments_wait_for():
+    s, sent = made(period_s=1.0, hysteresis=0.0, switch_s=0.5), []
+    server = s.workload.gpus_per_server
+    for step in s.steps:
+        segments = step.generated.segments
+        for phase, flows_of_it in rounds(s, step.number):
+            came = [
+                move.size
+                for part in segments
+                if part.round == phase.kind
+                for move in part.arrivals
+                if segments[move.segment].gpus[0] // server != part.gpus[0] // server
+            ]
+            assert sum(flows_of_it.size) == pytest.approx(sum(came))
+            sent.append(sum(came))
+    assert sum(sent) == pytest.approx(s.facts["kv_bytes"], abs=1) and len(set(sent)) > 2
+
+
 def test_only_the_oracle_knows_the_lengths_of_the_first_step(monkeypatch):
     known = []
     start = orchestrrl.start_cut
@@ -391,6 +455,14 @@ def test_only_the_oracle_knows_the_lengths_of_the_first_step(monkeypatch):
     for how in ("oracle", "lengths"):
         orchestrate(w, 0, Tuning(forecast=how))
     assert (known[0] == responses(w, 0, 0)[1]).all() and known[1] is None
+
+
+@pytest.mark.parametrize("places", [1, 2, 4, 8, 99])
+def test_no_more_decode_at_once_than_there_are_places(places):
+    """Eight responses of 10 tokens on one replica whose steps take 1 s, however many decode."""
+    engines = Engines((Cut(1),), (DecodeStep(0, 0, 0, 0, 1.0, 0),), (10**9,), (1,))
+    seconds = least_seconds(engines, 1, np.ones(8, int), np.full(8, 10), places)
+    assert seconds == pytest.approx(80 / min(places, 8))
 
 
 def test_a_bound_is_of_all_servers_of_the_job():

@@ -16,9 +16,10 @@ from rfabric.folders import data_dir
 from rfabric.rl import phases, read_recipe
 from rfabric.schedulers.rollart import _facts, _step, engines, mixed
 from rfabric.schedulers.rollart.engines import AgentEngine, AgentTurn, Pool, Trajectory
+from rfabric.schedulers.rollart.pools import pools_of
 from rfabric.schedulers.rollart.recipe import RecipeTrajectories, _parts
 from rfabric.schedulers.rollart.rules import Iteration, RolloutOutcome, RolloutRules
-from rfabric.schedulers.rollart.tasks import Episode, Task, draw
+from rfabric.schedulers.rollart.tasks import TASKS, Episode, Task, draw
 from rfabric.schedulers.rollart.trajectories import _Rollouts, play
 from rfabric.schedulers.rollart.weights import BUCKET, PULL, PUSH, transfer
 
@@ -209,6 +210,67 @@ def test_steps_ahead_are_those_said_or_the_staleness():
     assert (rules.members, rules.slots, rules.environments) == (6, 6, 36)
 
 
+@pytest.mark.parametrize(
+    ("fits", "too_far", "said"),
+    [
+        ({"batch": 1}, {"batch": 0}, "a batch of 0"),
+        ({"batch": 8, "group": 4}, {"batch": 8, "group": 3}, "divide into groups of 3"),
+        ({"batch": 8, "group": 1}, {"batch": 8, "group": 0}, "divide into groups of 0"),
+        ({"redundancy": 1.0}, {"redundancy": 0.99}, "redundancy 0.99"),
+        ({"staleness": 0}, {"staleness": -1}, "staleness -1"),
+        ({"continuous": True, "staleness": 1}, {"continuous": True, "staleness": 0}, "staleness 0"),
+        ({"reward_slots": 1}, {"reward_slots": 0}, "0 reward slots"),
+        ({"batched": True}, {"batched": True, "redundancy": 1.5}, "batched turns"),
+        ({"continuous": True, "redundancy": 1.5}, {"batched": True, "continuous": True}, "batched"),
+    ],
+)
+def test_rules_have_bounds_that_are_just_allowed(fits, too_far, said):
+    assert RolloutRules(**{"batch": 6} | fits)
+    with pytest.raises(RFabricError, match=said):
+        RolloutRules(**{"batch": 6} | too_far)
+
+
+@pytest.mark.parametrize(("tokens", "crosses"), [(1, False), (2, True)])
+def test_the_kv_of_a_prefilled_turn_crosses_where_tokens_are_left_to_decode(tokens, crosses):
+    """The prefill gives the first token; 2,001 contexts cross at 1 GB/s."""
+    pools = [Pool("fill", SERVER, 1, prefill_for="decode", link=1e9), Pool("decode", SERVER, 1)]
+    train = RolloutRules(1)
+    made = play(pools, lambda k: someone(k, outputs=(tokens,)).episode, lambda _: 1.0, train, 1)
+    filled = STEP.mixed(0, 0, 2000, 2000**2 / 2)
+    rest = 2001 * MODEL.kv_bytes_per_token / 1e9 + STEP.seconds(1, 2001, 1) if crosses else 0.0
+    assert made.iterations[0].ready == pytest.approx(filled + rest, rel=1e-9)
+
+
+@pytest.mark.parametrize(("slots", "ends"), [(None, 5.0), (1, 15.0), (2, 10.0), (3, 5.0)])
+def test_rewards_wait_for_a_free_place(slots, ends):
+    """Three answers of one token at once, 5 s of reward each; serverless rewards never wait."""
+    judged = replace(TASK, rewarded=5.0)
+    rules = RolloutRules(3, reward_slots=slots)
+    made = play(
+        [Pool("H800", SERVER, 3)],
+        lambda k: someone(k, task=judged, outputs=(1,)).episode,
+        lambda _: 1.0,
+        rules,
+        1,
+    )
+    filled = STEP.mixed(0, 0, 2000, 2000**2 / 2)
+    assert made.iterations[0].ready == pytest.approx(filled + ends, rel=1e-9)
+    assert made.reward_busy == 15.0
+
+
+@pytest.mark.parametrize("decode_gpus", [2, 8, 30])
+def test_replicas_of_the_other_gpu_are_the_last_and_all_are_there(decode_gpus):
+    w = read_recipe("grpo-64", ("generation.tp=2",))
+    first, last = pools_of(w, [TASK], "H20", decode_gpus)
+    assert (first.server.gpu, last.server.gpu) == (w.gpu, GPUS["H20"])
+    assert last.gpus == decode_gpus and first.gpus == w.cluster.generation_gpus - decode_gpus
+    (alone,) = pools_of(w, [TASK], None, 0)
+    assert alone.gpus == w.cluster.generation_gpus and alone.server.gpu == w.gpu
+    for count in (0, 3, w.cluster.generation_gpus):
+        with pytest.raises(RFabricError, match="decode_gpus"):
+            pools_of(w, [TASK], "H20", count)
+
+
 def test_the_mean_step_leaves_the_first_out():
     ends = (10.0, 16.0, 26.0, 31.0)
     steps = tuple(Iteration(i, 0.0, 0.0, 0.0, (0.0, end), (), ()) for i, end in enumerate(ends))
@@ -291,6 +353,41 @@ def test_waiting_for_weights_and_standing_still_for_them():
     assert third.training == pytest.approx((second.training[1] + 6, second.training[1] + 11))
 
 
+def test_what_engines_did_is_told_once_of_the_batch_it_was_done_for():
+    """In step: after the last batch nobody does anything."""
+    task = Task("quick", (1, 3), 10, 50, 1.0, 20)
+    made = _Rollouts(
+        [Pool("H800", SERVER, 2)],
+        lambda k: draw(task, k, 0, 999),
+        lambda _: 1.0,
+        RolloutRules(6),
+        4,
+    )
+    steps = made.run().iterations
+    assert [step.number for step in steps] == [0, 1, 2, 3]
+    for number, engine in enumerate(made.engines):
+        prefill, decode = zip(*(step.busy[number] for step in steps), strict=True)
+        assert sum(prefill) == pytest.approx(engine.prefill)
+        assert sum(decode) == pytest.approx(engine.decode)
+        assert min(prefill) > 0 and min(decode) > 0
+
+
+def test_in_step_nobody_begins_before_the_step_it_is_for():
+    """A batch at a time: as many begin as one step takes, once the one before has been trained."""
+    task = Task("quick", (1, 1), 10, 5, 0, 0)
+    made = play(
+        [Pool("H800", SERVER, 1)],
+        lambda k: draw(task, k, 0, 999),
+        lambda _: 7.0,
+        RolloutRules(2),
+        3,
+    )
+    begun = [at for at, what, _ in made.events if what == "begin"]
+    trained = [step.training[1] for step in made.iterations]
+    assert begun == [at for at in (0.0, *trained[:-1]) for _ in range(2)]
+    assert [step.stale for step in made.iterations] == [(0, 0)] * 3
+
+
 @pytest.mark.parametrize("redundancy", [1.0, 2.0])
 def test_an_engine_counts_who_is_on_it(redundancy):
     """Members that others made superfluous leave once, whether they still answer or are judged."""
@@ -368,6 +465,12 @@ def test_tasks_have_limits(change, said):
     assert Task(**about).failure == 0 and Pool("p", SERVER, 1).link == inf
     with pytest.raises(RFabricError, match=said):
         Task(**about | change)
+
+
+def test_a_reward_model_is_busy_for_the_seconds_that_were_published():
+    """Four H800 for 7.4 % of a step of 366 s on 128 trajectories, 0.85 GPU seconds each."""
+    assert pytest.approx(0.074 * 366, rel=1e-9) == TASKS["GEM-Math"].rewarded * 128 / 4
+    assert TASKS["GEM-Math"].rewarded == pytest.approx(0.85, abs=0.005)
 
 
 def test_environments_that_answer_before_they_are_asked_answer_at_once():

@@ -198,6 +198,15 @@ def test_looks_are_as_far_apart_as_said():
     assert times == tuple(ends[n - 1] for n in counts)
 
 
+def test_looks_begin_and_end_with_their_window_and_keep_their_distance():
+    first, last, apart = stream.FROM, stream.UPTO, stream.APART
+    for done, looked, may in (
+        (first, 0.0, True), (first - 1e-6, 0.0, False), (last, 0.0, True), (last + 1e-6, 0, False),
+        (first + apart, first, True), (first + apart - 1e-6, first, False),
+    ):  # fmt: skip
+        assert stream.may_free(done, looked) is may
+
+
 def test_freed_replicas_are_those_with_least_left_and_train_when_their_states_are_there():
     stream = streamed(played(), fixed=0.3)
     rest = _left(played(), stream.at)

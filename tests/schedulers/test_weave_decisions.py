@@ -3,10 +3,12 @@ exactly.
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from rfabric.errors import RFabricError
 from rfabric.schedulers.weave import (
     ExecutionGroup,
     Job,
@@ -16,11 +18,13 @@ from rfabric.schedulers.weave import (
     Tail,
     migrated_period,
     policy_of,
+    read_jobs,
     violations,
 )
 from rfabric.schedulers.weave.optimum import cheapest, feasible, packed, pinnings
 from rfabric.schedulers.weave.policies import fits, idle_share, keeps, placements, remembers, trains
-from rfabric.schedulers.weave.turns import SharedJob
+from rfabric.schedulers.weave.traffic import _hosts
+from rfabric.schedulers.weave.turns import SharedJob, _copy
 from rfabric.trace import TraceBuilder
 
 POOLS = Pools()
@@ -110,6 +114,53 @@ def test_jobs_take_turns_on_the_nodes_they_are_pinned_to_and_all_train_on_all():
         assert one.switch("train") == profile.train_switch
 
 
+def test_every_column_of_a_file_of_jobs_is_read_in_its_unit(tmp_path):
+    own = {
+        "name": "a", "roll_s": 100, "train_s": 40, "sync_s": 4, "roll_nodes": 3, "train_nodes": 2,
+        "roll_memory_gb": 300, "train_memory_gb": 400, "roll_switch_s": 6, "train_switch_s": 7,
+        "slo": 1.5, "arrival_s": 90, "iterations": 11,
+    }  # fmt: skip
+    file = tmp_path / "jobs.csv"
+    file.write_text("\n".join(",".join(map(str, row)) for row in (own, own.values())) + "\n")
+    (read,) = read_jobs(file)
+    about = {"roll_switch": 6, "train_switch": 7, "roll_bytes": 3e11, "train_bytes": 4e11}
+    made = job("a", 100, 40, 1.5, sync=4, roll_nodes=3, train_nodes=2, **about)
+    assert read == replace(made, arrival=90.0, iterations=11.0)
+
+
+def test_a_loop_stands_on_the_hosts_of_its_job_turn_by_turn():
+    """Two turns, one of one flow and one of two, on hosts 3, 2, 1 and 0."""
+    names = ["h1", "h2", "h3", "h4"]
+    own = TraceBuilder(names)
+    turns = [([0], [1], [5e6]), ([2, 3], [1, 0], [6e6, 7e6])]
+    rows = own.loop(turns, 9, [0.25, 0.5], phase="training", label=["out", "back"])
+    one, out = job("a", 10, 10), TraceBuilder(names)
+    seat = SharedJob(one, own.build(), np.arange(4)[::-1], ExecutionGroup.alone(one), 0, 0, 1)
+    _copy(out, seat, rows[0], {"phase": "training"})
+    made = out.build()
+    assert sorted(seat.done) == rows and made.loops == seat.trace.loops
+    labels = [made.labels[number] for number in made.label]
+    flows = zip(made.src, made.dst, made.size, made.turn, labels, strict=True)
+    assert sorted(flows) == [
+        (0, 3, 7e6, 1, "a back"), (1, 2, 6e6, 1, "a back"), (3, 2, 5e6, 0, "a out"),
+    ]  # fmt: skip
+    for row, copy in seat.done.items():
+        assert made.size[copy] == seat.trace.size[row]
+
+
+def test_a_job_has_the_hosts_of_its_groups_nodes_in_the_order_it_is_pinned():
+    """Training nodes 3 and 4, rollout nodes 6 and 5 of 8 hosts each; it generates on 12 GPUs."""
+    a = job("a", 9, 9, roll_nodes=2, train_nodes=2)
+    group = ExecutionGroup((a,), ((1, 0),), 2, 2)
+    w = SimpleNamespace(cluster=SimpleNamespace(training_gpus=16, generation_gpus=12))
+    hosts = _hosts(group, 0, 3, 5, 8, w).tolist()
+    assert hosts == [*range(24, 40), *range(48, 56), *range(40, 44)]
+    for pool, gpus in (("training", {"training_gpus": 17}), ("rollout", {"generation_gpus": 17})):
+        wide = SimpleNamespace(cluster=SimpleNamespace(**vars(w.cluster) | gpus))
+        with pytest.raises(RFabricError, match=f"has 17 {pool} GPUs, its nodes have 16"):
+            _hosts(group, 0, 3, 5, 8, wide)
+
+
 # --- policies -------------------------------------------------------------------------------------
 
 
@@ -125,6 +176,24 @@ def test_places_in_a_group_come_idlest_first_then_with_new_nodes():
         ((1, 3, 4, 5, 6), 4),
         ((3, 4, 5, 6, 7), 5),
     ]
+
+
+class Narrow(ExecutionGroup):
+    """May grow by one rollout node."""
+
+    room = 1
+
+
+def test_a_group_grows_by_as_many_nodes_as_are_free():
+    group = ExecutionGroup.alone(job("a", 50, 50))
+    narrow = Narrow(group.jobs, group.pins, group.roll_nodes, group.train_nodes)
+    two, three = (job("b", 50, 50, roll_nodes=count) for count in (2, 3))
+    assert list(placements(narrow, two)) == [((0, 1), 1)]
+    assert list(placements(group, two)) == [((0, 1), 1), ((1, 2), 2)]
+    assert not list(placements(narrow, three)) and len(list(placements(group, three))) == 2
+    gavel = policy_of("gavel")
+    assert gavel(two, [narrow], POOLS, RANDOM) == Placement(0, (0, 1), 1)
+    assert gavel(three, [narrow], POOLS, RANDOM) is None
 
 
 @pytest.mark.parametrize(
@@ -178,6 +247,21 @@ def test_of_equally_cheap_places_the_first_is_taken_and_a_node_only_where_none_i
     # two new nodes cost as much as a group of its own without the training node: still less
     two = job("d", 50, 10, slo=1.1, roll_nodes=2)
     assert policy_of("weave")(two, [a], POOLS, RANDOM) == Placement(0, (1, 2), 2)
+
+
+@pytest.mark.parametrize("name", ["weave", "gavel", "most-idle"])
+@pytest.mark.parametrize("cent", [0.001, 0.01, 100.0])
+def test_in_another_currency_all_jobs_go_where_they_went(name, cent):
+    groups = [ExecutionGroup.alone(job("a", 50, 50)), pair(job("b", 90, 9), job("c", 9, 9), (1,))]
+    other = replace(
+        POOLS, roll_dollars=cent * POOLS.roll_dollars, train_dollars=cent * POOLS.train_dollars
+    )
+    for some in (
+        job("d", 50, 50), job("d", 51, 50, slo=1.1), job("d", 50, 40, roll_nodes=2),
+        job("d", 9, 9, slo=3.0, roll_nodes=3), job("d", 60, 60, slo=1.0),
+    ):  # fmt: skip
+        before, after = (policy_of(name)(some, groups, p, RANDOM) for p in (POOLS, other))
+        assert before == after
 
 
 def test_gavel_takes_jobs_whose_turns_one_after_the_other_are_in_time():

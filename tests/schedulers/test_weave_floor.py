@@ -230,6 +230,24 @@ def test_jobs_made_for_other_servers_share_none():
     assert not group.takes(jobs[1]) and group.takes(jobs[2])
 
 
+def test_who_comes_is_measured_by_all_servers_and_alone_by_those_that_are_free(monkeypatch):
+    """What an SLO is of does not grow with what others hold; where too few are free, alone is as
+    if all were.
+    """
+    one = job("small", 0)
+    floor = floor_of("ideal", [one])
+    quick = one.profile
+    slow = replace(quick, roll=2 * quick.roll)
+    where = {floor.servers.roll: quick}
+    monkeypatch.setattr(floor, "_best", lambda _, on: (on, where.get(on.roll, slow)))
+    group = floor.alone(floor.arriving(one, []))
+    taken = replace(group, at=Servers(floor.servers.train[:1], floor.servers.roll[:1]))
+    come = floor.arriving(one, [taken])
+    assert (come.profile, come.alone) == (quick, slow)
+    full = floor.arriving(one, [replace(group, at=floor.servers)])
+    assert (full.profile, full.alone) == (quick, quick)
+
+
 @pytest.mark.parametrize(
     ("fabric", "jobs", "settings", "message"),
     [

@@ -131,7 +131,7 @@ class Floor:
     profiles: FabricProfiles
     servers: Servers
     workloads: Mapping[str, Workload]
-    size: int = 8
+    size: int
     near: bool = True
     free: Servers = field(init=False)
 
