@@ -90,6 +90,11 @@ class Rewiring:
         self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
         return self.begun
 
+    def ask(self, stage: Hashable) -> None:
+        """A stage that has begun asks for circuits once more."""
+        self.blocked = [one for one in self.blocked if one != stage]
+        self._asking.append(stage)
+
     @property
     def asking(self) -> tuple:
         """The stages to be decided together now."""

@@ -455,7 +455,12 @@ class Trace:
 
     @cached_property
     def _compute_only(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.times(np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop])
+        return self.times(self.computing)
+
+    @property
+    def computing(self) -> np.ndarray:
+        """What each row computes after it has begun, s: what its loop does, else nothing."""
+        return np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop]
 
     @cached_property
     def foreseen(self) -> "Trace":
