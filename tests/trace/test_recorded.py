@@ -230,6 +230,24 @@ def test_kineto_categories_were_written_with_capitals(tmp_path):
     assert trace.compute_only()[1].max() == pytest.approx(100e-6)
 
 
+def test_kineto_steps_are_those_of_the_gpu_where_the_host_is_ahead(tmp_path):
+    def step(number, ts, cat):
+        return {"ph": "X", "cat": cat, "name": f"ProfilerStep#{number}", "ts": ts, "dur": 1}
+
+    host = [step(7, 0.0, "user_annotation"), step(8, 50.0, "user_annotation")]
+    there = [step(7, 90.0, "gpu_user_annotation"), step(8, 160.0, "gpu_user_annotation")]
+    events = kernel(ts=100.0), kernel(ts=170.0)
+    ahead = KINETO.read(profile(tmp_path / "a.json", *host, *events), gpus_per_server=1)
+    both = KINETO.read(profile(tmp_path / "b.json", *host, *there, *events), gpus_per_server=1)
+    assert set(ahead.step[ahead.size > 0].tolist()) == {8}
+    assert both.step[both.size > 0].tolist() == [7, 7, 8, 8]
+
+
+def test_kineto_events_that_say_nothing_of_the_gpu_may_lack_a_time(tmp_path):
+    odd = {"ph": "X", "cat": "python_function", "name": "f", "ts": 5, "dur": -1}
+    assert len(KINETO.read(profile(tmp_path / "t.json", odd, odd | {"ts": None}, kernel())))
+
+
 def test_kineto_says_that_each_process_saw_one_gpu(tmp_path):
     path = profile(tmp_path / "t.json", kernel(), deviceProperties=[{"id": 0}])
     assert "servers of one GPU, as each process saw one" in notes(KINETO.read(path))

@@ -28,7 +28,7 @@ from .kineto_splits import UNSPLIT, Parts, parts_of
 from .kineto_stream import streamed
 
 BUSY = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
-HOST = ("user_annotation", "cpu_op", "operator")
+HOST, ON_GPU = ("user_annotation", "cpu_op", "operator"), "gpu_user_annotation"
 STEP = re.compile(r"ProfilerStep#(\d+)")
 # bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters
 TYPES = {
@@ -65,7 +65,8 @@ class _File:
     def __init__(self, path: Path, skip: Sequence[str], several: bool):
         self.path, self.skip, self.counts = path, skip, Counter()
         self.busy, self.events = array("d"), 0
-        self.steps: list[tuple[float, int]] = []
+        # begins on the host, and on the GPU, which may be a step behind
+        self.steps: tuple[list[tuple[float, int]], ...] = [], []
         self.host: list[dict] = []
         self.kernels: list[dict] = []
         head = self._events()
@@ -91,20 +92,24 @@ class _File:
             return
         # until PyTorch 1.12 categories were called Kernel, Memcpy, Memset, Operator
         name, kind = str(event.get("name", "")), str(event.get("cat", "")).lower()
+        nccl = kind == "kernel" and NCCL.match(name)
+        step = STEP.match(name)
+        if not (kind in BUSY or step or (name.startswith(EARLY) and kind in HOST)):
+            return
         start, long = event.get("ts"), event.get("dur", 0)
         if not _is_time(start) or not _is_time(long) or long < 0:
             raise RFabricError(
                 f"{self.path.name}: event {self.events} ({name[:40]!r}): ts or dur is no time in "
                 "microseconds; export it again"
             )
-        if kind in BUSY and not NCCL.match(name):
-            self.busy.extend((start * US, (start + long) * US))
-        elif kind == "kernel":
+        if nccl:
             self.kernels.append(event | {"number": self.events})
-        elif name.startswith(EARLY) and kind in HOST:
+        elif kind in BUSY:
+            self.busy.extend((start * US, (start + long) * US))
+        elif step:
+            self.steps[kind == ON_GPU].append((start, int(step[1])))
+        else:
             self.host.append(event | {"number": self.events})
-        elif step := STEP.match(name):
-            self.steps.append((start, int(step[1])))
 
     def _told(self, head: dict, several: bool) -> None:
         if head.get("schemaVersion", 1) != 1:
@@ -180,8 +185,9 @@ class _File:
         return f"{self.path.name}: event {event['number']} ({event['name'][:40]})"
 
     def _step(self, time: float) -> int:
-        begun = [number for start, number in self.steps if start <= time]
-        return max(begun, default=min((n for _, n in self.steps), default=0))
+        steps = self.steps[1] or self.steps[0]
+        begun = [number for start, number in steps if start <= time]
+        return max(begun, default=min((n for _, n in steps), default=0))
 
     def _group(self, args: dict, where: str) -> tuple[int, ...]:
         ranks = self.groups.get(str(args.get("Process Group Name")))
