@@ -274,13 +274,12 @@ class Result:
     @cached_property
     def phases(self) -> tuple[PhaseTime, ...]:
         """One PhaseTime per (step, phase), in the order they begin in the trace."""
-        times = []
-        for key in self.trace.phase_keys:
-            rows = self.trace.rows(key)
+        times, without = [], ends_without(self.trace, self.row_seconds)
+        for key, rows in self.trace.rows_by_phase.items():
             sending = rows[self.trace.size[rows] > 0]
             begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
             comm = union_seconds(self.start[sending], self.finish[sending])
-            exposed = end - end_without(self.trace, self.row_seconds, rows)
+            exposed = end - without[key]
             exposed = exposed if abs(exposed) > ROUNDING * end else 0.0
             times.append(
                 PhaseTime(key, begin, end, comm, exposed, int(self.trace.total[rows].sum()))
@@ -362,13 +361,20 @@ class Result:
         return self
 
 
-def end_without(trace: Trace, seconds: np.ndarray, rows: np.ndarray) -> float:
-    """When the last of `rows` would end if their bytes took no time, and each other row the
-    `seconds` (float64[n]) that it took; s.
+def ends_without(trace: Trace, seconds: np.ndarray) -> dict[PhaseKey, float]:
+    """When each phase would end (s) if its own bytes took no time, and each row of another phase
+    the `seconds` (float64[n]) that it took.
     """
-    free = seconds.copy()
-    free[rows] = np.minimum(seconds[rows], trace.computing[rows])
-    return float(trace.times(free)[1][rows].max())
+    free = np.minimum(seconds, trace.computing)
+    if trace.in_turn:
+        _, finish = trace.times(free, others=trace.times(seconds)[1])
+        return {key: float(finish[rows].max()) for key, rows in trace.rows_by_phase.items()}
+    ends = {}
+    for key, rows in trace.rows_by_phase.items():
+        mine = seconds.copy()
+        mine[rows] = free[rows]
+        ends[key] = float(trace.times(mine)[1][rows].max())
+    return ends
 
 
 def phase_floors(fabric: Fabric, trace: Trace) -> dict[PhaseKey, float]:

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fabric.cabling import cabling_of
-from ..report.result import Folding, PhaseTime, Result, end_without, phase_floors
+from ..report.result import Folding, PhaseTime, Result, ends_without, phase_floors
 from ..routing.rows import begins, mixed, spread
 from ..routing.schemes import SPLIT
 from ..trace import PhaseKey, Trace
@@ -85,11 +85,11 @@ def _bound(result: Result, known: KnownWays) -> dict[PhaseKey, float]:
         took = [np.maximum(seconds + sign * delay, 0.0) for sign in (-1.0, 1.0)]
         sides = [trace.times(each) for each in took]
     floors = phase_floors(result.fabric, trace)
-    off = {}
+    without, off = [ends_without(trace, each) for each in took], {}
     for phase in result.phases:
         rows = trace.rows(phase.key)
         if _meets(segments, rows, delay):
-            alone = [end_without(trace, each, rows) for each in took]
+            alone = [ends[phase.key] for ends in without]
             off[phase.key] = _off(phase, segments, rows, alone, *sides, floors[phase.key])
     return {key: most for key, most in off.items() if most > 0}
 

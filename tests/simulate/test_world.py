@@ -8,7 +8,7 @@ import pytest
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Timing
-from rfabric.report.result import fidelity, union_seconds
+from rfabric.report.result import ends_without, fidelity, union_seconds
 from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey, TraceBuilder, ring
 from rfabric.units import transfer_seconds
@@ -306,6 +306,16 @@ def test_what_is_exposed_is_what_a_phase_would_end_sooner_without_its_bytes():
     # training's second row comes 1 s sooner without its first, weight sync's between them 2 s
     assert [p.exposed for p in result.phases] == pytest.approx([1.0, 2.0], rel=1e-3)
     assert [p.seconds for p in result.phases] == pytest.approx([4.0, 2.0], rel=1e-3)
+
+
+def test_phases_that_come_in_turn_are_worked_out_at_once():
+    result = simulate(fat_tree(), steps(fat_tree()))
+    trace, seconds = result.trace, result.row_seconds
+    assert trace.in_turn
+    for key, end in ends_without(trace, seconds).items():
+        rows, free = trace.rows(key), seconds.copy()
+        free[rows] = 0.0
+        assert end == pytest.approx(trace.times(free)[1][rows].max())
 
 
 def test_no_more_is_exposed_than_flows_were_in_flight():
