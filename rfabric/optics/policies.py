@@ -35,7 +35,7 @@ from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
 from .planes import join, numbers, planes, region_table
-from .solvers import MOST_SLOTS, SOLVERS, bridged
+from .solvers import MOST_SLOTS, SOLVERS, bridged, starve
 from .solvers import slots as decomposed
 from .templates import Matchings
 
@@ -128,8 +128,10 @@ class CircuitPolicy:
         """
         if demand.idle:
             return []
-        lit = [circuits]
-        for slot in decomposed(demand, self.fabric):
+        lit, slots = [circuits], decomposed(demand, self.fabric)
+        if len(demand.racks) <= MOST_RACKS_COMPARED and starve(self.fabric, slots, demand):
+            slots = decomposed(demand, self.fabric, every=True, most=2 * len(demand.racks))
+        for slot in slots:
             lit.append(self._moved_to(bridged(self.fabric, slot, demand), lit[-1]))
         return lit[1:]
 

@@ -6,6 +6,7 @@
     open                the rows of stages that have begun and not finished
         stay            the circuits stay as they are
         wait            a stage has no path yet; it asks again when something in flight has ended
+        ask(stage)      it asks again at once: all others wait for it
         take(decision)  the rewire is under way: which flows it stops, which ones it waits for
     quiet               it waits for no flow any more: the circuits may go dark
     done(times)         the new circuits are in force; a record says what the rewire took and how
@@ -89,6 +90,11 @@ class Rewiring:
         left = {stage: rows[~np.isfinite(finish[rows])] for stage, rows in self.begun.items()}
         self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
         return self.begun
+
+    def ask(self, stage: Hashable) -> None:
+        """A stage that has begun asks for circuits once more."""
+        self.blocked = [one for one in self.blocked if one != stage]
+        self._asking.append(stage)
 
     @property
     def asking(self) -> tuple:

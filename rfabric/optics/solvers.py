@@ -188,13 +188,15 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
     return matchings
 
 
-def slots(demand: Demand, fabric: Fabric, every: bool = False, least: int = 0) -> list[Matchings]:
+def slots(
+    demand: Demand, fabric: Fabric, every: bool = False, least: int = 0, most: int = MOST_SLOTS
+) -> list[Matchings]:
     """The demand as configurations of all planes, to be lit one after another, until every edge had
     its share.
 
     As `matching`, going on after the last plane: what a configuration carries counts for those
     after it. As many as the busiest rack needs to meet all its partners once, or `least`; then
-    edges that had none come first, at most MOST_SLOTS in all.
+    edges that had none come first, at most `most` in all.
     `every`: edges are all pairs that send, not each rack's heaviest.
     """
     a = asked(fabric, demand, every)
@@ -202,9 +204,17 @@ def slots(demand: Demand, fabric: Fabric, every: bool = False, least: int = 0) -
     rounds = max(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0), least)
     given, heaviest = np.zeros(len(a.wanted)), a.wanted.max(initial=0.0)
     configurations: list[Matchings] = []
-    while len(configurations) < MOST_SLOTS and (len(configurations) < rounds or (given == 0).any()):
+    while len(configurations) < most and (len(configurations) < rounds or (given == 0).any()):
         configurations.append(_plane_by_plane(a, given, heaviest * (len(configurations) >= rounds)))
     return configurations
+
+
+def starve(fabric: Fabric, some: list[Matchings], demand: Demand) -> bool:
+    """Whether some demanded pair of racks has no way in any of these configurations."""
+    lost = set(_apart(fabric, [], demand))
+    for matchings in some:
+        lost &= set(_apart(fabric, matchings, demand)) if lost else lost
+    return bool(lost)
 
 
 SOLVERS = {"greedy": greedy, "matching": matching, "bvn": decomposition}

@@ -102,7 +102,7 @@ def comparison(summary: dict) -> Table:
     rows.append(Row("bytes lost", tuple(show_size(r["lost_bytes"]) for r in runs)))
     rows += _fidelity_rows(runs)
     rows += _cost_rows(runs)
-    notes = "Exposed: what a phase takes beyond its compute on a network without delay."
+    notes = "Exposed: how much sooner a phase would end if its own bytes took no time."
     notes += within_note(runs)
     title = "One step on each fabric" if steps == 1 else f"{steps} steps on each fabric"
     return Table(title, ("", *(r["label"] for r in runs)), tuple(rows), notes)

@@ -5,8 +5,10 @@
     link_bytes      float64[2m] bytes per directed link of the fabric
 
 Phase times follow from them: a phase lasts from the instant its first row may start to its last
-finish; `comm` is the time in which at least one of its flows is in flight; `exposed` is what the
-phase takes beyond its compute on a network without delay.
+finish; `comm` is the time in which at least one of its flows is in flight; `exposed` is how much
+sooner the phase would end if its own bytes took no time and everything else took what it took. It
+is never negative. Where phases come one after the other, it is what a phase takes beyond its
+compute, and those of all phases add up to what the step takes beyond its own.
 """
 
 from dataclasses import dataclass, field
@@ -234,7 +236,7 @@ class Result:
 
     @property
     def exposed_seconds(self) -> float:
-        """What communication adds: what phases take beyond computing on a network without delay."""
+        """What communication adds: how much sooner each phase would end without its own, summed."""
         return sum(phase.exposed for phase in self.phases)
 
     @property
@@ -262,17 +264,22 @@ class Result:
         return ready
 
     @cached_property
+    def row_seconds(self) -> np.ndarray:
+        """What each row took from when it could begin: float64[n], s; of one that only computes 0
+        beside a clock's error.
+        """
+        trace = self.trace
+        return self.finish - np.maximum(trace.start, self.ready + trace.gap)
+
+    @cached_property
     def phases(self) -> tuple[PhaseTime, ...]:
         """One PhaseTime per (step, phase), in the order they begin in the trace."""
-        ideal_ready, ideal_finish = self.trace.compute_only()
-        times = []
-        for key in self.trace.phase_keys:
-            rows = self.trace.rows(key)
+        times, without = [], ends_without(self.trace, self.row_seconds)
+        for key, rows in self.trace.rows_by_phase.items():
             sending = rows[self.trace.size[rows] > 0]
             begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
-            compute = float(ideal_finish[rows].max() - ideal_ready[rows].min())
             comm = union_seconds(self.start[sending], self.finish[sending])
-            exposed = end - begin - compute
+            exposed = end - without[key]
             exposed = exposed if abs(exposed) > ROUNDING * end else 0.0
             times.append(
                 PhaseTime(key, begin, end, comm, exposed, int(self.trace.total[rows].sum()))
@@ -325,7 +332,8 @@ class Result:
 
     def check_floor(self) -> "Result":
         """Self, when nothing was sooner than computing and network cards allow, whatever the
-        network; else a RunError.
+        network, and no phase exposes less than nothing, or more than its flows were in flight;
+        else a RunError.
         """
         trace = self.trace
         soonest = trace.times(card_seconds(self.fabric, trace))[1]
@@ -337,14 +345,36 @@ class Result:
                 f"{soonest[row]:.9g} s ({len(early)} such rows)"
             )
         floors = phase_floors(self.fabric, trace)
+        slack = SLACK[self.engine] * self.step_seconds
         for phase in self.phases:
             least = floors[phase.key]
-            if phase.seconds < least - SLACK[self.engine] * self.step_seconds:
+            if phase.seconds < least - slack:
                 raise RunError(
                     f"{phase.key} took {phase.seconds:.9g} s, but computing and NICs need "
                     f"{least:.9g} s for it"
                 )
+            if not 0 <= phase.exposed <= phase.comm + slack:
+                raise RunError(
+                    f"{phase.key} exposes {phase.exposed:.9g} s, but its flows were in flight for "
+                    f"{phase.comm:.9g} s"
+                )
         return self
+
+
+def ends_without(trace: Trace, seconds: np.ndarray) -> dict[PhaseKey, float]:
+    """When each phase would end (s) if its own bytes took no time, and each row of another phase
+    the `seconds` (float64[n]) that it took.
+    """
+    free = np.minimum(seconds, trace.computing)
+    if trace.in_turn:
+        _, finish = trace.times(free, others=trace.times(seconds)[1])
+        return {key: float(finish[rows].max()) for key, rows in trace.rows_by_phase.items()}
+    ends = {}
+    for key, rows in trace.rows_by_phase.items():
+        mine = seconds.copy()
+        mine[rows] = free[rows]
+        ends[key] = float(trace.times(mine)[1][rows].max())
+    return ends
 
 
 def phase_floors(fabric: Fabric, trace: Trace) -> dict[PhaseKey, float]:

@@ -8,6 +8,7 @@ inverse CDF.
     ContextTokens,GeneratedTokens,...      requests, one a row: Azure's LLM inference traces
     input_length,output_length,...         Mooncake's, as CSV or as JSON lines
     in_tokens,out_tokens,...               calls of coding agents (kv-cache-tester)
+    Request tokens,Response tokens,...     BurstGPT's
     chunk-N-dataset.json                   ServeGen's own: shares of tokens by window, by the rates
                                            in chunk-N-trace.csv
 
@@ -25,16 +26,17 @@ from statistics import NormalDist
 import numpy as np
 
 from ..errors import RFabricError
-from ..files import parse_json, read_text, twice
+from ..files import kind_of, parse_json, read_text, twice
 
 _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
 # Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake,
-# callanjfox/kv-cache-tester.
+# callanjfox/kv-cache-tester, HPMLL/BurstGPT.
 _PAIRS = (
     ("ContextTokens", "GeneratedTokens"),
     ("input_length", "output_length"),
     ("in_tokens", "out_tokens"),
+    ("Request tokens", "Response tokens"),
 )
 SIDES = ("prompt", "output")
 
@@ -82,7 +84,7 @@ class Lengths:
             )
         try:
             lines = read_text(path).splitlines(keepends=True)
-            if path.suffix == ".json":
+            if kind_of(path) == ".json":
                 return _servegen(cls, path, "".join(lines), side)
             rows = _rows(path, lines)
         except RFabricError:
@@ -169,7 +171,7 @@ def _mean(quantile: np.ndarray, tokens: np.ndarray) -> float:
 def _rows(path: Path, lines: list[str]) -> list[dict]:
     """A mapping a row, of CSV or of JSON lines."""
     kept = [line for line in lines if not line.startswith("#")]
-    if path.suffix != ".jsonl":
+    if kind_of(path) != ".jsonl":
         reader = csv.DictReader(kept, strict=True)
         if twice(reader.fieldnames or ()):
             raise RFabricError(

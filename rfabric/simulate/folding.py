@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fabric.cabling import cabling_of
-from ..report.result import Folding, Result, phase_floors
+from ..report.result import Folding, PhaseTime, Result, ends_without, phase_floors
 from ..routing.rows import begins, mixed, spread
 from ..routing.schemes import SPLIT
 from ..trace import PhaseKey, Trace
@@ -77,48 +77,59 @@ def folding_of(result: Result, known: KnownWays) -> Folding:
 
 def _bound(result: Result, known: KnownWays) -> dict[PhaseKey, float]:
     trace, segments = result.trace, _Segments.of(result.trace)
-    seconds = result.finish - _begin(trace, result.ready)
+    seconds = result.row_seconds
     meets = _meetings(result, known, segments)
-    delay, sides = np.zeros(len(trace)), [(result.ready, result.finish)] * 2
+    delay, sides, took = np.zeros(len(trace)), [(result.ready, result.finish)] * 2, [seconds] * 2
     while ((wider := meets.delays(*sides)) > delay).any():
         delay = wider
-        sides = [trace.times(seconds + sign * delay) for sign in (-1.0, 1.0)]
+        took = [np.maximum(seconds + sign * delay, 0.0) for sign in (-1.0, 1.0)]
+        sides = [trace.times(each) for each in took]
     floors = phase_floors(result.fabric, trace)
-    off = (
-        _off(result, segments, trace.rows(key), delay, *sides, floors[key])
-        for key in trace.phase_keys
-    )
-    return {key: most for key, most in zip(trace.phase_keys, off, strict=True) if most > 0}
+    without, off = [ends_without(trace, each) for each in took], {}
+    for phase in result.phases:
+        rows = trace.rows(phase.key)
+        if _meets(segments, rows, delay):
+            alone = [ends[phase.key] for ends in without]
+            off[phase.key] = _off(phase, segments, rows, alone, *sides, floors[phase.key])
+    return {key: most for key, most in off.items() if most > 0}
 
 
 def _begin(trace: Trace, ready: np.ndarray) -> np.ndarray:
     return np.maximum(trace.start, ready + trace.gap)
 
 
+def _meets(segments: "_Segments", rows: np.ndarray, delay: np.ndarray) -> bool:
+    """Whether something is delayed in the segments of `rows`, or between."""
+    segment = segments.of_row[rows]
+    return bool(
+        delay[(segments.of_row >= segment.min()) & (segments.of_row <= segment.max())].any()
+    )
+
+
 def _off(
-    result: Result,
+    phase: PhaseTime,
     segments: "_Segments",
     rows: np.ndarray,
-    delay: np.ndarray,
+    alone: list[float],
     early: Times,
     late: Times,
     floor: float,
 ) -> float:
-    """s by which the phase of `rows` may be longer or shorter, where rows are ready and done
-    between `early` and `late`.
+    """s by which more or less may be exposed of the phase of `rows`, which are ready and done
+    between `early` and `late`, and which would end between the two of `alone` without its bytes.
 
-    floor: s that it takes at least in any run.
+    floor: s that the phase takes at least in any run.
     """
     segment = segments.of_row[rows]
-    if not delay[(segments.of_row >= segment.min()) & (segments.of_row <= segment.max())].any():
-        return 0.0
     first = rows[segment == segment.min()]
-    since = [
-        (ready[first].min() - segments.begin(done)[segment.min()]) for ready, done in (early, late)
+    begin = [segments.begin(done)[segment.min()] for _, done in (early, late)]
+    since = early[0][first].min() - begin[0]
+    until = [
+        done[rows].max() - since for (_, done), since in zip((early, late), begin, strict=True)
     ]
-    until = [(done[rows].max() - segments.begin(done)[segment.min()]) for _, done in (early, late)]
-    took = result.finish[rows].max() - result.ready[rows].min()
-    return float(max(until[1] - since[0] - took, took - max(until[0] - since[1], floor)))
+    ends = [end - since for end, since in zip(alone, begin, strict=True)]
+    least = max(until[0] - ends[1], floor - (ends[1] - since), 0.0)
+    return float(max(until[1] - ends[0] - phase.exposed, phase.exposed - least))
 
 
 @dataclass(frozen=True, eq=False)

@@ -184,6 +184,7 @@ class _World:
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
         # the slot that ends next, while something is being sent
         self.turn, self.next_slot = 0, np.inf
+        self.moved = NONE, NONE  # rows in flight as the cycle began, and what each had left
         # with slots a cycle comes back to all of its circuits
         most = np.inf if self.slotted else KNOWN
         self.known = KnownWays(fabric, self.pairs, self.routing, most)
@@ -273,12 +274,12 @@ class _World:
                 for stage in self.stage_of.get(row, ()):
                     if stage in self.waiting:
                         self._begin(stage)
-            if not self._steered() and not seen:
+            if not self._steered() and not seen and not self._unblocked():
                 return self._finish()
             if self.contract.blocked:
                 self.contract.ask_again(self.engine.finish_times())
             while self.contract.asking:
-                self._decide()
+                self._decide(self._scene())
 
     def _until(self) -> float:
         """The next instant at which circuits or slots change."""
@@ -300,7 +301,7 @@ class _World:
             self._stop(self.contract.concern(NONE, self._concerned(), dark=True))
         elif self.contract.quiet and not self.times:
             self._go_dark()
-        elif not self.contract.under_way and now >= self.next_slot:
+        elif self._turns(now):
             self._turn()
         elif self._turned_round():
             pass
@@ -309,6 +310,24 @@ class _World:
         else:
             return False
         return True
+
+    def _unblocked(self) -> bool:
+        """Where nothing more can happen because rows in flight have no way: the first stage that
+        has such rows gets circuits as if it were alone, since all others wait for it or stand still
+        too. Whether circuits change.
+        """
+        active = self.engine.active()
+        lost = active[self.ways.lost(active)]
+        asks = not self.slotted and self.policy.granularity != "one-shot"
+        stuck = {s: np.intersect1d(rows, lost) for s, rows in self._open().items()}
+        stage = next((s for s, rows in stuck.items() if asks and len(rows)), None)
+        if stage is None:
+            return False
+        self.contract.ask(stage)
+        rows = stuck[stage]
+        open_ = {stage: (rows, self.engine.remaining(rows))}
+        self._decide(replace(self._scene(), asking=(stage,), open=open_))
+        return self.contract.under_way is not None
 
     def _finish(self) -> None:
         stuck = np.flatnonzero(~np.isfinite(self.engine.finish_times()))
@@ -341,11 +360,18 @@ class _World:
     def _slot_end(self) -> float:
         return self.policy.slot * (np.floor(self.engine.now / self.policy.slot + 1e-9) + 1)
 
+    def _turns(self, now: float) -> bool:
+        """Whether a slot ends now. A stage that begins at the same instant is answered first: a
+        turn would pass for its answer.
+        """
+        return now >= self.next_slot and not self.contract.under_way and not self.contract.asking
+
     def _turn(self) -> None:
         """A slot ends: go on to the next circuits of the cycle if something is being sent;
-        otherwise the slots rest.
+        otherwise the slots rest, as they do after a cycle in which nothing moved.
         """
-        if not len(self.engine.active()):
+        active = self.engine.active()
+        if not len(active) or self._idle_cycle(active):
             self.next_slot = np.inf
             return
         self.next_slot = self._slot_end()
@@ -362,6 +388,15 @@ class _World:
             )
             if decision.rewire:
                 self._rewire(decision, self.known.under(decision.circuits))
+
+    def _idle_cycle(self, active: np.ndarray) -> bool:
+        """Whether a cycle ends in which the rows in flight were the same and sent nothing: further
+        ones would be like it.
+        """
+        if self.turn % max(len(self.cycle), 1):
+            return False
+        before, self.moved = self.moved, (active, self.engine.remaining(active))
+        return all(map(np.array_equal, before, self.moved))
 
     # --- rounds -----------------------------------------------------------------------------------
 
@@ -443,9 +478,8 @@ class _World:
             }
         )
 
-    def _decide(self) -> None:
+    def _decide(self, scene: Scene) -> None:
         """Answer the stages that ask, all at once."""
-        scene = self._scene()
         if self.slotted:
             self._new_cycle(scene)
             return
@@ -475,7 +509,7 @@ class _World:
     def _new_cycle(self, scene: Scene) -> None:
         """The cycle serves everything that sends, not only the stages that begin."""
         demand, sending, _ = self.demands.told(scene)
-        self.turn = 0
+        self.turn, self.moved = 0, (NONE, NONE)
         self.cycle = self.policy.cycle(together([demand, *sending]), scene.circuits) or self.cycle
         self.contract.stay()
 

@@ -455,7 +455,12 @@ class Trace:
 
     @cached_property
     def _compute_only(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.times(np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop])
+        return self.times(self.computing)
+
+    @property
+    def computing(self) -> np.ndarray:
+        """What each row computes after it has begun, s: what its loop does, else nothing."""
+        return np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop]
 
     @cached_property
     def foreseen(self) -> "Trace":
@@ -474,11 +479,15 @@ class Trace:
         loops = tuple(map(Loop.paced, self.loops, of_loop.tolist()))
         return replace(self, gap=self.gap * each, loops=loops, paces={})
 
-    def times(self, spent: np.ndarray, apart: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def times(
+        self, spent: np.ndarray, apart: bool = False, others: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(ready, finish) of every row, where each takes `spent` (float64[n], s) from its start on.
 
         apart: each phase by itself, as if it began at 0 s and waited for no other and for no clock.
+        others: float64[n], s: each phase by itself, rows of others finish then.
         """
+        elsewhere = np.zeros(len(self)) if apart else others
         start = np.zeros(len(self)) if apart else self.start
         phase = self.step.astype(np.int64) * len(self.phases) + self.phase
         ready, finish = start.copy(), start + self.gap + spent
@@ -486,11 +495,22 @@ class Trace:
             counts = self._waits[level]
             waits = self.after[spread(self.after_offsets[level], counts)]
             before = finish[waits]
-            if apart:
-                before = np.where(phase[waits] == np.repeat(phase[level], counts), before, 0.0)
+            if elsewhere is not None:
+                same = phase[waits] == np.repeat(phase[level], counts)
+                before = np.where(same, before, elsewhere[waits])
             ready[level] = np.maximum.reduceat(before, np.cumsum(counts) - counts)
             finish[level] = np.maximum(start[level], ready[level] + self.gap[level]) + spent[level]
         return ready, finish
+
+    @cached_property
+    def in_turn(self) -> bool:
+        """Whether no phase waits for one whose first row comes after its own: none waits, through
+        another, for itself.
+        """
+        numbers = np.empty(len(self), np.int64)
+        for number, rows in enumerate(self.rows_by_phase.values()):
+            numbers[rows] = number
+        return bool((self.latest(numbers) <= numbers).all())
 
     def latest(self, numbers: np.ndarray) -> np.ndarray:
         """For each row the largest of `numbers` (int64[n], -1: none) of all rows it waits for, at

@@ -40,7 +40,7 @@ PHASE = "recorded"
 KINDS = {
     "allreduce": "all-reduce", "reducescatter": "reduce-scatter", "allgather": "all-gather",
     "alltoall": "all-to-all", "broadcast": "broadcast", "reduce": "reduce", "send": "send",
-    "recv": "recv", "barrier": "barrier",
+    "recv": "recv", "barrier": "barrier", "gather": "gather", "scatter": "scatter",
 }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class Recorded:
     size: float
     group: tuple[int, ...]
     name: str
-    number: int
+    number: int | tuple[int, int]
     start: float
     end: float
     step: int = 0
@@ -261,8 +261,14 @@ class _Lowering:
             return point_to_point([(group[0], group[1])], one.size, self.server)
         if one.kind == "all-to-all":
             return all_to_all(group, one.size, self.server)
+        root = group[one.group.index(one.root)] if one.root in one.group else group[0]
+        if one.kind == "gather":
+            pairs = [(rank, root) for rank in group if rank != root]
+            return point_to_point(pairs, one.size, self.server)
+        if one.kind == "scatter":
+            pairs = [(root, rank) for rank in group if rank != root]
+            return point_to_point(pairs, one.size / len(group), self.server)
         if one.kind in ("broadcast", "reduce"):
-            root = group[one.group.index(one.root)] if one.root in one.group else group[0]
             flows = broadcast(root, group, one.size, self.server)
             return flows if one.kind == "broadcast" else Flows(flows.dst, flows.src, flows.size)
         kind = one.kind if one.kind in RING_FACTOR else "all-reduce"  # a barrier is a small one

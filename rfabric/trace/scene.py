@@ -115,8 +115,15 @@ class Demands:
             )
             ahead = scene.ahead(stage, bool(follows))
             coming.append(replace(self.whole(stage), ahead=ahead, follows=follows))
-        asking = [replace(self.whole(s), lead=scene.lead(s)) for s in scene.asking]
+        asking = [replace(self._asked(scene, s), lead=scene.lead(s)) for s in scene.asking]
         return self._lasting(together(asking), scene.circuits), sending, coming
+
+    def _asked(self, scene: Scene, stage: Stage) -> Demand:
+        """What a stage that asks will send; of one that asks again, what is left of it."""
+        rows, left = scene.open.get(stage, (stage.rows, None))
+        if left is None or len(rows) == np.count_nonzero(self.trace.size[stage.rows]):
+            return self.whole(stage)
+        return stage_demand(self.trace, self.fabric, stage, rows, left)
 
     def _lasting(self, asked: Demand, circuits: Circuits) -> Demand:
         """A demand that stays as long as its bytes take on the circuits as they are, if that is

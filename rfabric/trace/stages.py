@@ -6,8 +6,9 @@ Both worlds ask their policy as a stage begins.
     per-phase        a phase of a step (training/0)
     per-collective   a communication phase in turn: rows of a phase in the order in which they could
                      start on a network without delay, cut where the label changes (all-to-all,
-                     reduce-scatter, all-gather, all-to-all, ...); all repetitions of a loop are
-                     one, as the circuits that serve the first serve the others
+                     reduce-scatter, all-gather, all-to-all, ...), and before rows that wait for
+                     what begins later in another phase; all repetitions of a loop are one, as the
+                     circuits that serve the first serve the others
     intra-collective as per-collective; rounds may turn inside a stage
     time-slotted     as per-phase; slots turn inside a stage
 
@@ -150,9 +151,7 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             for part in np.split(rows, cuts)
             if len(part)
         ]
-    level = _levels(trace)
-    # of those at one instant, what others wait for is first
-    runs.sort(key=lambda one: (one[0], level[one[3]].min()))
+    runs = _unwound(trace, runs, ready)
     # each ends as the next begins; [] where nothing is sent
     ends = [*(begin for begin, *_ in runs[1:]), float("inf")][: len(runs)]
     stages = []
@@ -169,6 +168,33 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             Stage(key, label, rows, entries, end - begin, lead, float(ready[entries].min()))
         )
     return stages
+
+
+def _unwound(
+    trace: Trace, runs: list[tuple[float, PhaseKey, str, np.ndarray]], ready: np.ndarray
+) -> list[tuple[float, PhaseKey, str, np.ndarray]]:
+    """Runs (begin, phase, label, rows) by begin; of those at one instant, what others wait for is
+    first. One whose rows wait for a run that begins after it is cut before them: they cannot be
+    sent beside it. A loop is never cut.
+    """
+    level, known = _levels(trace), -1
+    while True:
+        runs.sort(key=lambda one: (one[0], level[one[3]].min()))
+        if len(runs) == known:
+            return runs
+        known, latest = len(runs), trace.latest(_numbered(trace, [rows for *_, rows in runs]))
+        runs = [
+            (float(ready[part].min()), key, label, part)
+            for i, (_, key, label, rows) in enumerate(runs)
+            for part in _cut_before(rows, latest[rows] > i, trace.loop_of[rows[0]] >= 0)
+        ]
+
+
+def _cut_before(rows: np.ndarray, late: np.ndarray, whole: bool) -> list[np.ndarray]:
+    """`rows`, those that are `late` by themselves."""
+    if whole or not late.any() or late.all():
+        return [rows]
+    return [rows[~late], rows[late]]
 
 
 def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage]:

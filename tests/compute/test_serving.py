@@ -4,6 +4,7 @@ serving is within its bounds.
 
 import csv
 import dataclasses
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -429,6 +430,8 @@ FORMS = {
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 "
         "18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,0\n"
     ),
+    "burst.csv": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,ChatGPT,374,44,418,API log\n",
     "mooncake.csv": "timestamp_ms,input_length,output_length,n_hash_blocks\n0,374,44,14\n",
     "mooncake.jsonl": (
         '{"timestamp": 0, "input_length": 374, "output_length": 44, "hash_ids": [1, 2]}\n'
@@ -443,8 +446,10 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_each_form_gives_prompts_and_responses(tmp_path, name):
     (tmp_path / name).write_text(FORMS[name])
-    prompt, output = (Lengths.read(tmp_path / name, side) for side in SIDES)
-    assert prompt.at(0.25) == 374 and output.at(0.25) == 44
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(FORMS[name].encode()))
+    for file in (name, f"{name}.gz"):
+        prompt, output = (Lengths.read(tmp_path / file, side) for side in SIDES)
+        assert prompt.at(0.25) == 374 and output.at(0.25) == 44
 
 
 def test_windows_of_servegen_begin_at_numbers(tmp_path):

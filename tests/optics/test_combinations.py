@@ -17,6 +17,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
+from rfabric.trace import PHASES, TraceBuilder
 
 ALL = os.environ.get("RFABRIC_ALL_COMBINATIONS") == "1"
 SAMPLE = 12
@@ -114,3 +115,29 @@ def test_circuits_for_each_collective_are_no_worse_than_for_each_phase_where_rac
     by_collective = end(fabric, job.trace, "demand,granularity=per-collective")
     others = [end(fabric, job.trace, policy) for policy in OTHERS]
     assert all(by_collective <= (1 + SLACK) * other for other in others)
+
+
+def chain(fabric, delay, seed):
+    """Flows of three phases in turn, again and again, each after those before it: they last from a
+    thirtieth to five of the delay, and some compute comes before.
+    """
+    drawn, builder, last = random.Random(seed), TraceBuilder(fabric.hosts), []
+    hosts, kinds = range(len(fabric.hosts)), []
+    for phase in PHASES:
+        pairs = [drawn.sample(hosts, 2) for _ in range(drawn.choice([4, 12, 24]))]
+        seconds = delay * 10 ** drawn.uniform(-1.5, 0.7)
+        gap = drawn.choice([0.0, 0.1, 0.5]) * delay
+        kinds.append((phase, *map(list, zip(*pairs, strict=True)), seconds * 5e10, gap))
+    for _ in range(drawn.choice([2, 4, 8])):
+        for phase, src, dst, size, gap in kinds:
+            last = builder.flows(src, dst, size, after=last, gap=gap, phase=phase, label=phase)
+    return builder.build()
+
+
+@pytest.mark.parametrize("seed", [*range(8), 10, 37, 50, 59])
+def test_slow_circuits_are_left_alone_where_a_rewire_does_not_pay(seed):
+    """The rest of a phase waits for the others; nobody may count it as sent beside them."""
+    fabric = parse_fabric("rfabric,pods=2,tors=3,gpus=4,planes=2,delay=1s")
+    trace = chain(fabric, 1.0, seed)
+    static, own = (end(fabric, trace, policy) for policy in ("static", DEFAULT))
+    assert own <= static * (1 + SLACK)

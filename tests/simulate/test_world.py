@@ -8,7 +8,7 @@ import pytest
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Timing
-from rfabric.report.result import fidelity, union_seconds
+from rfabric.report.result import ends_without, fidelity, union_seconds
 from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey, TraceBuilder, ring
 from rfabric.units import transfer_seconds
@@ -196,6 +196,48 @@ def test_a_rewire_that_gains_nothing_by_the_ways_of_its_flows_is_not_taken():
     assert result.step_seconds == pytest.approx(transfer_seconds(6e9, RATE), rel=1e-3)
 
 
+def test_a_phase_that_begins_as_a_slot_ends_gets_circuits():
+    """The cycle of the first phase joins h1 with h2 and h3; the second joins others."""
+    rotor = parse_fabric("rotor,tors=4,gpus=1,planes=1")
+    b = TraceBuilder(rotor.hosts)
+    b.flows([0, 0], [1, 2], [2e11, 2e11], phase="training", label="a")
+    b.flows([1], [3], [1e9], start=1.0, phase="weight_sync", label="b")
+    result = simulate(rotor, b.build(), "greedy,granularity=time-slotted,slot=1s")
+    assert result.finish[2] < 6
+
+
+def test_a_phase_whose_rest_waits_for_another_does_not_keep_circuits_from_it():
+    """One circuit a server. Training has a row left that waits for generation, which has no way
+    beside it: generation goes first, then training gets its circuit back.
+    """
+    fabric = parse_fabric("topoopt,servers=4,gpus=2,degree=1,optics=ocs,delay=1ms")
+    b = TraceBuilder(fabric.hosts)
+    answer = b.flows([5], [0], [5e9], start=10.0, phase="generation", label="a")
+    b.flows([0], [6], [5e9], phase="training", label="b")
+    b.flows([0], [6], [5e9], after=answer, phase="training", label="c")
+    result = simulate(fabric, b.build(), "tree")
+    dark, size = 1e-3 + Timing().control, transfer_seconds(5e9, RATE)
+    assert result.finish[0] == pytest.approx(10.0 + dark + size, rel=1e-3)
+    assert result.finish[2] == pytest.approx(result.finish[0] + dark + size, rel=1e-3)
+
+
+def test_slots_come_to_every_pair_also_where_racks_have_many_partners():
+    """One uplink and four partners each: more than slots look at, where all have some way."""
+    rotor = parse_fabric("rotor,tors=6,gpus=1,planes=1")
+    pairs = [(a, b) for a in (4, 5) for b in (0, 2, 3)] + [(5, 4)]
+    trace = trace_of(*((a, b, 1e6) for a, b in pairs), hosts=6)
+    result = simulate(rotor, trace, "bipartite,granularity=time-slotted,slot=1s")
+    assert result.step_seconds < len(pairs) + 1
+
+
+def test_slots_that_move_nothing_end_the_run():
+    rotor = parse_fabric("rotor,tors=4,gpus=1,planes=1")
+    # a mesh of one plane joins two racks each: of three pairs one has a way
+    trace = trace_of(*((0, far, 1e9) for far in (1, 2, 3)), hosts=4)
+    with pytest.raises(RunError, match="2 rows can never finish.*no path carries them"):
+        simulate(rotor, trace, "static,granularity=time-slotted,slot=1s")
+
+
 def test_slots_rest_while_nothing_is_sent_and_go_on_in_step_with_the_clock():
     rotor = parse_fabric("rotor,tors=4,gpus=1,planes=1")  # slots of 0.1 s, 20 us of dark between
     b = TraceBuilder(rotor.hosts)
@@ -239,6 +281,48 @@ def test_phase_times_add_up():
     assert sum(p.seconds for p in result.phases) == pytest.approx(result.step_seconds)
     assert all(p.exposed == pytest.approx(p.comm) for p in result.phases)
     assert fidelity(result, result)["worst_error"] == 0.0
+
+
+def late_beside_compute():
+    """Weight sync begins 1 s late, for the flow of training before it, and computes 5 s beside it
+    from the start on.
+    """
+    b = TraceBuilder(["h1", "h2", "h3", "h4"])
+    sent = b.flows([0], [1], [5e10], phase="training", label="a")
+    b.flows([1], [2], [5e9], after=sent, phase="weight_sync", label="b")
+    b.compute(3, 5.0, phase="weight_sync", label="c")
+    return b.build()
+
+
+def test_what_is_exposed_is_what_a_phase_would_end_sooner_without_its_bytes():
+    result = simulate(parse_fabric("ideal,gpus=4"), late_beside_compute())
+    exposed = [phase.exposed for phase in result.phases]
+    assert exposed == pytest.approx([1.0, 0.0], rel=1e-3)  # the sync ends with its computing
+    b = TraceBuilder(["h1", "h2", "h3", "h4"])
+    there = b.flows([0], [1], [5e10], phase="training", label="a")
+    back = b.flows([1], [0], [1e11], after=there, phase="weight_sync", label="b")
+    b.compute(0, 1.0, after=back, phase="training", label="c")
+    result = simulate(parse_fabric("ideal,gpus=4"), b.build())
+    # training's second row comes 1 s sooner without its first, weight sync's between them 2 s
+    assert [p.exposed for p in result.phases] == pytest.approx([1.0, 2.0], rel=1e-3)
+    assert [p.seconds for p in result.phases] == pytest.approx([4.0, 2.0], rel=1e-3)
+
+
+def test_phases_that_come_in_turn_are_worked_out_at_once():
+    result = simulate(fat_tree(), steps(fat_tree()))
+    trace, seconds = result.trace, result.row_seconds
+    assert trace.in_turn
+    for key, end in ends_without(trace, seconds).items():
+        rows, free = trace.rows(key), seconds.copy()
+        free[rows] = 0.0
+        assert end == pytest.approx(trace.times(free)[1][rows].max())
+
+
+def test_no_more_is_exposed_than_flows_were_in_flight():
+    result = simulate(parse_fabric("ideal,gpus=4"), late_beside_compute())
+    assert result.check_floor() is result
+    with pytest.raises(RunError, match=r"training/0 exposes 1.* were in flight for 0\.1"):
+        replace(result, start=np.array([0.9, 1.0, 5.0])).check_floor()
 
 
 def test_union_of_intervals():

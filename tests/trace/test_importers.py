@@ -278,6 +278,33 @@ def test_chakra_as_json(tmp_path, texts, each, seconds):
     assert trace.compute_only()[1].max() == pytest.approx(seconds)
 
 
+def test_pytorch_counts_the_peer_of_a_message_in_its_group(tmp_path):
+    """Ranks 1 and 3 are a group of the pipeline: its second rank is rank 3."""
+
+    def graph(*calls: tuple[str, int]) -> str:
+        groups = json.dumps([{"pg_name": "5", "ranks": [1, 3], "group_size": 2}])
+        tensor = [[1, 2, 0, 100, 4, "cuda:0"]]
+        nodes = [{"id": 1, "name": "## process_group:init ##", "inputs": {"values": [groups]}}]
+        nodes += [
+            {"id": 2 + i, "name": "record_param_comms", "attrs": [],
+             "inputs": {"values": [tensor, 12, ["5", "pp"], peer, word]}}
+            for i, (word, peer) in enumerate(calls)
+        ]  # fmt: skip
+        return json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": nodes})
+
+    calls = [(), (("send", 1), ("recv", 1)), (), (("recv", 0), ("send", 0))]
+    for rank, some in enumerate(calls):
+        (tmp_path / f"s.{rank}.json").write_text(graph(*some))
+    assert sent(read_trace(tmp_path)) == {("h2", "h4"): 400, ("h4", "h2"): 400}
+
+
+@pytest.mark.parametrize("word", ["_broadcast_oop", "allgather_into_tensor_coalesced"])
+def test_pytorch_names_collectives_in_several_ways(tmp_path, word):
+    for rank in range(2):
+        (tmp_path / f"s.{rank}.json").write_text(pytorch(word))
+    assert sent(read_trace(tmp_path))[("h1", "h2")] == 400
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -188,6 +188,84 @@ def test_kineto_sizes_are_those_of_the_collective(tmp_path):
     assert trace.size.max() == 2000 and "all-gather" in trace.labels  # (n-1)/n of 4,000 bytes
 
 
+def test_kineto_sends_meet_their_receives_though_each_end_counts_its_own(tmp_path):
+    """A pipeline of three: of the middle one the first is a receive, the second a send."""
+    ranks = {"Group size": 3, "Process Group Ranks": "[0, 1, 2]"}
+
+    def message(name, src, dst, seq, ts):
+        return kernel(name, ts, **ranks, **{"Src Rank": src, "Dst Rank": dst, "Seq": seq})
+
+    profile(tmp_path / "r0.json", message("send", 0, 1, 1, 100.0), world=3)
+    middle = message("recv", 0, 1, 1, 100.0), message("send", 1, 2, 2, 400.0)
+    profile(tmp_path / "r1.json", *middle, rank=1, world=3)
+    profile(tmp_path / "r2.json", message("recv", 1, 2, 1, 100.0), rank=2, world=3)
+    trace = KINETO.read(tmp_path, gpus_per_server=1)
+    assert sent_by_pair(trace) == {(0, 1): 4000, (1, 2): 4000} and (trace.size > 0).sum() == 2
+    # the second leaves once the first has come and rank 1 has computed for 250 us more
+    last = np.flatnonzero(trace.size > 0)[-1]
+    assert trace.compute_only()[0][last] == pytest.approx(250e-6)
+
+
+def test_kineto_collectives_of_one_group_that_share_a_number_are_two(tmp_path):
+    for rank in (0, 1):
+        events = kernel(Seq=5), kernel(ts=170.0, Seq=5), kernel(ts=300.0, Seq=6)
+        profile(tmp_path / f"r{rank}.json", *events, rank=rank)
+    trace = KINETO.read(tmp_path, gpus_per_server=1)
+    assert (trace.size > 0).sum() == 6 and trace.provenance["understood"].startswith("3 coll")
+
+
+@pytest.mark.parametrize(
+    "name", ["ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_f32(x)", "ncclSymkDevKernel_AllReduce_x"]
+)
+def test_kineto_kernels_on_symmetric_memory_are_no_computing(tmp_path, name):
+    path = profile(tmp_path / "t.json", kernel() | {"name": name}, kernel(ts=170.0))
+    assert (KINETO.read(path, gpus_per_server=1).size > 0).sum() == 4
+
+
+def test_kineto_categories_were_written_with_capitals(tmp_path):
+    copy = {"ph": "X", "cat": "Memcpy", "name": "Memcpy HtoD", "ts": 0.0, "dur": 100.0}
+    path = profile(tmp_path / "t.json", copy, kernel() | {"cat": "Kernel"})
+    trace = KINETO.read(path, gpus_per_server=1)
+    assert (trace.size > 0).sum() == 2
+    assert trace.compute_only()[1].max() == pytest.approx(100e-6)
+
+
+def test_kineto_steps_are_those_of_the_gpu_where_the_host_is_ahead(tmp_path):
+    def step(number, ts, cat):
+        return {"ph": "X", "cat": cat, "name": f"ProfilerStep#{number}", "ts": ts, "dur": 1}
+
+    host = [step(7, 0.0, "user_annotation"), step(8, 50.0, "user_annotation")]
+    there = [step(7, 90.0, "gpu_user_annotation"), step(8, 160.0, "gpu_user_annotation")]
+    events = kernel(ts=100.0), kernel(ts=170.0)
+    ahead = KINETO.read(profile(tmp_path / "a.json", *host, *events), gpus_per_server=1)
+    both = KINETO.read(profile(tmp_path / "b.json", *host, *there, *events), gpus_per_server=1)
+    assert set(ahead.step[ahead.size > 0].tolist()) == {8}
+    assert both.step[both.size > 0].tolist() == [7, 7, 8, 8]
+
+
+def test_kineto_events_that_say_nothing_of_the_gpu_may_lack_a_time(tmp_path):
+    odd = {"ph": "X", "cat": "python_function", "name": "f", "ts": 5, "dur": -1}
+    assert len(KINETO.read(profile(tmp_path / "t.json", odd, odd | {"ts": None}, kernel())))
+
+
+def test_kineto_says_that_each_process_saw_one_gpu(tmp_path):
+    path = profile(tmp_path / "t.json", kernel(), deviceProperties=[{"id": 0}])
+    assert "servers of one GPU, as each process saw one" in notes(KINETO.read(path))
+    assert "servers of one" not in notes(KINETO.read(path, gpus_per_server=1))
+
+
+@pytest.mark.parametrize(
+    "name, counts, size",
+    [("gather", (1000, 3000), {(0, 2): 4000, (1, 2): 4000}),
+     ("scatter", (3000, 1000), {(2, 0): 4000, (2, 1): 4000})],
+)  # fmt: skip
+def test_kineto_gathers_and_scatters_have_a_root(tmp_path, name, counts, size):
+    said = {"In msg nelems": counts[0], "Out msg nelems": counts[1], "Root Rank": 2}
+    ranks = {"Group size": 3, "Process Group Ranks": "[0, 1, 2]"}
+    path = profile(tmp_path / "t.json", kernel(name, **said, **ranks), world=3)
+    assert sent_by_pair(KINETO.read(path, gpus_per_server=1)) == size
+
+
 @pytest.mark.parametrize(
     "event, text",
     [
@@ -330,6 +408,63 @@ def test_nsight_kernels_have_the_sizes_of_the_ranges_that_launched_them(tmp_path
     assert trace.size[trace.size > 0].tolist() == [4000, 4000] and len(trace.hosts) == 2
     assert trace.compute_only()[1].max() == pytest.approx(1e-6)
     assert NSYS.sniff((tmp_path / "t.sqlite").read_bytes()[:4096])
+
+
+def grouped(path: Path, calls, ends=(2000,)) -> Path:
+    """Two ranks, each with a group of calls (text, what is said) that its end launched, in as many
+    kernels as `ends`.
+    """
+    base = sqlite3.connect(export(path, ranks=2))
+    for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
+        base.execute(f"DELETE FROM {table}")
+    base.execute("DELETE FROM NVTX_EVENTS WHERE text = 'ncclAllReduce'")
+    for rank in range(2):
+        pid = (rank + 1) << 24
+        ranges = [
+            (10, 11, "ncclGroupStart", pid + 1, None),
+            (12, 13, "ncclGroupStart", pid + 1, None),
+        ]
+        ranges += [(20 + i, 20 + i, text, pid + 1, json.dumps({"NCCL communicator ID": 7} | said))
+                   for i, (text, said) in enumerate(calls)]  # fmt: skip
+        ranges += [(60, 61, "ncclGroupEnd", pid + 1, None), (70, 90, "ncclGroupEnd", pid + 1, None)]
+        base.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", ranges)
+        for i, end in enumerate(ends):
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?)",
+                         (1000, end, i, pid, 1))  # fmt: skip
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?)",
+                         (75, 76, i, pid + 1))  # fmt: skip
+    base.commit()
+    base.close()
+    return path
+
+
+def test_nsight_sends_and_receives_of_a_group_are_launched_by_its_end(tmp_path):
+    """An all-to-all, as PyTorch makes it: each to each, itself among them."""
+    calls = [
+        (text, {"Message size [bytes]": 2000, "Peer rank": peer})
+        for peer in (0, 1) for text in ("ncclSend", "ncclRecv")
+    ]  # fmt: skip
+    trace = NSYS.read(grouped(tmp_path / "t.sqlite", calls), gpus_per_server=1)
+    assert sent_by_pair(trace) == {(0, 1): 2000, (1, 0): 2000}
+    assert trace.compute_only()[1].max() == 0 and "without a size" not in notes(trace)
+
+
+def test_nsight_kernels_of_a_group_last_for_all_of_its_calls(tmp_path):
+    calls = [("ncclAllReduce", {"Message size [bytes]": size}) for size in (4000, 6000)]
+    path = grouped(tmp_path / "t.sqlite", calls, ends=(2000, 3000))
+    trace = NSYS.read(path, gpus_per_server=1)
+    assert sorted(trace.size[trace.size > 0].tolist()) == [4000, 4000, 6000, 6000]
+    inside = NSYS.read(path, gpus_per_server=2)
+    assert not inside.size.any() and inside.compute_only()[1].max() == pytest.approx(2e-6)
+
+
+def test_nsight_all_to_alls_and_scatters_say_one_rank_s_share(tmp_path):
+    calls = [("ncclAlltoAll", {"Message size [bytes]": 3000})]
+    trace = NSYS.read(grouped(tmp_path / "a.sqlite", calls), gpus_per_server=1)
+    assert sent_by_pair(trace) == {(0, 1): 3000, (1, 0): 3000}
+    calls = [("ncclScatter", {"Message size [bytes]": 3000, "Root": 1})]
+    trace = NSYS.read(grouped(tmp_path / "s.sqlite", calls), gpus_per_server=1)
+    assert sent_by_pair(trace) == {(1, 0): 3000}
 
 
 def test_nsight_says_what_is_wrong(tmp_path):

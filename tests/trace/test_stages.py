@@ -88,6 +88,49 @@ def test_the_first_rows_of_a_stage_wait_for_no_other_of_it(rows):
         assert stage.entries.tolist() == alone == trace.entries(stage.key).tolist()
 
 
+def in_turn(*labels, size=8, gap=0.0):
+    """Two flows a label, each after those of the label before; the first letter is the phase's."""
+    builder, last = TraceBuilder(HOSTS), []
+    for label in labels:
+        said = {"after": last, "gap": gap, "phase": label[0], "label": label}
+        last = builder.flows([0, 1], [2, 3], size, **said)
+    return builder.build()
+
+
+def stages_of(trace):
+    return [(s.label, s.rows.tolist()) for s in stages(trace, "per-collective")]
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.5])
+def test_rows_that_wait_for_another_phase_are_a_stage_of_their_own(gap):
+    """Without a gap all of them are ready at one instant."""
+    twice = in_turn("a", "b", "a", "b", gap=gap)
+    assert stages_of(twice) == [("a", [0, 1]), ("b", [2, 3]), ("a", [4, 5]), ("b", [6, 7])]
+    assert [s.follows for s in stages(twice, "per-collective")] == [(), (0,), (1,), (2,)]
+    assert stages_of(in_turn("a", "a", "b", "b", gap=gap)) == [
+        ("a", [0, 1, 2, 3]),
+        ("b", [4, 5, 6, 7]),
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=12))
+def test_no_stage_but_of_a_tie_waits_for_one_that_begins_after_it(rows):
+    trace = built(rows)
+    every = stages(trace, "per-collective")
+    latest = trace.latest(_numbers(trace, every))
+    for stage in every:
+        late = latest[stage.rows] > stage.number
+        assert not late.any() or late.all()
+
+
+def _numbers(trace, every):
+    numbers = np.full(len(trace), -1)
+    for row, number in numbered(trace, every).items():
+        numbers[row] = number
+    return numbers
+
+
 def test_waves_are_counted_inside_a_stage_past_what_only_computes():
     builder = TraceBuilder(HOSTS)
     first = builder.flows([0, 1], [1, 2], 8, phase="training", label="a")

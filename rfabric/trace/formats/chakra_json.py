@@ -28,6 +28,8 @@ TYPES = (
 SQUEEZED = {kind.replace("-", ""): i for i, kind in enumerate(COLLECTIVES)} | {
     "allgatherbase": 2, "allgatherintotensor": 2, "reducescatterbase": 7, "alltoallv": 6,
     "reducescattertensor": 7, "alltoallbase": 6, "allreducecoalesced": 0,
+    "allgatherintotensorcoalesced": 2, "reducescattertensorcoalesced": 7, "allreducesparse": 0,
+    "broadcastoop": 5, "reduceoop": 1,
 }  # fmt: skip
 COMMS = "record_param_comms"
 SILENT = ("wait", "init", "")  # records of no bytes
@@ -137,7 +139,7 @@ def _pytorch(name: str, data: dict) -> Graph:
         after = [made[-1].id] if made else []
         micros = one.get("exclusive_dur", 0)
         if one["name"] == COMMS:
-            if attrs := _comms(f"{name}: node {one['id']}", one, backends):
+            if attrs := _comms(f"{name}: node {one['id']}", one, groups, backends):
                 made.append(Node(one["id"], COMMS, attrs.pop("type"), after, 0, attrs))
         elif micros:
             made.append(Node(one["id"], one["name"], COMPUTE, after, round(micros), {}))
@@ -159,8 +161,10 @@ def _process_groups(nodes: list[dict]) -> tuple[dict[str, list[int]], dict]:
     return groups, backends
 
 
-def _comms(where: str, one: dict, backends: dict) -> dict:
-    """Attributes of a collective, a send or a receive; {} of a record that sends nothing."""
+def _comms(where: str, one: dict, groups: dict[str, list[int]], backends: dict) -> dict:
+    """Attributes of a collective, a send or a receive, whose peer is counted in its group; {} of a
+    record that sends nothing.
+    """
     values = one["inputs"]["values"]
     said = {attr["name"]: attr.get("value") for attr in one.get("attrs", ())}
     at = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
@@ -173,7 +177,8 @@ def _comms(where: str, one: dict, backends: dict) -> dict:
         group = next((backends[v] for v in values[1:at] if v in backends), said.get("pg_name", ""))
     attrs = {"comm_size": _bytes(values[0]), "pg_name": str(group)}
     if kind in ("send", "recv"):
-        peer = whole(values[at - 1], f"{where}: its peer")
+        peer, ranks = whole(values[at - 1], f"{where}: its peer"), groups.get(str(group), ())
+        peer = ranks[peer] if peer < len(ranks) else peer
         key = "comm_dst" if kind == "send" else "comm_src"
         return attrs | {"type": SEND if kind == "send" else RECEIVE, key: peer}
     if kind not in SQUEEZED:

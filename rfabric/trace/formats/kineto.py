@@ -27,7 +27,8 @@ from .kineto_early import EARLY, NCCL, matched
 from .kineto_splits import UNSPLIT, Parts, parts_of
 from .kineto_stream import streamed
 
-BUSY = ("kernel", "gpu_memcpy", "gpu_memset")
+BUSY = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+HOST, ON_GPU = ("user_annotation", "cpu_op", "operator"), "gpu_user_annotation"
 STEP = re.compile(r"ProfilerStep#(\d+)")
 # bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters
 TYPES = {
@@ -48,6 +49,8 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     most = max((r + 1 for log in logs for c in log.collectives for r in c.group), default=1)
     world = max(most, *(one.world for one in ranks), *(one.rank + 1 for one in ranks))
     server = gpus_per_server or max(one.devices for one in ranks)
+    if server == 1 != gpus_per_server and world > 1:
+        notes.append("servers of one GPU, as each process saw one; say gpus_per_server=N")
     said = {"source": path.name, "format": "kineto", "files": len(files)}
     return trace_of_ranks(logs, world, server, said, notes)
 
@@ -62,7 +65,8 @@ class _File:
     def __init__(self, path: Path, skip: Sequence[str], several: bool):
         self.path, self.skip, self.counts = path, skip, Counter()
         self.busy, self.events = array("d"), 0
-        self.steps: list[tuple[float, int]] = []
+        # begins on the host, and on the GPU, which may be a step behind
+        self.steps: tuple[list[tuple[float, int]], ...] = [], []
         self.host: list[dict] = []
         self.kernels: list[dict] = []
         head = self._events()
@@ -86,21 +90,26 @@ class _File:
         self.events += 1
         if not isinstance(event, dict) or event.get("ph") != "X":
             return
-        name, kind = str(event.get("name", "")), event.get("cat")
+        # until PyTorch 1.12 categories were called Kernel, Memcpy, Memset, Operator
+        name, kind = str(event.get("name", "")), str(event.get("cat", "")).lower()
+        nccl = kind == "kernel" and NCCL.match(name)
+        step = STEP.match(name)
+        if not (kind in BUSY or step or (name.startswith(EARLY) and kind in HOST)):
+            return
         start, long = event.get("ts"), event.get("dur", 0)
         if not _is_time(start) or not _is_time(long) or long < 0:
             raise RFabricError(
                 f"{self.path.name}: event {self.events} ({name[:40]!r}): ts or dur is no time in "
                 "microseconds; export it again"
             )
-        if kind in BUSY and not NCCL.match(name):
-            self.busy.extend((start * US, (start + long) * US))
-        elif kind == "kernel":
+        if nccl:
             self.kernels.append(event | {"number": self.events})
-        elif name.startswith(EARLY) and kind in ("user_annotation", "cpu_op"):
+        elif kind in BUSY:
+            self.busy.extend((start * US, (start + long) * US))
+        elif step:
+            self.steps[kind == ON_GPU].append((start, int(step[1])))
+        else:
             self.host.append(event | {"number": self.events})
-        elif step := STEP.match(name):
-            self.steps.append((start, int(step[1])))
 
     def _told(self, head: dict, several: bool) -> None:
         if head.get("schemaVersion", 1) != 1:
@@ -158,8 +167,10 @@ class _File:
             parts = parts_of(args, [n * width for n in counts], len(group), where)
             self.counts[UNSPLIT] += parts is None
         name = str(args.get("Process Group Name", ""))
-        number = args.get("Seq", seen[name, group])
-        seen[name, group] += 1
+        # each end counts its own sends and receives; in a group several collectives share a number
+        told = args.get("Seq") if kind not in ("send", "recv") else None
+        number = seen[name, group, told] if told is None else (told, seen[name, group, told])
+        seen[name, group, told] += 1
         start, root = event["ts"], args.get("Root Rank", args.get("Root"))
         return Recorded(
             kind, checked_size(size, where), group, name, number, start * US,
@@ -174,8 +185,9 @@ class _File:
         return f"{self.path.name}: event {event['number']} ({event['name'][:40]})"
 
     def _step(self, time: float) -> int:
-        begun = [number for start, number in self.steps if start <= time]
-        return max(begun, default=min((n for _, n in self.steps), default=0))
+        steps = self.steps[1] or self.steps[0]
+        begun = [number for start, number in steps if start <= time]
+        return max(begun, default=min((n for _, n in steps), default=0))
 
     def _group(self, args: dict, where: str) -> tuple[int, ...]:
         ranks = self.groups.get(str(args.get("Process Group Name")))
@@ -207,7 +219,9 @@ def _bytes(kind: str, sent: int, received: int, ranks: int) -> int:
     """Elements of S, as `collectives` counts it."""
     if kind == "all-gather":
         return max(received, sent * ranks)
-    return max(sent, received * ranks) if kind == "reduce-scatter" else max(sent, received)
+    if kind == "gather":
+        return sent  # the root alone receives
+    return max(sent, received * (ranks if kind in ("reduce-scatter", "scatter") else 1))
 
 
 def _width(args: dict, where: str) -> int:

@@ -15,7 +15,8 @@ from math import prod
 import numpy as np
 
 EARLY = "nccl:"  # how the host's ranges begin
-NCCL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]+)")
+# ncclKernel_, ncclDevKernel_, and those on symmetric memory: ncclSymDevKernel_, ncclSymkDevKernel_
+NCCL = re.compile(r"nccl(?:Symk?)?(?:Dev)?Kernel_?([A-Za-z]+)")
 
 
 def matched(

@@ -7,8 +7,9 @@ processes in one file, or a folder of them is one job.
 
 NCCL's ranges (`ncclAllReduce`) hold its sizes, in jsonText: "Message size [bytes]", "NCCL
 communicator ID", and `ncclCommInitRank` "No. of ranks" and "Rank". A kernel belongs to the range in
-which it was launched. Sizes are what one rank passes to NCCL; of all-gather and reduce-scatter that
-is one rank's share.
+which it was launched; one that `ncclGroupEnd` launched, to all calls of its group, such as the
+sends and receives of an all-to-all. Sizes are what one rank passes to NCCL: of all-gather,
+reduce-scatter, scatter and all-to-all one rank's share.
 """
 
 import json
@@ -40,7 +41,9 @@ SIZE, COMM, RANKS, RANK = (
     "Message size [bytes]", "NCCL communicator ID", "No. of ranks", "Rank",
 )  # fmt: skip
 PEER, ROOT = "Peer rank", "Root"
-CALLS = ("ncclall", "ncclred", "ncclbro", "ncclsen", "ncclrec")
+CALLS = ("ncclall", "ncclred", "ncclbro", "ncclsen", "ncclrec", "ncclgat", "ncclsca")
+GROUP_BEGINS, GROUP_ENDS = "ncclgroupstart", "ncclgroupend"
+SHARES = (*PER_RANK, "scatter", "all-to-all")
 MAGIC = b"SQLite format 3\x00"
 PROCESS = ~0xFFFFFF  # of a globalTid: what it shares with its globalPid
 
@@ -69,8 +72,8 @@ class _Process:
             for c in calls
             if RANKS in c["said"] and RANK in c["said"]
         }
-        self.calls = [c for c in calls if c["text"].lower().startswith(CALLS)]
-        self.number = 0
+        self.calls = _with_groups(calls)
+        self.number, self.launched = 0, 0  # NCCL's kernels that some call launched
 
     def log(self, job: "_Job", skip: Sequence[str]) -> RankLog:
         """The collectives of this rank, in ranks of the job, and what else it computed."""
@@ -78,23 +81,40 @@ class _Process:
         rest = [k for k in self.kernels if not k["name"].startswith("nccl")]
         busy = [(k["start"] * NS, k["end"] * NS) for k in rest]
         seen: Counter = Counter()
-        launched = self._launched(nccl)
-        made = [one for k in launched if (one := self._recorded(job, k, seen, skip))]
-        if len(nccl) > len(made):
-            self.counts["NCCL kernels without a size or skipped dropped"] += len(nccl) - len(made)
+        launched = sorted(self._launched(nccl), key=lambda one: one[0]["start"])
+        every = [self._recorded(job, k, seen, skip) for k in launched]
+        made = [one for one in every if one]
+        if left := len(nccl) - self.launched:
+            self.counts["NCCL kernels without a size dropped"] += left
+        if left := len(every) - len(made):
+            self.counts["calls of one rank, without a peer or skipped dropped"] += left
         return RankLog(self.number, made, np.array(busy).reshape(-1, 2))
 
     def _launched(self, nccl: list[dict]) -> Iterator[tuple[dict, dict]]:
-        """(kernel, its range) of every kernel that was launched inside one."""
+        """(kernel, its range) of every kernel that was launched inside one. Of those that the end
+        of a group launched, which nobody tells apart, each of its calls has all.
+        """
         by_thread: dict[int, list[dict]] = defaultdict(list)
-        for call in sorted(self.calls, key=lambda c: c["start"]):
+        for call in self.calls:
             by_thread[call["thread"]].append(call)
         starts = {thread: [c["start"] for c in some] for thread, some in by_thread.items()}
+        grouped: dict[int, tuple[dict, list[dict]]] = {}
         for kernel in nccl:
             some = by_thread.get(kernel["thread"], [])
             at = bisect_right(starts.get(kernel["thread"], []), kernel["launched"]) - 1
-            if at >= 0 and kernel["launched"] <= some[at]["end"] and SIZE in some[at]["said"]:
-                yield kernel, some[at]
+            if at < 0 or kernel["launched"] > some[at]["end"]:
+                continue
+            call = some[at]
+            if "group" in call:
+                grouped.setdefault(id(call), (call, []))[1].append(kernel)
+            elif SIZE in call["said"]:
+                self.launched += 1
+                yield kernel, call
+        for call, kernels in grouped.values():
+            told = [one for one in call["group"] if SIZE in one["said"]]
+            self.launched += len(kernels) if told else 0
+            span = {"start": kernels[0]["start"], "end": max(k["end"] for k in kernels)}
+            yield from ((span, one) for one in told)
 
     def _recorded(
         self, job: "_Job", launched: tuple[dict, dict], seen: Counter, skip: Sequence[str]
@@ -109,9 +129,11 @@ class _Process:
             peer = said.get(PEER)
             if type(peer) is not int or not 0 <= peer < len(group):
                 return None
+            if group[peer] == self.number:
+                return None  # a copy
             pair = (self.number, group[peer])
             group = pair if kind == "send" else pair[::-1]
-        size = checked_size(said[SIZE], where) * (len(group) if kind in PER_RANK else 1)
+        size = checked_size(said[SIZE], where) * (len(group) if kind in SHARES else 1)
         key, root = (comm, group), said.get(ROOT)
         seen[key] += 1
         return Recorded(
@@ -161,6 +183,28 @@ def _processes(path: Path) -> Iterator[_Process]:
         ) from error
     for pid, some in kernels.items():
         yield _Process(f"{path.name} process {pid:#x}", calls.get(pid, []), some)
+
+
+def _with_groups(calls: list[dict]) -> list[dict]:
+    """The calls that launch kernels, ascending; the end of an outermost group holds those of the
+    `group`.
+    """
+    made, open_ = [], defaultdict(list)  # by thread: the calls of each group that is open
+    for call in sorted(calls, key=lambda c: c["start"]):
+        text, groups = call["text"].lower(), open_[call["thread"]]
+        if text.startswith(CALLS):
+            made.append(call)
+            if groups:
+                groups[-1].append(call)
+        elif text.startswith(GROUP_BEGINS):
+            groups.append([])
+        elif text.startswith(GROUP_ENDS) and groups:
+            inner = groups.pop()
+            if groups:
+                groups[-1] += inner
+            else:
+                made.append(call | {"group": inner})
+    return made
 
 
 def _checked(base: sqlite3.Connection) -> set[str]:
