@@ -38,6 +38,7 @@ _PASSES = {
         "compute.expert_exchange.NVLINK_REACHED",
     ),
     "kernel launches": ("compute.training.pass_kernels", "compute.gpus.KERNEL_S"),
+    "host": ("compute.training.HOST_LAYER_S", "compute.training.HOST_PARTS"),
     "pipeline bubble": (
         "compute.training.bubble_share",
         "recipe.training.pp",

@@ -176,6 +176,7 @@ def _shares(w: Workload, parts: PassSeconds) -> str:
         "tensor": "tensor-parallel",
         "context": "context-parallel",
         "experts": "to experts and back",
+        "host": "waiting for the host",
     }
     shares = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
     return ", ".join(f"{share:.0%} {word}" for word, share in shares.items() if share >= 0.005)

@@ -81,16 +81,26 @@ class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the
-    same and comes in `buckets` pieces of `piece` s. `passes`: what the average rank's are made of;
-    `forward_share`: of their seconds.
+    same and comes in `buckets` pieces of `piece` s. `ahead`, `back`: the forward and the backward
+    pass of the average rank.
     """
 
     first: np.ndarray
     piece: float
     tokens: np.ndarray
     micro_batches: int
-    passes: PassSeconds
-    forward_share: float
+    ahead: PassSeconds
+    back: PassSeconds
+
+    @property
+    def passes(self) -> PassSeconds:
+        """Both passes of the average rank."""
+        return self.ahead + self.back
+
+    @property
+    def forward_share(self) -> float:
+        """Share of the forward pass in the seconds of both."""
+        return self.ahead.seconds / self.passes.seconds
 
     def seconds(self, buckets: int) -> float:
         return float(self.first.max()) + buckets * self.piece
@@ -232,9 +242,7 @@ def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (
         1 + bubble_share(trainer_of(w).layout, micro)
     )
-    passes = ahead + back
-    piece, forward_share = last / w.training.buckets, ahead.seconds / passes.seconds
-    return MiniBatch(whole - last, piece, ranks.tokens, micro, passes, forward_share)
+    return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead, back)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,13 +254,14 @@ class _Ranks:
 
     def seconds(self, average: PassSeconds) -> np.ndarray:
         """A pass by rank, from that of the average one: attention goes with the squares, all else
-        with the tokens.
+        with the tokens; where that one waits for its host, no other is done sooner.
         """
-        others = average.seconds - average.attention
-        return (
+        others = average.seconds - average.attention - average.host
+        computed = (
             others * self.tokens / self.tokens.mean()
             + average.attention * self.squares / self.squares.mean()
         )
+        return np.maximum(computed, average.seconds) if average.host else computed
 
 
 def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:

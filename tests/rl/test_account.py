@@ -47,6 +47,8 @@ KINDS = {
         "training.tp=2",
         "training.context_exchange=ulysses",
     ),
+    "log-prob: host": ("grpo-64-moe", "training.ep=8", "training.micro_batch_tokens=2048"),
+    "forward-backward: host": ("grpo-64-moe", "training.ep=8", "training.micro_batch_tokens=2048"),
     "log-prob: matmul": ("grpo-64", "efficiency.training=0.3"),
     "optimizer: Adam": ("grpo-64", "training.host_optimizer=true"),
     "software: compare": ("grpo-64", "weight_sync.strategy=delta"),
