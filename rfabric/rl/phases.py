@@ -18,6 +18,7 @@ import numpy as np
 
 from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
+from ..compute.sync_time import SOFTWARE, expert_tensors
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
 from .popularity import imbalance, routing
 from .sections import Generation
@@ -286,16 +287,24 @@ def handover(w: Workload) -> dict[str, float]:
     """Seconds of a weight sync beside the wire, by what takes them.
 
     Colocated: training states leave the HBM and come back, each GPU takes over its part of the
-    weights. Else: gathering, packing and loading.
+    weights, of which experts come tensor by tensor unless a bucket at once is gathered. Else:
+    gathering, packing and loading.
     """
     if not w.colocated:
         return {"load": software_seconds(w)}
     g, states = w.generation, w.training_bytes
     moved = 2 * (states["parameters"] + states["optimizer"] + states.get("critic", 0.0))
-    return {
-        "offload": moved / OFFLOAD_BYTES_PER_S,
-        "reshard": w.synced * engine_weight_bytes(w.model, g.tp, ep=g.gpus) / RESHARD_BYTES_PER_S,
-    }
+    taken = w.synced * engine_weight_bytes(w.model, g.tp, ep=g.gpus)
+    seconds = {"offload": moved / OFFLOAD_BYTES_PER_S, "reshard": taken / RESHARD_BYTES_PER_S}
+    if w.model.experts and w.weight_sync.gather == "tensor":
+        each = SOFTWARE.local_tensor if experts_in_servers(w) else SOFTWARE.tensor
+        seconds["experts"] = each * expert_tensors(w.model)
+    return seconds
+
+
+def experts_in_servers(w: Workload) -> bool:
+    """Whether the ranks that share the experts of a layer share a server as well."""
+    return w.training.ep <= w.gpus_per_server
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:
