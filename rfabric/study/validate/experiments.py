@@ -208,9 +208,12 @@ def _container(one: training.Measured) -> str:
 
 
 def _taken(one: training.Measured, times: Mapping[str, float]) -> float:
-    """Seconds of a step whose terms take so many times as long, its bubble with them."""
+    """Seconds of a step whose terms take so many times as long, its bubble with them; a GPU that
+    waits for its host waits the less.
+    """
     passes = one.step.passes
     more = sum((factor - 1) * getattr(passes, term) for term, factor in times.items())
+    more = max(0.0, more - passes.host) if passes.host else more
     return one.step.seconds + more * (1 + one.step.bubble / passes.seconds)
 
 
