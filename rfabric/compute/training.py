@@ -6,6 +6,7 @@ behind them, the optimizer.
     memory-bound operations  bytes read and written / HBM: norms, residuals, activations, loss,
                              casts
     tensor, context, expert  collectives of `communication`, less what the stack hides
+    host                     what the host takes to launch all of that, where a GPU is done sooner
     pipeline                 (pp - 1) / (vp x micro-batches) of bubble
     data                     gradients and parameters, less the computing they run beside
 
@@ -17,7 +18,8 @@ GPU's catalog row and the constants below; a recompute of all activations costs 
 pass.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from ..errors import RFabricError
@@ -56,6 +58,13 @@ EXPERT_BIAS_BYTES, CLAMP_BYTES = 68, 46
 # A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the
 # layouts Hopper needs).
 CAST_BYTES = 4
+# Seconds that the host takes to launch the kernels of a layer with experts for one micro-batch,
+# forward and backward: a GPU that is done sooner waits. Fitted on Megatron Bridge's performance
+# summary, Qwen3-30B-A3B on 8 B200 with one sequence of 4,096 tokens a micro-batch: 8.8 ms in
+# container 26.02 and 9.2 ms in 25.11, where the GPU needs 4.
+HOST_LAYER_S = 9.0e-3
+# ... of which a forward pass takes one of so many parts: a backward pass launches twice as much.
+HOST_PARTS = 3
 # Parameters/s that Adam updates on the CPUs of one server: 10 billion in 2.57 s on a DGX-2's two
 # Xeon Platinum 8168 (ZeRO-Offload, arXiv 2101.06840, table 4).
 HOST_ADAM = 10e9 / 2.57
@@ -95,7 +104,7 @@ class Trainer:
     same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
     busiest GPU's experts take, for which the others of its group wait; context_exchange: `ring` or
     `ulysses`, see context_exchange.py; learns: share of the parameters that learn, those of
-    adapters beside others that stay as they are (`adapters`).
+    adapters beside others that stay as they are (`adapters`); host_layer: as HOST_LAYER_S.
     """
 
     model: Model
@@ -113,6 +122,7 @@ class Trainer:
     expert_imbalance: float = 1.0
     context_exchange: str = "ring"
     learns: float = 1.0
+    host_layer: float = HOST_LAYER_S
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
@@ -152,7 +162,7 @@ class Trainer:
 @dataclass(frozen=True)
 class PassSeconds:
     """Seconds of passes on one GPU, by what takes them; `tensor`, `context`, `experts`: what
-    collectives add.
+    collectives add; `host`: what the GPU, done with all that, waits for its host.
     """
 
     matmul: float = 0.0
@@ -161,6 +171,7 @@ class PassSeconds:
     tensor: float = 0.0
     context: float = 0.0
     experts: float = 0.0
+    host: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -190,24 +201,58 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
     """A forward pass over `tokens` of one data-parallel rank in so many micro-batches; `squares`:
     sum of lengths squared.
     """
-    matmul, attention = _matmul(t, tokens, micro_batches), _attention(t, tokens, squares)
-    return PassSeconds(
-        matmul,
-        attention,
-        _memory_bound(t, tokens) + pass_kernels(t) * micro_batches * KERNEL_S,
-        _tensor(t, tokens, micro_batches, matmul),
-        _context(t, tokens, micro_batches, attention),
-        _experts(t, tokens, micro_batches),
-    )
+    return _hosted(t, _forward, (tokens, squares, micro_batches), 1)
 
 
-def backward(t: Trainer, once: PassSeconds) -> PassSeconds:
-    """The backward pass of a forward pass: twice its matmuls and collectives; with full
+def backward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> PassSeconds:
+    """The backward pass of that forward pass: twice its matmuls and collectives; with full
     recomputation that pass again. What does not learn has no gradient of its weights, which is half
     of those matmuls.
     """
-    recomputed = 1.0 if t.recompute == "full" else t.recomputed_share
-    return recomputed * once + PassSeconds(
+    launches = HOST_PARTS - 1 + _recomputed(t)
+    return _hosted(t, _backward, (tokens, squares, micro_batches), launches)
+
+
+_Batch = tuple[float, float, int]  # tokens, squares, micro-batches
+
+
+def _hosted(
+    t: Trainer, passed: Callable[[Trainer, _Batch], PassSeconds], batch: _Batch, launches: float
+) -> PassSeconds:
+    """A pass with what the GPU waits for its host, which launches as much as in so many forward
+    passes. What is left to a fabric keeps the GPU busy as well, for as long as without other
+    traffic.
+    """
+    e, computed = t.model.experts, passed(t, batch)
+    layers = e.layers / t.layout.pp if e else 0.0
+    host = launches / HOST_PARTS * t.host_layer * layers * batch[2]
+    if host <= computed.seconds:
+        return computed
+    busy = computed if t.between_servers else passed(replace(t, between_servers=True), batch)
+    return replace(computed, host=max(0.0, host - busy.seconds))
+
+
+def _recomputed(t: Trainer) -> float:
+    """How much of a forward pass the backward pass repeats."""
+    return 1.0 if t.recompute == "full" else t.recomputed_share
+
+
+def _forward(t: Trainer, batch: _Batch) -> PassSeconds:
+    tokens, squares, micro = batch
+    matmul, attention = _matmul(t, tokens, micro), _attention(t, tokens, squares)
+    return PassSeconds(
+        matmul,
+        attention,
+        _memory_bound(t, tokens) + pass_kernels(t) * micro * KERNEL_S,
+        _tensor(t, tokens, micro, matmul),
+        _context(t, tokens, micro, attention),
+        _experts(t, tokens, micro),
+    )
+
+
+def _backward(t: Trainer, batch: _Batch) -> PassSeconds:
+    once = _forward(t, batch)
+    return _recomputed(t) * once + PassSeconds(
         (1 + t.learns) * once.matmul,
         ATTENTION_BACKWARD * once.attention,
         2 * once.memory,
@@ -245,8 +290,8 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
         )
     micro = sequences // (t.layout.dp * micro_batch)
     each = micro_batch * length
-    ahead = forward(t, micro * each, micro * each * length, micro)
-    back = backward(t, ahead)
+    passed = t, micro * each, micro * each * length, micro
+    ahead, back = forward(*passed), backward(*passed)
     bubble = bubble_share(t.layout, micro) * (ahead + back).seconds
     data = data_seconds(t, ahead.seconds / micro, back.seconds / micro, micro)
     return Breakdown(ahead + back, bubble, data, optimizer_seconds(t))

@@ -169,17 +169,16 @@ def _training(w: Workload, step: Step) -> Seconds:
     t, trained, sent = w.training, step.trained, training_traffic(w, step)
     lengths = _trained_lengths(w, step)
     log_prob = _pass_terms(
-        w, lengths, trained.log_prob, trained.log_prob_pass, 1, trained.log_prob_micro_batches
+        w, lengths, trained.log_prob, [(trained.log_prob_pass, 1)], trained.log_prob_micro_batches
     )
     parts = np.split(lengths, t.mini_batches) * (len(trained.mini_batches) // t.mini_batches)
     updates = zip(parts, trained.mini_batches, sent.updates, strict=True)
     loop = sent.log_probs.loop
     computed, exposed = [], [_exposed(w, [loop] if loop else [])]
     for part, batch, traffic in updates:
-        passes = exchanges.training_passes(w) + 1  # a backward pass launches twice
-        computed.append(
-            _pass_terms(w, part, batch.first, batch.passes, passes, batch.micro_batches)
-        )
+        # a backward pass launches twice
+        both = [(batch.ahead, 1), (batch.back, exchanges.training_passes(w))]
+        computed.append(_pass_terms(w, part, batch.first, both, batch.micro_batches))
         exposed.append(_update_bytes(w, batch, traffic))
     return {
         **_named("log-prob", {term: t.log_prob_passes * took for term, took in log_prob.items()}),
@@ -198,18 +197,28 @@ def _pass_terms(
     w: Workload,
     lengths: np.ndarray,
     by_rank: np.ndarray,
-    average: PassSeconds,
-    launched: int,
+    passes: Iterable[tuple[PassSeconds, int]],
     micro_batches: int,
 ) -> dict[str, float]:
-    """Of passes over sequences of `lengths` tokens: what they take the slowest rank, from what they
-    take the average one; `launched`: forward passes that have as many kernels.
+    """Of passes over sequences of `lengths` tokens: what they take the slowest rank, from what each
+    takes the average one, which launches as many kernels as so many forward passes.
     """
     ranks = balance(lengths, w.dp)
     mine = lengths[ranks[int(by_rank.argmax())]]
     tokens, squares = (w.dp * (mine**n).sum() / (lengths**n).sum() for n in (1, 2))
-    kernels = launched * micro_batches * pass_kernels(trainer_of(w)) * KERNEL_S
-    kernels = 0.0 if w.efficiency.training else kernels
+    once = 0.0 if w.efficiency.training else pass_kernels(trainer_of(w)) * KERNEL_S
+    terms = _added(
+        _pass(average, launched * micro_batches * once, tokens, squares)
+        for average, launched in passes
+    )
+    share = bubble_share(trainer_of(w).layout, micro_batches)
+    return terms | {"pipeline bubble": share * sum(terms.values())}
+
+
+def _pass(average: PassSeconds, kernels: float, tokens: float, squares: float) -> dict[str, float]:
+    """One pass of a rank with so many times the tokens, and squares of lengths, of the average
+    one, which launches kernels for so many seconds.
+    """
     terms = {
         "matmul": tokens * average.matmul,
         "attention": squares * average.attention,
@@ -219,8 +228,8 @@ def _pass_terms(
         "context collectives in servers": tokens * average.context,
         "expert collectives in servers": tokens * average.experts,
     }
-    share = bubble_share(trainer_of(w).layout, micro_batches)
-    return terms | {"pipeline bubble": share * sum(terms.values())}
+    waited = max(0.0, average.seconds - sum(terms.values())) if average.host else 0.0
+    return terms | {"host": waited}
 
 
 def _update_bytes(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Which numbers a term of a step rests on, by the names of `sources`."""
 
+from .phases import experts_in_servers
 from .sources import said
 from .timing import server_of
 from .workload import Workload
@@ -38,6 +39,7 @@ _PASSES = {
         "compute.expert_exchange.NVLINK_REACHED",
     ),
     "kernel launches": ("compute.training.pass_kernels", "compute.gpus.KERNEL_S"),
+    "host": ("compute.training.HOST_LAYER_S", "compute.training.HOST_PARTS"),
     "pipeline bubble": (
         "compute.training.bubble_share",
         "recipe.training.pp",
@@ -72,6 +74,7 @@ _SOFTWARE = {
     "efficiency": ("recipe.weight_sync.efficiency",),
     "offload": ("rl.phases.OFFLOAD_BYTES_PER_S",),
     "reshard": ("rl.phases.RESHARD_BYTES_PER_S",),
+    "experts": ("{handed}",),
 }
 _TURNS = ("recipe.generation.environment_latency", "recipe.generation.turns")
 
@@ -111,6 +114,7 @@ def _words(w: Workload) -> dict[str, str]:
         "tuned": tuned if measured else "compute.gpus.Gpu.matmul_share",
         "packed": "compute.between.NIC_ONE_PAIR" if bucket else f"{software}pack",
         "loaded": f"{software}{'unpack' if scattered else 'load'}",
+        "handed": f"{software}{'local_tensor' if experts_in_servers(w) else 'tensor'}",
     }
 
 
@@ -119,7 +123,7 @@ def _counts(w: Workload, part: str, name: str) -> bool:
     only = {
         _RAILS: w.generation.tp > w.gpus_per_server,
         _ROUTING: bool(w.model.experts),
-        _TENSOR: bool(w.model.experts) and w.weight_sync.strategy != "delta",
+        _TENSOR: bool(w.model.experts) and (w.colocated or w.weight_sync.strategy != "delta"),
         _SKEW: w.training.skew > 0,
         _CAST: w.training.precision != "bf16",
         _BACKWARD: part == "forward-backward",

@@ -29,7 +29,7 @@ _KINDS = {
     "log-prob": "training",
     "forward-backward": "training",
     "optimizer": "training",
-    **dict.fromkeys(("load", "offload", "reshard"), "weight sync"),
+    **dict.fromkeys(("load", "offload", "reshard", "experts"), "weight sync"),
 }
 
 
@@ -102,6 +102,7 @@ _CONTEXT = {
 _HANDOVER = {
     "offload": f"training states out of the HBM and back at {OFFLOAD_BYTES_PER_S / 1e9} GB/s a GPU",
     "reshard": f"a GPU takes over its part of the weights at {RESHARD_BYTES_PER_S / 1e9} GB/s",
+    "experts": "the matrices of experts gathered one by one: compute/sync_time",
 }
 
 
@@ -176,6 +177,7 @@ def _shares(w: Workload, parts: PassSeconds) -> str:
         "tensor": "tensor-parallel",
         "context": "context-parallel",
         "experts": "to experts and back",
+        "host": "waiting for the host",
     }
     shares = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
     return ", ".join(f"{share:.0%} {word}" for word, share in shares.items() if share >= 0.005)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
+from ..compute.sync_time import SOFTWARE, expert_tensors
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
 from .popularity import imbalance, routing
 from .sections import Generation
@@ -81,16 +82,26 @@ class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the
-    same and comes in `buckets` pieces of `piece` s. `passes`: what the average rank's are made of;
-    `forward_share`: of their seconds.
+    same and comes in `buckets` pieces of `piece` s. `ahead`, `back`: the forward and the backward
+    pass of the average rank.
     """
 
     first: np.ndarray
     piece: float
     tokens: np.ndarray
     micro_batches: int
-    passes: PassSeconds
-    forward_share: float
+    ahead: PassSeconds
+    back: PassSeconds
+
+    @property
+    def passes(self) -> PassSeconds:
+        """Both passes of the average rank."""
+        return self.ahead + self.back
+
+    @property
+    def forward_share(self) -> float:
+        """Share of the forward pass in the seconds of both."""
+        return self.ahead.seconds / self.passes.seconds
 
     def seconds(self, buckets: int) -> float:
         return float(self.first.max()) + buckets * self.piece
@@ -232,9 +243,7 @@ def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (
         1 + bubble_share(trainer_of(w).layout, micro)
     )
-    passes = ahead + back
-    piece, forward_share = last / w.training.buckets, ahead.seconds / passes.seconds
-    return MiniBatch(whole - last, piece, ranks.tokens, micro, passes, forward_share)
+    return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead, back)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,13 +255,14 @@ class _Ranks:
 
     def seconds(self, average: PassSeconds) -> np.ndarray:
         """A pass by rank, from that of the average one: attention goes with the squares, all else
-        with the tokens.
+        with the tokens; where that one waits for its host, no other is done sooner.
         """
-        others = average.seconds - average.attention
-        return (
+        others = average.seconds - average.attention - average.host
+        computed = (
             others * self.tokens / self.tokens.mean()
             + average.attention * self.squares / self.squares.mean()
         )
+        return np.maximum(computed, average.seconds) if average.host else computed
 
 
 def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
@@ -277,16 +287,24 @@ def handover(w: Workload) -> dict[str, float]:
     """Seconds of a weight sync beside the wire, by what takes them.
 
     Colocated: training states leave the HBM and come back, each GPU takes over its part of the
-    weights. Else: gathering, packing and loading.
+    weights, of which experts come tensor by tensor unless a bucket at once is gathered. Else:
+    gathering, packing and loading.
     """
     if not w.colocated:
         return {"load": software_seconds(w)}
     g, states = w.generation, w.training_bytes
     moved = 2 * (states["parameters"] + states["optimizer"] + states.get("critic", 0.0))
-    return {
-        "offload": moved / OFFLOAD_BYTES_PER_S,
-        "reshard": w.synced * engine_weight_bytes(w.model, g.tp, ep=g.gpus) / RESHARD_BYTES_PER_S,
-    }
+    taken = w.synced * engine_weight_bytes(w.model, g.tp, ep=g.gpus)
+    seconds = {"offload": moved / OFFLOAD_BYTES_PER_S, "reshard": taken / RESHARD_BYTES_PER_S}
+    if w.model.experts and w.weight_sync.gather == "tensor":
+        each = SOFTWARE.local_tensor if experts_in_servers(w) else SOFTWARE.tensor
+        seconds["experts"] = each * expert_tensors(w.model)
+    return seconds
+
+
+def experts_in_servers(w: Workload) -> bool:
+    """Whether the ranks that share the experts of a layer share a server as well."""
+    return w.training.ep <= w.gpus_per_server
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:

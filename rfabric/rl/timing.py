@@ -110,8 +110,8 @@ def passes_of(
     """
     t = replace(trainer_of(w), expert_imbalance=imbalance)
     if not w.efficiency.training:
-        ahead = forward(t, tokens, squares, micro_batches)
-        return ahead, backward(t, ahead)
+        passed = t, tokens, squares, micro_batches
+        return forward(*passed), backward(*passed)
     gpus = t.layout.tp * t.layout.cp * t.layout.pp
     chosen = w.model.active_parameters - w.model.dense_parameters
     flops = w.model.forward_flops(tokens, squares) + (imbalance - 1) * 2 * chosen * tokens

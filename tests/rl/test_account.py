@@ -22,6 +22,12 @@ AGENTS = (
     "environments.servers=4",
     "environments.rewards=true",
 )
+SHORT = (  # micro-batches
+    "training.ep=8",
+    "training.micro_batch_tokens=2048",
+    "generation.max_prompt=1024",
+    "generation.max_response=1024",
+)
 # at least one of each kind of job: what only some of them have must have its term
 KINDS = {
     "decode: weights from HBM": ("grpo-64",),
@@ -47,6 +53,8 @@ KINDS = {
         "training.tp=2",
         "training.context_exchange=ulysses",
     ),
+    "log-prob: host": ("grpo-64-moe", *SHORT),
+    "forward-backward: host": ("grpo-64-moe", *SHORT, "training.recompute=full"),
     "log-prob: matmul": ("grpo-64", "efficiency.training=0.3"),
     "optimizer: Adam": ("grpo-64", "training.host_optimizer=true"),
     "software: compare": ("grpo-64", "weight_sync.strategy=delta"),
@@ -54,6 +62,7 @@ KINDS = {
     "software: pack": ("grpo-64", "weight_sync.strategy=p2p"),
     "software: efficiency": ("grpo-64", "weight_sync.efficiency=0.2"),
     "software: reshard": ("grpo-64", "placement=colocated"),
+    "software: experts": ("grpo-64-moe", "placement=colocated", "training.ep=8"),
     "software: setup": ("grpo-64", "pipeline=one-step-off", "training.recompute=full"),
 }
 

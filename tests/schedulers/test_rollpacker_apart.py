@@ -92,9 +92,10 @@ def training(micro=10, log_prob=10.0, first=28.0, piece=1.0):
     """10 micro-batches: a second of log-probabilities and three of gradients each, the last second
     of which is the last backward pass, in three pieces.
     """
-    passes = PassSeconds(matmul=1.0)
-    batch = MiniBatch(np.array([first + 2 - 3 * piece]), piece, np.array([100.0]), micro, passes, 1)
-    return Trained(np.array([log_prob]), np.array([100.0]), passes, micro, [batch], 0.0)
+    ahead, none = PassSeconds(matmul=1.0), PassSeconds()
+    last, tokens = np.array([first + 2 - 3 * piece]), np.array([100.0])
+    batch = MiniBatch(last, piece, tokens, micro, ahead, none)
+    return Trained(np.array([log_prob]), tokens, ahead, micro, [batch], 0.0)
 
 
 def ahead(ready, trained=None, tokens=None):

@@ -1,11 +1,11 @@
 """What the model's misses do when their likely cause is changed: `validate DIR --experiment NAME`.
 
     on-policy   steps of Qwen3-30B-A3B under NeMo RL: one phase taken longer, training as slow as
-                another source measured that model, GPUs that wait for their hosts
+                another source measured that model
     deepep      tokens to experts over two servers: slower NVLink, slower cards, fewer
                 multiprocessors, and two sources beside one another
     experts     training of mixtures of experts: by model, container and GPU, one term taken longer,
-                and what no model of GPUs can tell apart
+                hosts as those of other GPUs, and what no model of GPUs can tell apart
 
 An experiment gives groups of all its rows, each with one thing changed; the first is what the model
 says. Basis of a group: a factor was chosen on these rows (`fitted`), they were measured themselves
@@ -22,8 +22,6 @@ import numpy as np
 
 from ...compute.communication import Network, network
 from ...compute.gpus import GPUS
-from ...compute.models import Model
-from ...compute.sync_time import SOFTWARE, expert_tensors
 from ...errors import RFabricError, meant
 from ...trace import PHASES
 from . import Point, PointGroup, deepep, nemo_rl, training
@@ -96,53 +94,6 @@ def on_policy(root: Path) -> Iterable[PointGroup]:
     for when, newer in (("before", False), ("from", True)):
         some = [b for b in bridge if (_container(b) >= FASTER_FROM) == newer]
         yield _as_measured(f"training as measured {when} {FASTER_FROM}", made, some)
-    layer = host_layer(bridge)
-    if layer:
-        yield group("hosts as slow as B200's", lambda one: {"training": _hosted(one, layer)})
-        yield group("the same, experts gathered by tensor", partial(_gathered, layer=layer))
-
-
-def host_layer(bridge: Iterable[training.Measured]) -> float | None:
-    """Seconds that a host takes for a layer of experts in a micro-batch, forward and backward,
-    where its GPU waits for it: the median of Qwen3-30B-A3B's B200 rows with one sequence a
-    micro-batch; None without any.
-    """
-    took = [
-        one.seconds / (one.micro_batches * _sparse(one.trainer.model, one.trainer.layout.pp))
-        for one in bridge
-        if (one.model, one.gpu, one.row.get("mbs")) == (QWEN, "B200", "1")
-    ]
-    return median(took) if took else None
-
-
-def _sparse(model: Model, pp: int) -> float:
-    """Layers of experts in a stage."""
-    return model.experts.layers / pp if model.experts else 0.0
-
-
-def _hosted(one: nemo_rl.Measured, layer: float) -> float:
-    """How many times as long training takes where no pass is sooner done than its host, which
-    launches a backward pass as two forward ones.
-    """
-    w, trained = one.job, one.step.trained
-    each = layer * _sparse(w.model, w.training.pp)
-    ahead = w.training.log_prob_passes * trained.log_prob_micro_batches * each / 3
-    passes = [(float(trained.log_prob.max()), ahead)]
-    passes += [
-        (b.seconds(w.training.buckets), b.micro_batches * each) for b in trained.mini_batches
-    ]
-    waits = sum(max(0.0, host - gpu) for gpu, host in passes)
-    return 1 + waits / one.phases["training"][0]
-
-
-def _gathered(one: nemo_rl.Measured, layer: float) -> Mapping[str, float]:
-    """Such hosts, and colocated engines that are handed experts tensor by tensor, as others are."""
-    w = one.job
-    inside = w.training.ep <= w.gpus_per_server
-    each = SOFTWARE.local_tensor if inside else SOFTWARE.tensor
-    more = expert_tensors(w.model) * each if w.colocated else 0.0
-    own = one.phases["weight_sync"][0]
-    return {"training": _hosted(one, layer), "weight_sync": 1 + more / own}
 
 
 def _as_measured(
@@ -241,9 +192,7 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
     yield group("as predicted, by container", made, _container)
     yield group("as predicted, by GPU", made, lambda one: f"{one.model}, {one.gpu}")
     yield _one_figure(made, by_model)
-    layer = host_layer(made)
-    if layer:
-        yield _hosts(made, layer)
+    yield from _hosts([one for one in made if (one.model, one.row.get("mbs")) == (QWEN, "1")])
     for what, told in (("GPU", lambda one: one.gpu), ("model", lambda one: one.model)):
         yield _left_out(f"matmul by rows of other {what}s", made, told, error)
     for model in dict.fromkeys(one.model for one in made):
@@ -259,24 +208,43 @@ def _container(one: training.Measured) -> str:
 
 
 def _taken(one: training.Measured, times: Mapping[str, float]) -> float:
-    """Seconds of a step whose terms take so many times as long, its bubble with them."""
+    """Seconds of a step whose terms take so many times as long, its bubble with them; a GPU that
+    waits for its host waits the less.
+    """
     passes = one.step.passes
     more = sum((factor - 1) * getattr(passes, term) for term, factor in times.items())
+    more = max(0.0, more - passes.host) if passes.host else more
     return one.step.seconds + more * (1 + one.step.bubble / passes.seconds)
 
 
-def _hosts(made: Iterable[training.Measured], layer: float) -> PointGroup:
-    """Steps of Qwen3-30B-A3B with one sequence a micro-batch that no host is sooner done with; the
-    host's seconds are from those of B200.
+def _hosts(some: Sequence[training.Measured]) -> Iterable[PointGroup]:
+    """Steps with one sequence a micro-batch: with hosts that nobody waits for, and with those that
+    rows of other GPUs tell; extra: how slow these are.
     """
-    points = []
-    for one in made:
-        if (one.model, one.row.get("mbs")) == (QWEN, "1"):
-            host = one.micro_batches * layer * _sparse(one.trainer.model, one.trainer.layout.pp)
-            took = max(host, one.step.seconds)
-            points.append(replace(one.point(took), part=f"{one.gpu}, {_container(one)}"))
-    figures = (("host_ms_a_layer", 1e3 * layer),)
-    return PointGroup("hosts as slow as B200's", TRAINED, tuple(points), extra=figures)
+    made: dict[str, list[Point]] = {"no host is waited for": [], "hosts by rows of other GPUs": []}
+    figures, left = [], []
+    for gpu in dict.fromkeys(one.gpu for one in some):
+        others = [one for one in some if one.gpu != gpu]
+        if not others:
+            left.append(f"{gpu}: no row is of another GPU")
+            continue
+        layer = host_layer(others)
+        figures.append((f"{gpu}: host_ms_a_layer", 1e3 * layer))
+        for points, each in zip(made.values(), (0.0, layer), strict=True):
+            mine = (one.hosted(each) for one in some if one.gpu == gpu)
+            points += [replace(o.point(), part=f"{o.gpu}, {_container(o)}") for o in mine]
+    for name, points in made.items():
+        yield PointGroup(name, TRAINED, tuple(points), tuple(left), extra=tuple(figures))
+
+
+def host_layer(some: Iterable[training.Measured]) -> float:
+    """Seconds of a layer of experts in a micro-batch, forward and backward: the median of these
+    rows; the host's where its GPU waits for it, as `compute.training.HOST_LAYER_S` says of B200.
+    """
+    return median(
+        one.seconds * one.trainer.layout.pp / one.micro_batches / one.trainer.model.experts.layers
+        for one in some
+    )
 
 
 def _left_out(

@@ -74,7 +74,8 @@ _MADE = (
         _BRIDGE, "dense",
     ),
     _Made(
-        "training", OTHER, "MoE", "", 64, ("training megatron_bridge_by_model",), _BRIDGE, "MoE",
+        "training", OTHER, "MoE", "", 64, ("training megatron_bridge_by_model",),
+        f"{_BRIDGE}: of these rows 2 were fitted on", "MoE",
     ),
     _Made(
         "weight sync", OTHER, "", "", 4096, ("weight sync, each system left out",),

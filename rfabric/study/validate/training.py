@@ -46,14 +46,16 @@ _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured training step: its row, what is trained how, in how many micro-batches, tokens of
-    a step for each GPU, tokens a second and GPU as measured, and what the model says a step takes.
+    """A measured training step: its row, what is trained how, in how many micro-batches of so many
+    sequences, tokens of a step for each GPU, tokens a second and GPU as measured, and what the
+    model says a step takes.
     """
 
     row: Mapping[str, str]
     part: str
     trainer: Trainer
     micro_batches: int
+    micro_batch: int
     tokens: float
     measured: float
     step: Breakdown
@@ -77,6 +79,13 @@ class Measured:
     def seconds(self) -> float:
         """Of a step, as measured."""
         return self.tokens / self.measured
+
+    def hosted(self, layer: float) -> "Measured":
+        """The same where the host takes so many seconds for a layer of experts."""
+        trainer = replace(self.trainer, host_layer=layer)
+        sequences = self.micro_batch * self.micro_batches * trainer.layout.dp
+        step = training_step(trainer, sequences, whole(self.row, "seq"), self.micro_batch)
+        return replace(self, trainer=trainer, step=step)
 
     def point(self, seconds: float | None = None) -> Point:
         """Beside what the model says, or beside a step that takes so long."""
@@ -124,7 +133,7 @@ def _modelled(row: dict, path: Path, data: Path) -> Measured:
     sequences, length = micro * micro_batches * trainer.layout.dp, whole(row, "seq")
     step = training_step(trainer, sequences, length, micro)
     tokens = sequences * length / trainer.layout.gpus
-    return Measured(row, _part(row, path), trainer, micro_batches, tokens, measured, step)
+    return Measured(row, _part(row, path), trainer, micro_batches, micro, tokens, measured, step)
 
 
 def _foundry(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
