@@ -75,7 +75,8 @@ def _precision(recipe: SourcedValues, s: Settings) -> None:
 
 def _matmuls(recipe: SourcedValues, s: Settings) -> None:
     """FP8 in training: Transformer Engine's format, where its section is not off."""
-    for key, value in _named(s, "fp8", "fp8_format"):
+    areal = [(k, v) for k, v in s.values.items() if k.endswith("actor.fp8_config.mode")]
+    for key, value in _named(s, "fp8", "fp8_format") + areal:
         on = _text(value) not in ("", "none", "null") and not _is_off(s, key)
         if not _generates(key) and "fp8" in key:
             s.used.add(key)
@@ -85,10 +86,10 @@ def _matmuls(recipe: SourcedValues, s: Settings) -> None:
 
 def _optimizer(recipe: SourcedValues, s: Settings) -> None:
     """Adam on the host, or its states with every rank."""
-    on_host = _take(s, "optimizer_cpu_offload", "cpu_offload", "offload_params")
+    on_host = _take(s, *_ON_HOST)
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if on_host and _on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
-        recipe.put("training.host_optimizer", True, on_host[0])
+        _put_on_host(recipe, s, on_host[0])
     fsdp = _take(s, "use_megatron_fsdp", "use_custom_fsdp")
     if fsdp and _on(fsdp[1]) and not sharded:
         recipe.put("training.optimizer", "sharded", fsdp[0])
@@ -96,6 +97,28 @@ def _optimizer(recipe: SourcedValues, s: Settings) -> None:
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if distributed and not _on(distributed[1]) and not sharded:
         recipe.put("training.optimizer", "replicated", distributed[0])
+
+
+_ON_HOST = (
+    "optimizer_cpu_offload",
+    "cpu_offload",
+    "offload_params",
+    "offload_policy",  # FSDP2's, of verl
+    "fsdp_cpu_offload",
+)
+
+
+def _put_on_host(recipe: SourcedValues, s: Settings, key: str) -> None:
+    """Adam on the host, or that share of it which Megatron's fraction says."""
+    share = next(iter(_named(s, "optimizer_offload_fraction")), (key, 1))
+    s.used.add(share[0])
+    if share[1] != 0:
+        recipe.put("training.host_optimizer", True, key)
+    if type(share[1]) in (int, float) and 0 < share[1] < 1:
+        s.notes += (
+            f"{share[0]} = {share[1]}: the other states of Adam stay in the HBM; here all of them "
+            "are on the hosts, which takes longer and leaves more room",
+        )
 
 
 def _gradients(recipe: SourcedValues, s: Settings) -> None:
@@ -269,7 +292,8 @@ def _shares_experts(
 
 
 def _generates(key: str) -> bool:
-    return any(word in key for word in ("rollout", "generation", "infer", "sglang"))
+    own = key.removeprefix("actor_rollout_ref.")  # verl's section of every worker
+    return any(word in own for word in ("rollout", "generation", "infer", "sglang"))
 
 
 _READERS = (
@@ -313,7 +337,7 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
     (("enable_train", "enable_mtp_training"), _on, "the layers that predict further tokens (MTP) "
      "are not trained here"),
     (
-        ("over_sampling_batch_size",),
+        ("over_sampling_batch_size", "over_sample_rate"),
         _above(0),
         "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
         "modelled: here a step begins what it keeps and waits for the longest",
