@@ -112,7 +112,12 @@ def import_job(
     recipe = SourcedValues(settings)
     module = import_module(f".{FRAMEWORKS[framework][0]}", __name__)
     said = list(settings.values)
-    module.fill(recipe, settings)
+    try:
+        module.fill(recipe, settings)
+    except RFabricError:
+        if settings.used:  # what another framework's job lacks is no news
+            _check_known(settings, said, framework)
+        raise
     _check_known(settings, said, framework)
     _model(recipe, model)
     _gpu(recipe, gpu)

@@ -25,7 +25,7 @@ def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
     for names, holds, text in _APPROXIMATIONS:
         for key, value in _named(s, *names):
             s.used.add(key)
-            told = text is _MORE_TURNS and "generation.turns" in recipe.values
+            told = text is MORE_TURNS and "generation.turns" in recipe.values
             if holds(value) and not told:
                 s.notes += (f"{key} = {value}: {text}",)
 
@@ -125,6 +125,18 @@ def _gradients(recipe: SourcedValues, s: Settings) -> None:
     said = _take(s, "grad_reduce_in_fp32")
     if said and recipe.values.get("training.optimizer") != "sharded":
         recipe.put("training.grad_dtype", "fp32" if _on(said[1]) else "bf16", said[0])
+
+
+def _cut_experts(recipe: SourcedValues, s: Settings) -> None:
+    """Experts that Megatron cuts as it cuts the rest, which is what it does unless it is told."""
+    v = recipe.values
+    if min(v.get("training.ep", 1), v.get("training.tp", 1)) == 1:
+        return
+    if "expert" in recipe.origin["training.ep"] and not _named(s, "expert_tensor_parallel_size"):
+        s.notes += (
+            f"expert_tensor_parallel_size is not set: {v['training.tp']}, as tp, by Megatron's "
+            "default; here experts are dealt whole to the GPUs of training.ep, not cut",
+        )
 
 
 def _chunks(recipe: SourcedValues, s: Settings) -> None:
@@ -235,8 +247,12 @@ def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
     """
     tp = recipe.values["generation.tp"]
     replicas, stages, inside = (
-        [(key, value) for key, value in _named(s, name) if _generates(key) and _above(1)(value)]
-        for name in ("data_parallel_size", "pipeline_parallel_size", "sglang_dp_size")
+        [(key, value) for key, value in _named(s, *names) if _generates(key) and _above(1)(value)]
+        for names in (
+            ("data_parallel_size",),
+            ("pipeline_parallel_size",),
+            ("sglang_dp_size", "dp_size"),
+        )
     )
     dealt = [(k, v) for k, v in _named(s, "expert_parallel_size") if _generates(k)]
     if not replicas and dealt and _above(tp)(dealt[0][1]) and dealt[0][1] % tp == 0:
@@ -301,6 +317,7 @@ _READERS = (
     _matmuls,
     _optimizer,
     _gradients,
+    _cut_experts,
     _chunks,
     _epochs,
     _critic,
@@ -313,7 +330,7 @@ _EXPERT_PARALLEL = (
     "sglang_ep_size",
     "sglang_expert_parallel_size",
 )
-_MORE_TURNS = (
+MORE_TURNS = (
     "turns with an environment are not read: each response comes in one; say generation.turns, "
     "environment_latency and observation"
 )
@@ -342,8 +359,8 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
         "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
         "modelled: here a step begins what it keeps and waits for the longest",
     ),
-    (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), _MORE_TURNS),
-    (("custom_generate_function_path",), bool, _MORE_TURNS),
+    (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), MORE_TURNS),
+    (("custom_generate_function_path",), bool, MORE_TURNS),
     (
         (
             "update_weight_buffer_size",
@@ -353,6 +370,11 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
         ),
         bool,
         "a weight sync is one transfer, with set-up and packing as calibrated, not its buckets",
+    ),
+    (
+        ("enable_rollout_routing_replay", "use_rollout_routing_replay"),
+        _on,
+        "the experts that generation chose go to the training with each token; that is not counted",
     ),
     (
         ("expert_tensor_parallel_size",),

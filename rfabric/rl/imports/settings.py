@@ -191,7 +191,7 @@ def _of_job(command: Command) -> bool:
 
 
 def _without_launcher(words: Sequence[str]) -> Sequence[str]:
-    """The words from the job's python on: those of srun or `ray job submit` before it are theirs."""
+    """The words from the job's python on; srun and `ray job submit` have their own before it."""
     at = next((i for i, word in enumerate(words) if _PYTHON.fullmatch(word)), 0)
     return words[at:]
 
