@@ -90,6 +90,8 @@ def test_words_of_what_starts_the_job_are_not_its_own(tmp_path):
         "srun --nodes=4 --overlap ray job submit --no-wait -- python3 -u job.py a=1 --b 2\n"
     )
     assert read_settings(path).values == {"a": 1, "b": 2}
+    path.write_text("uv run --isolated examples/job.py --b 2 file=x.py\n")
+    assert read_settings(path).values == {"b": 2, "file": "x.py"}
 
 
 # --- settings by their names ------------------------------------------------------------------
@@ -161,6 +163,14 @@ def test_on_policy_distillation_has_no_critic(job):
     assert "critic" not in made.recipe()["training"]
     assert made.recipe()["training"]["micro_batch_tokens"] == 2 * (512 + 1024)
     assert any("teacher" in note for note in made.notes)
+
+
+def test_spin_needs_its_reference_policy(job):
+    entry = "verl.trainer.main_ppo algorithm.adv_estimator=grpo"
+    text = VERL.replace(entry, "recipe.spin.main_spin trainer.device=npu")
+    made = job("verl", text.format(more=""))
+    assert made.recipe()["training"]["log_prob_passes"] == 2
+    assert any(note.startswith("trainer.device = npu: computed as") for note in made.notes)
 
 
 # --- models -----------------------------------------------------------------------------------
@@ -244,6 +254,16 @@ def test_roll_takes_a_lone_updates_own_log_probs(job, accumulated, passes):
     training = job("roll", said, "job.yaml").recipe()["training"]
     assert training["mini_batches"] == 128 // accumulated
     assert training["log_prob_passes"] == passes
+
+
+@pytest.mark.parametrize(("each", "response"), [(512, 6144), (64, 1920)])
+def test_actions_that_would_fill_a_trajectory_leave_room_for_its_prompt(job, each, response):
+    values = yaml.safe_load(roll(sequence_length=8192, response_length=each))
+    del values["prompt_length"]
+    values |= {"train_env_manager": {"group_size": 8}, "max_actions_per_traj": 30}
+    generation = job("roll", yaml.safe_dump(values), "job.yaml").recipe()["generation"]
+    assert generation["max_response"] == response
+    assert generation["max_prompt"] == 8192 - response
 
 
 def test_areals_agents(job):

@@ -144,7 +144,9 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     if response is None:
         raise RFabricError(s.lacks("response_length"))
     if turns and total:
-        whole = min(response[1] * turns, total[1] - 1)
+        whole = response[1] * turns
+        if whole >= total[1]:  # the actions alone would fill it
+            whole = max(1, total[1] - (prompt[1] if prompt else min(2048, total[1] // 2)))
         recipe.put(
             "generation.max_response", whole, f"{response[0]} x {turns} actions, in sequence_length"
         )

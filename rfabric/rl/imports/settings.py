@@ -196,7 +196,7 @@ def _without_launcher(words: Sequence[str]) -> Sequence[str]:
     return words[at:]
 
 
-_PYTHON = re.compile(r"(?:.*/)?python[\d.]*")
+_PYTHON = re.compile(r"(?:.*/)?python[\d.]*|[^=\s]+\.py")
 
 
 def _removed(words: Sequence[str]) -> list[str]:

@@ -59,6 +59,9 @@ def _others(s: Settings) -> None:
             s.notes += (f"{switch}: {who}, and GPUs of its own, are not modelled",)
     if any("main_gkd" in word for word in s.words):
         s.notes += ("main_gkd: the teacher's passes, on servers of its own, are not modelled",)
+    if s.value("trainer.device", default="cuda") != "cuda":
+        device = s.values["trainer.device"]
+        s.notes += (f"trainer.device = {device}: computed as the GPU of cluster.gpu; say --gpu",)
     if s.values.get("algorithm.adv_estimator") == "remax":
         s.notes += (
             "algorithm.adv_estimator = remax: the greedy response to each prompt, its baseline, "
@@ -212,7 +215,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     reference = reference or (
         s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False
     )
-    recipe.log_probs(reference, engines=_bypass(s))
+    spin = any(word.endswith("main_spin") for word in s.words)
+    recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", _bypass(s))
     checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
     full = s.value(f"{MEGATRON}.override_transformer_config.recompute_granularity")
     if megatron:
