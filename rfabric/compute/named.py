@@ -140,7 +140,8 @@ def _other_names(file: Path) -> tuple[str, ...]:
 
 def _words(name: str) -> list[str]:
     """A model's name as words in small letters, without those that do not tell its shape."""
-    last = re.split(r"/|--", name.removesuffix(".json"))[-1].lower()
+    path = re.sub(r"(/snapshots/[^/]*)?/*$", "", name.removesuffix(".json"))  # of the hub's cache
+    last = re.split(r"/|--", path)[-1].lower()
     words = re.split(r"[^a-z0-9]+", re.sub(r"[-_ ]v0[._]\d", "", last))  # Mixtral-8x7B-v0.1
     return [word for word in words if word and not _BESIDE.fullmatch(word)]
 

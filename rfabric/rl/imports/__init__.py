@@ -112,7 +112,12 @@ def import_job(
     recipe = SourcedValues(settings)
     module = import_module(f".{FRAMEWORKS[framework][0]}", __name__)
     said = list(settings.values)
-    module.fill(recipe, settings)
+    try:
+        module.fill(recipe, settings)
+    except RFabricError:
+        if settings.used:  # what another framework's job lacks is no news
+            _check_known(settings, said, framework)
+        raise
     _check_known(settings, said, framework)
     _model(recipe, model)
     _gpu(recipe, gpu)
@@ -244,12 +249,18 @@ def _left(settings: Settings, words: list[str]) -> tuple[tuple[str, ...], tuple[
     which hold one of `words`; a judge or reward model on GPUs has its own time.
     """
     left = settings.left()
-    without = tuple(
-        key
-        for key in sorted(left)
-        if any(word in key for word in words) and not key.endswith(".device_mapping")
-    )
+    harmless = re.compile("|".join(map(_begun, words)))
+    without = tuple(k for k in sorted(left) if harmless.search(k) and not _HARMS.search(k))
     return tuple(f"{key} = {left[key]}" for key in sorted(left) if key not in without), without
+
+
+def _begun(word: str) -> str:
+    """The pattern of keys one of whose words begins so: load-format, not offload."""
+    return ("" if word.startswith(".") else r"(?:^|[^A-Za-z0-9])") + re.escape(word)
+
+
+# What changes memory or time among an optimizer's settings and Megatron's --moe-*.
+_HARMS = re.compile(r"offload|precision.aware|fp8|dispatcher|deepep|\.device_mapping$")
 
 
 def _model(recipe: SourcedValues, told: str) -> None:
@@ -271,9 +282,8 @@ def _model(recipe: SourcedValues, told: str) -> None:
         name = re.split(r"[/:]", stated.rstrip("/"))[-1]
         why = f"{name} has no config here; {shape}, by the size it states; say --model config.json"
         recipe.assume("model", {"name": name} | config, why)
-    elif (named := _named_in(stated) or _named_in(Path(recipe.settings.file).stem)) is not None:
-        where = "its words" if _named_in(stated) else "the file's name"
-        recipe.assume("model", named, f"{stated!r} is no model; {where}; say --model NAME")
+    elif (named := _hinted(recipe.settings, stated)) is not None:
+        recipe.assume("model", named[0], f"{stated!r} is no model; {named[1]}; say --model NAME")
     else:
         said = f"model {stated!r} has no config here" if stated else "it names no model"
         also = f", which has {likely_models(stated)}" if stated else ""
@@ -285,6 +295,19 @@ def _model(recipe: SourcedValues, told: str) -> None:
 
 # Names of models that see or hear: Qwen2.5-VL, Kimi-VL, GLM-4.5V, MiniCPM-o, Qwen3-Omni.
 _SEES = re.compile(r"[-_.](vl|omni|[ov])([-_.]|$)|\dv([-_.]|$)")
+
+
+def _hinted(s: Settings, stated: str) -> tuple[str, str] | None:
+    """The model that the words of its path mean, the file's name or a name of the run; and which
+    of them.
+    """
+    texts = {"its words": stated, "the file's name": Path(s.file).stem}
+    texts |= {key: str(value) for key, value in s.values.items() if _RUN_NAME.search(key)}
+    named = ((_named_in(text), where) for where, text in texts.items())
+    return next(((name, where) for name, where in named if name), None)
+
+
+_RUN_NAME = re.compile(r"(^|[._-])(exp|experiment|trial|project|run)_name$|wandb[._-](name|group)$")
 
 
 def _named_in(text: str) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...errors import RFabricError
+from .effects import MORE_TURNS
 from .settings import Settings, shown
 from .sourced_values import SourcedValues
 
@@ -24,6 +25,7 @@ NO_EFFECT = """
     discount gae_lambda kl_ parser workflow queue_size stop_token lora_alpha lora_name peft_type
     enable_lora max_lora_rank rollout.use_lora
 """
+_ENGINES = ("megatron", "archon")  # whose sections say how much is recomputed
 _OLD_POLICY = ("actor.recompute_logprob", "actor.use_decoupled_loss")  # the latter implies it
 _BACKEND = re.compile(
     r"(?:(?P<engine>[a-z_]+)(?:\[\w+\])?[:.])?(?P<sizes>\(.*\)|[dptmces\d]+)", re.DOTALL
@@ -161,13 +163,28 @@ def _generation(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
         recipe.rolled_out("actor.dynamic_sampling", 0)
     most, batch = "rollout.max_concurrent_rollouts", recipe.values["generation.batch"]
     recipe.take("generation.concurrent", most, default=batch, why="consumer_batch_size, by default")
-    recipe.take("generation.max_response", "gconfig.max_new_tokens", default=16384)
-    recipe.take("generation.max_prompt", "train_dataset.max_length", default=1024)
+    response = recipe.take("generation.max_response", "gconfig.max_new_tokens", default=16384)
+    prompt = recipe.take("generation.max_prompt", "train_dataset.max_length", default=1024)
+    _trajectories(recipe, s, response + prompt)
     engine = "vllm" if backend.engine == "vllm" else "sglang"
     share = "gpu_memory_utilization" if engine == "vllm" else "mem_fraction_static"
     recipe.take("generation.memory_utilisation", f"{engine}.{share}", default=0.9)
     number = "max_num_seqs" if engine == "vllm" else "max_running_requests"
     recipe.take("generation.max_num_seqs", f"{engine}.{number}", default=256)
+
+
+def _trajectories(recipe: SourcedValues, s: Settings, one_turn: int) -> None:
+    """What agents' own settings say: trajectories of a prompt, tokens of all turns of one."""
+    each, whole = s.number("n_trajs"), s.number("max_tokens_per_trajectory")
+    if each and each[1] > 1:
+        group = recipe.values["generation.group_size"] * each[1]
+        recipe.put("generation.group_size", group, f"gconfig.n_samples x {each[0]}")
+    if whole and whole[1] > one_turn:
+        rest = whole[1] - recipe.values["generation.max_prompt"]
+        recipe.put("generation.max_response", rest, f"{whole[0]} less the prompt")
+    turns = s.find("econfig.max_steps", "rollout.openai.mode")
+    if turns:
+        s.notes += (f"{turns[0]} = {turns[1]}: {MORE_TURNS}",)
 
 
 def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
@@ -190,7 +207,9 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     recomputes = s.find("actor.gradient_checkpointing") is None or s.flag(
         "actor.gradient_checkpointing"
     )
-    recipe.recompute(recomputes, "actor.gradient_checkpointing")
+    said = s.find(*(f"actor.{engine}.recompute_granularity" for engine in _ENGINES)) or ("", "full")
+    origin = f"actor.gradient_checkpointing{', ' * bool(said[0])}{said[0]}"
+    recipe.recompute(recomputes and said[1] == "full", origin)
     if s.find("actor.optimizer.offload") and s.flag("actor.optimizer.offload"):
         recipe.put("training.host_optimizer", True, "actor.optimizer.offload")
     on = s.find("actor.use_lora") is not None and s.flag("actor.use_lora")
@@ -205,5 +224,7 @@ def _log_prob_passes(recipe: SourcedValues, s: Settings) -> None:
     penalty = s.number("actor.kl_ctl")
     reference = bool(penalty and penalty[1])
     said = ["old policy"] * bool(again) + ["reference policy (kl_ctl)"] * reference
-    passes = " and ".join(said) or f"neither {' nor '.join(_OLD_POLICY)} is on"
+    none = f"neither {' nor '.join(_OLD_POLICY)} is on"
+    none = "actor.prox_logp_method = loglinear" if method == "loglinear" else none
+    passes = " and ".join(said) or none
     recipe.put("training.log_prob_passes", len(said), passes)

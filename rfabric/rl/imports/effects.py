@@ -25,7 +25,7 @@ def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
     for names, holds, text in _APPROXIMATIONS:
         for key, value in _named(s, *names):
             s.used.add(key)
-            told = text is _MORE_TURNS and "generation.turns" in recipe.values
+            told = text is MORE_TURNS and "generation.turns" in recipe.values
             if holds(value) and not told:
                 s.notes += (f"{key} = {value}: {text}",)
 
@@ -75,7 +75,8 @@ def _precision(recipe: SourcedValues, s: Settings) -> None:
 
 def _matmuls(recipe: SourcedValues, s: Settings) -> None:
     """FP8 in training: Transformer Engine's format, where its section is not off."""
-    for key, value in _named(s, "fp8", "fp8_format"):
+    areal = [(k, v) for k, v in s.values.items() if k.endswith("actor.fp8_config.mode")]
+    for key, value in _named(s, "fp8", "fp8_format") + areal:
         on = _text(value) not in ("", "none", "null") and not _is_off(s, key)
         if not _generates(key) and "fp8" in key:
             s.used.add(key)
@@ -85,10 +86,10 @@ def _matmuls(recipe: SourcedValues, s: Settings) -> None:
 
 def _optimizer(recipe: SourcedValues, s: Settings) -> None:
     """Adam on the host, or its states with every rank."""
-    on_host = _take(s, "optimizer_cpu_offload", "cpu_offload", "offload_params")
+    on_host = _take(s, *_ON_HOST)
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if on_host and _on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
-        recipe.put("training.host_optimizer", True, on_host[0])
+        _put_on_host(recipe, s, on_host[0])
     fsdp = _take(s, "use_megatron_fsdp", "use_custom_fsdp")
     if fsdp and _on(fsdp[1]) and not sharded:
         recipe.put("training.optimizer", "sharded", fsdp[0])
@@ -98,10 +99,44 @@ def _optimizer(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("training.optimizer", "replicated", distributed[0])
 
 
+_ON_HOST = (
+    "optimizer_cpu_offload",
+    "cpu_offload",
+    "offload_params",
+    "offload_policy",  # FSDP2's, of verl
+    "fsdp_cpu_offload",
+)
+
+
+def _put_on_host(recipe: SourcedValues, s: Settings, key: str) -> None:
+    """Adam on the host, or that share of it which Megatron's fraction says."""
+    share = next(iter(_named(s, "optimizer_offload_fraction")), (key, 1))
+    s.used.add(share[0])
+    if share[1] != 0:
+        recipe.put("training.host_optimizer", True, key)
+    if type(share[1]) in (int, float) and 0 < share[1] < 1:
+        s.notes += (
+            f"{share[0]} = {share[1]}: the other states of Adam stay in the HBM; here all of them "
+            "are on the hosts, which takes longer and leaves more room",
+        )
+
+
 def _gradients(recipe: SourcedValues, s: Settings) -> None:
     said = _take(s, "grad_reduce_in_fp32")
     if said and recipe.values.get("training.optimizer") != "sharded":
         recipe.put("training.grad_dtype", "fp32" if _on(said[1]) else "bf16", said[0])
+
+
+def _cut_experts(recipe: SourcedValues, s: Settings) -> None:
+    """Experts that Megatron cuts as it cuts the rest, which is what it does unless it is told."""
+    v = recipe.values
+    if min(v.get("training.ep", 1), v.get("training.tp", 1)) == 1:
+        return
+    if "expert" in recipe.origin["training.ep"] and not _named(s, "expert_tensor_parallel_size"):
+        s.notes += (
+            f"expert_tensor_parallel_size is not set: {v['training.tp']}, as tp, by Megatron's "
+            "default; here experts are dealt whole to the GPUs of training.ep, not cut",
+        )
 
 
 def _chunks(recipe: SourcedValues, s: Settings) -> None:
@@ -212,8 +247,12 @@ def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
     """
     tp = recipe.values["generation.tp"]
     replicas, stages, inside = (
-        [(key, value) for key, value in _named(s, name) if _generates(key) and _above(1)(value)]
-        for name in ("data_parallel_size", "pipeline_parallel_size", "sglang_dp_size")
+        [(key, value) for key, value in _named(s, *names) if _generates(key) and _above(1)(value)]
+        for names in (
+            ("data_parallel_size",),
+            ("pipeline_parallel_size",),
+            ("sglang_dp_size", "dp_size"),
+        )
     )
     dealt = [(k, v) for k, v in _named(s, "expert_parallel_size") if _generates(k)]
     if not replicas and dealt and _above(tp)(dealt[0][1]) and dealt[0][1] % tp == 0:
@@ -269,7 +308,8 @@ def _shares_experts(
 
 
 def _generates(key: str) -> bool:
-    return any(word in key for word in ("rollout", "generation", "infer", "sglang"))
+    own = key.removeprefix("actor_rollout_ref.")  # verl's section of every worker
+    return any(word in own for word in ("rollout", "generation", "infer", "sglang"))
 
 
 _READERS = (
@@ -277,6 +317,7 @@ _READERS = (
     _matmuls,
     _optimizer,
     _gradients,
+    _cut_experts,
     _chunks,
     _epochs,
     _critic,
@@ -289,7 +330,7 @@ _EXPERT_PARALLEL = (
     "sglang_ep_size",
     "sglang_expert_parallel_size",
 )
-_MORE_TURNS = (
+MORE_TURNS = (
     "turns with an environment are not read: each response comes in one; say generation.turns, "
     "environment_latency and observation"
 )
@@ -313,13 +354,13 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
     (("enable_train", "enable_mtp_training"), _on, "the layers that predict further tokens (MTP) "
      "are not trained here"),
     (
-        ("over_sampling_batch_size",),
+        ("over_sampling_batch_size", "over_sample_rate"),
         _above(0),
         "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
         "modelled: here a step begins what it keeps and waits for the longest",
     ),
-    (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), _MORE_TURNS),
-    (("custom_generate_function_path",), bool, _MORE_TURNS),
+    (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), MORE_TURNS),
+    (("custom_generate_function_path",), bool, MORE_TURNS),
     (
         (
             "update_weight_buffer_size",
@@ -329,6 +370,11 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
         ),
         bool,
         "a weight sync is one transfer, with set-up and packing as calibrated, not its buckets",
+    ),
+    (
+        ("enable_rollout_routing_replay", "use_rollout_routing_replay"),
+        _on,
+        "the experts that generation chose go to the training with each token; that is not counted",
     ),
     (
         ("expert_tensor_parallel_size",),

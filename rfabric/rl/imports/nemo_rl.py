@@ -1,5 +1,7 @@
 """NeMo-RL: the YAML file of a GRPO run; `defaults:` names its parent."""
 
+import re
+
 from ...errors import RFabricError
 from .settings import Settings
 from .sourced_values import SourcedValues
@@ -17,7 +19,11 @@ NO_EFFECT = """
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
     _refuse_others(s)
+    _inherit(s)
     s.drop(f"{DTENSOR}." if _config(s) == MEGATRON else f"{MEGATRON}.")
+    for way in WAYS:
+        if not s.flag(f"{way}.async_{way}.enabled"):
+            s.drop(f"{way}.async_{way}.")
     recipe.put("model", str(s.value("policy.model_name", default="")), "policy.model_name")
     _cluster(recipe, s)
     _generation(recipe, s)
@@ -27,6 +33,41 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     recipe.put(
         "weight_sync.strategy", "flat", "NeMo-RL: weights are broadcast to every inference worker"
     )
+
+
+# What examples/configs/grpo_math_1B.yaml of NeMo-RL 0.4 says of these: most jobs inherit from it,
+# and leave out what they have alike.
+_BASE = {
+    "policy.model_name": "Qwen/Qwen2.5-1.5B",
+    "policy.max_total_sequence_length": 512,
+    "policy.train_global_batch_size": 512,
+    "policy.train_micro_batch_size": 4,
+    "policy.sequence_packing.enabled": True,
+    f"{MEGATRON}.expert_tensor_parallel_size": 1,
+    f"{MEGATRON}.distributed_data_parallel_config.grad_reduce_in_fp32": False,
+    "grpo.num_prompts_per_step": 32,
+    "grpo.num_generations_per_prompt": 16,
+    "cluster.gpus_per_node": 1,
+    "cluster.num_nodes": 1,
+}
+_PARENT = re.compile(r"defaults: (?:\S*/)?(grpo_math_1B(_megatron)?)(?:\.yaml)? is not beside")
+
+
+def _inherit(s: Settings) -> None:
+    """Take what the parent of most jobs says where it is named and not there."""
+    named = next((found for note in s.notes if (found := _PARENT.match(note))), None)
+    if named is None:
+        return
+    base = _BASE | {f"{MEGATRON}.enabled": True} if named[2] else _BASE
+    taken = {key: value for key, value in base.items() if s.values.get(key) is None}
+    s.values |= taken
+    tokens = s.values["policy.max_total_sequence_length"], s.values["policy.train_micro_batch_size"]
+    if all(type(count) is int for count in tokens):
+        for way in ("sequence_packing", "dynamic_batching"):
+            if s.flag(f"policy.{way}.enabled"):
+                s.values.setdefault(f"policy.{way}.train_mb_tokens", tokens[0] * tokens[1])
+    said = ", ".join(f"{key} = {value}" for key, value in taken.items())
+    s.notes += (f"{named[1]}.yaml: as NeMo-RL 0.4 has it, {said or 'which adds nothing'}",)
 
 
 def _refuse_others(s: Settings) -> None:
@@ -112,8 +153,8 @@ def _engine(recipe: SourcedValues, s: Settings) -> None:
     named = str(s.value(f"{GENERATION}.backend", default="vllm"))
     engine = named if named in _ENGINES else "vllm"
     own = f"{GENERATION}.{'mcore_generation_config' if engine == 'megatron' else f'{engine}_cfg'}"
-    for off in _ENGINES.keys() - {engine, "megatron"}:
-        s.drop(f"{GENERATION}.{off}_cfg.")
+    for off in _ENGINES.keys() - {engine}:
+        s.drop(f"{GENERATION}.{'mcore_generation_config' if off == 'megatron' else f'{off}_cfg'}.")
     wide, share, most, experts = _ENGINES[engine]
     other = [f"{MEGATRON}.{wide}"] if engine == "megatron" else []
     other += [f"{own}.gpus_per_server"] if engine == "sglang" else []  # of older files
@@ -161,6 +202,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         min(response[1] if response else total[1], total[1] - given),
         "what max_total_sequence_length leaves",
     )
+    recipe.stretched("policy.hf_config_overrides.max_position_embeddings")
 
 
 def _config(s: Settings) -> str:

@@ -99,9 +99,16 @@ def _mapped(s: Settings, role: str) -> set[int]:
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
     train, infer = _mapped(s, TRAIN), _mapped(s, INFER)
-    shared = bool(train & infer)
+    ratio, alone = s.number("async_generation_ratio"), infer - train
+    ahead, shared = bool(ratio and ratio[1]), bool(train & infer)
     origin = f"{TRAIN}.device_mapping and {INFER}.device_mapping"
-    if shared:
+    if shared and ahead and alone:
+        recipe.gpus(len(train), len(alone), False, origin)
+        s.notes += (
+            f"{origin}: {len(train & infer)} GPUs of {TRAIN} generate too while it does not; here "
+            f"generation has the other {len(alone)} alone",
+        )
+    elif shared:
         recipe.gpus(len(train | infer), len(train | infer), True, origin)
         if train != infer:
             s.notes += (
@@ -110,9 +117,13 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
             )
     else:
         recipe.gpus(len(train), len(infer), False, origin)
-    ratio = s.number("async_generation_ratio")
-    if ratio and ratio[1]:
-        if ratio[1] == 1:
+    if ratio and ahead:
+        if "placement" in recipe.values:
+            s.notes += (
+                f"{ratio[0]}: on the same GPUs generation and training take turns; that responses "
+                "go on in the next step is not modelled",
+            )
+        elif ratio[1] == 1:
             recipe.put("pipeline", "one-step-off", ratio[0])
         else:
             recipe.behind(ratio[1], ratio[0])
@@ -133,7 +144,9 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     if response is None:
         raise RFabricError(s.lacks("response_length"))
     if turns and total:
-        whole = min(response[1] * turns, total[1] - 1)
+        whole = response[1] * turns
+        if whole >= total[1]:  # the actions alone would fill it
+            whole = max(1, total[1] - (prompt[1] if prompt else min(2048, total[1] // 2)))
         recipe.put(
             "generation.max_response", whole, f"{response[0]} x {turns} actions, in sequence_length"
         )
@@ -215,7 +228,11 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         "per_device_train_batch_size, by default",
         1,
     )
-    recipe.whole_sequences(each[1], each[0])
+    budget = s.number(f"{TRAIN}.max_tokens_per_microbatch_in_train")
+    if budget and s.flag(f"{TRAIN}.use_dynamic_batching_in_train"):
+        recipe.micro_batch(-(-budget[1] // recipe.values["training.cp"]), f"{budget[0]} / cp")
+    else:
+        recipe.whole_sequences(each[1], each[0])
     accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
     t = recipe.values
     together = t["training.tp"] * t["training.pp"] * t["training.cp"]
@@ -236,7 +253,11 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     reference = s.find("reference.device_mapping") is not None
     reference = reference and (s.find("enable_reference") is None or s.flag("enable_reference"))
     skip = "system_envs.SKIP_OLD_LOG_PROBS"  # RollPacker
-    recipe.log_probs(reference, "", skip if s.flag(skip) else "")
+    again = "enable_old_logprobs_recompute"  # without it, a lone update takes its own
+    if recipe.values["training.mini_batches"] == 1 and s.find(again) and not s.flag(again):
+        recipe.put("training.log_prob_passes", int(reference), f"{again} = False")
+    else:
+        recipe.log_probs(reference, "", skip if s.flag(skip) else "")
     _recompute(recipe, s, config, "megatron" in strategy)
 
 

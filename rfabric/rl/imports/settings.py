@@ -126,7 +126,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     """Overrides and flags of the command that starts the job."""
     script = read_script(path, text, environment)
     job = _job(script)
-    values, words = _sorted(job.words)
+    values, words = _sorted(_without_launcher(job.words))
     if not values and not words:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
@@ -167,10 +167,36 @@ _COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi)\)")
 
 
 def _job(script: Script) -> Command:
-    """The command that sets most; scripts also fetch data, convert checkpoints and start Ray."""
-    return max(
-        script.commands, key=lambda command: len(_sorted(command.words)[0]), default=Command((), 0)
-    )
+    """The command that sets most; scripts also fetch data, convert checkpoints and start Ray.
+
+    Where no python sets anything on the way that was taken, the job may stand on another.
+    """
+    most, beside = map(_most, (script.commands, script.beside))
+    if _of_job(beside) and not any(map(_of_job, script.commands)):
+        script.notes.append(
+            f"the job on line {beside.line} is read, though whether it is reached cannot be known"
+        )
+        return beside
+    return most
+
+
+def _most(commands: Sequence[Command]) -> Command:
+    return max(commands, key=lambda c: len(_sorted(c.words)[0]), default=Command((), 0))
+
+
+def _of_job(command: Command) -> bool:
+    """Whether a command starts a python that is told something."""
+    own = _without_launcher(command.words)
+    return bool(own and _PYTHON.fullmatch(own[0]) and _sorted(own)[0])
+
+
+def _without_launcher(words: Sequence[str]) -> Sequence[str]:
+    """The words from the job's python on; srun and `ray job submit` have their own before it."""
+    at = next((i for i, word in enumerate(words) if _PYTHON.fullmatch(word)), 0)
+    return words[at:]
+
+
+_PYTHON = re.compile(r"(?:.*/)?python[\d.]*|[^=\s]+\.py")
 
 
 def _removed(words: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ needs the value says so.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import tree_sitter
@@ -34,7 +35,7 @@ from .shell_text import (
     text_of,
     unknown_names,
 )
-from .shell_words import LoopEnd
+from .shell_words import LoopEnd, ScriptEnd
 from .slurm import batch_lines
 
 # The grammar takes the $ of {a=$A,b} for the end of a word, that of {a=${A},b} never.
@@ -67,6 +68,8 @@ class _Walk(ShellStatements):
 
     def __init__(self, script: Script, environment: dict[str, str]) -> None:
         super().__init__(script, environment)
+        self.passed: set[int] = set()  # ifs whose body was walked though they do not hold
+        self.steps_beside = 0
         self.kinds: dict[str, Callable[[tree_sitter.Node], bool | None]] = {
             "variable_assignment": self._assignment,
             "variable_assignments": self._each,
@@ -164,15 +167,29 @@ class _Walk(ShellStatements):
         return True
 
     def _if(self, node: tree_sitter.Node) -> bool | None:
-        status = self._condition(node)
-        if status:
-            return self._bodies(node)
-        for child in node.named_children:
-            if child.type == "elif_clause" and self._condition(child):
-                return self._bodies(child)
-            if child.type == "else_clause":
-                return self._each(child)
-        return True
+        for way in (node, *(c for c in node.named_children if c.type == "elif_clause")):
+            if self._condition(way):
+                return self._bodies(way)
+            self._beside(way)
+        other = next((c for c in node.named_children if c.type == "else_clause"), None)
+        return True if other is None else self._each(other)
+
+    def _beside(self, node: tree_sitter.Node) -> None:
+        """Walk once what an if that does not hold would do, and leave all as it was: a job may
+        stand there alone, such as on the first node of a cluster.
+        """
+        if node.id in self.passed or self.steps_beside > MOST_STEPS:
+            return
+        self.passed.add(node.id)
+        kept, script = dict(vars(self)), self.script
+        self.script = Script(script.path, written=dict(script.written))
+        self.written, self.functions = self.script.written, dict(self.functions)
+        state = self.state.copy()
+        with suppress(ScriptEnd, LoopEnd, RFabricError):
+            self.output(lambda: self.in_other_shell(lambda: self._bodies(node), state))
+        script.beside += self.script.commands + self.script.beside
+        beside = self.steps_beside + self.steps - kept["steps"]
+        vars(self).update(kept, steps_beside=beside)
 
     def _condition(self, node: tree_sitter.Node) -> bool:
         """Whether the condition of an if or elif holds; one that cannot be known does not."""

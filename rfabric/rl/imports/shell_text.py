@@ -36,7 +36,8 @@ class Command:
 class Script:
     """The commands a script reaches; `defaulted`: variables that it leaves to the environment, with
     a default of its own; `absent`: files that it asks for and that are not in its folder, by the
-    line that asks; `written`: the text of files that it makes, by path.
+    line that asks; `written`: the text of files that it makes, by path; `beside`: commands behind a
+    condition that does not hold as far as is known.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class Script:
     notes: list[str] = field(default_factory=list)
     absent: dict[str, int] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
+    beside: list[Command] = field(default_factory=list)
 
 
 def readable(text: str) -> str:

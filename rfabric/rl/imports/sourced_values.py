@@ -91,6 +91,12 @@ class SourcedValues:
                 f"{rank}: {switch} turns no adapters on; all weights are trained",
             )
 
+    def stretched(self, key: str) -> None:
+        """Positions that the job asks of the model beyond its config, where its sequences fit."""
+        asked = self.settings.number(key)
+        if asked and asked[1] >= self.longest:
+            self.put("generation.context", asked[1], key)
+
     def rolled_out(self, origin: str, prompts: float) -> None:
         """Prompts of a step whose groups a filter drops where their rewards are alike."""
         self.settings.notes += (

@@ -10,7 +10,7 @@ GROUPS = (
     ("memory", r"offload|dtype|precision|cache|gradient|recompute|checkpointing|mem_|memory|quant|"
                r"context_length|max_model_len|page|block_size|lora|buffer"),
     ("traffic", r"parallel|dispatch|bucket|sharding|fsdp|nccl|reduce|gather|update.weight|transfer|"
-                r"nnodes|num_nodes|gpus|load_format|deepep|backend|overlap"),
+                r"nnodes|num_nodes|gpus|load_format|deepep|dispatcher|backend|overlap|[dept]p_size"),
     ("time", r"batch|chunk|graph|eager|kernel|fus|compil|packing|padding|token|turn|specul|mtp|"
              r"draft|schedul|sampl|epoch|critic|estimator|concurren|seqs|requests|async|warmup|"
              r"attention|steps|len|rollout|engine|worker|tool|agent|distill"),

@@ -22,9 +22,9 @@ NO_EFFECT = """
     algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip temperature top_p top_k val_kwargs
     loss_agg reward_model.reward_manager reward_model.reward_kwargs
     custom_reward trust_remote .checkpoint. dist_checkpointing model.path ignore_eos do_sample
-    seed nsys
+    seed nsys critic_warmup lora_alpha
 """
-_NO_CRITIC = re.compile(r"main_(sppo|spin)$")  # their own config has no estimator
+_NO_CRITIC = re.compile(r"main_(sppo|spin|gkd)$")  # their own config has no estimator
 _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
 
 
@@ -57,6 +57,11 @@ def _others(s: Settings) -> None:
     for switch, who in _BESIDE.items():
         if s.find(switch) and (s.flag(switch) or switch.endswith("path")):
             s.notes += (f"{switch}: {who}, and GPUs of its own, are not modelled",)
+    if any("main_gkd" in word for word in s.words):
+        s.notes += ("main_gkd: the teacher's passes, on servers of its own, are not modelled",)
+    if s.value("trainer.device", default="cuda") != "cuda":
+        device = s.values["trainer.device"]
+        s.notes += (f"trainer.device = {device}: computed as the GPU of cluster.gpu; say --gpu",)
     if s.values.get("algorithm.adv_estimator") == "remax":
         s.notes += (
             "algorithm.adv_estimator = remax: the greedy response to each prompt, its baseline, "
@@ -138,6 +143,9 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
     recipe.take("generation.max_prompt", "data.max_prompt_length", default=512)
     recipe.take("generation.max_response", "data.max_response_length", default=512)
+    if over := s.number("data.oversample_factor"):  # PRIME's, whose filter keeps a batch of them
+        recipe.rolled_out(over[0], recipe.values["generation.batch"] * over[1])
+    recipe.stretched("actor_rollout_ref.model.override_config.max_position_embeddings")
     recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
 
@@ -186,8 +194,9 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         _sharded(recipe, s, engine)
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
-    budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
-    sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or _of_all_ranks(recipe, s)
+    budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ACTOR}.max_token_len")
+    each = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.micro_batch_size"  # GKD's
+    sequences = s.number(*each) or _of_all_ranks(recipe, s)
     if dynamic:
         recipe.micro_batch(
             *(budget[::-1] if budget else (16384, "ppo_max_token_len_per_gpu, by default"))
@@ -206,7 +215,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     reference = reference or (
         s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False
     )
-    recipe.log_probs(reference, engines=_bypass(s))
+    spin = any(word.endswith("main_spin") for word in s.words)
+    recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", _bypass(s))
     checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
     full = s.value(f"{MEGATRON}.override_transformer_config.recompute_granularity")
     if megatron:

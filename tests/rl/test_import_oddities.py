@@ -1,0 +1,282 @@
+"""Jobs behind a condition of their cluster, settings whose names are like others', defaults that a
+missing parent holds, and jobs that share GPUs in part.
+"""
+
+import pytest
+import yaml
+
+from rfabric.compute.named import find_model
+from rfabric.errors import RFabricError
+from rfabric.rl.imports import import_job
+from rfabric.rl.imports.settings import read_settings
+
+VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 \
+actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_response_length=1024 \
+actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.nnodes=2 {more}
+"""
+SLIME = """python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate \
+--hf-checkpoint Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 --global-batch-size 256 \
+--use-dynamic-batch-size --max-tokens-per-gpu 4096 {more}
+"""
+NEMO = {
+    "policy": {"model_name": "Qwen/Qwen3-8B", "generation": {"vllm_cfg": {}}},
+    "cluster": {"gpus_per_node": 8},
+}
+ROLL = """
+rollout_batch_size: 64
+num_return_sequences_in_group: 8
+prompt_length: 1024
+response_length: 4096
+pretrain: Qwen/Qwen3-8B
+actor_train:
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 64}
+  strategy_args: {strategy_name: megatron_train, strategy_config: {context_parallel_size: 2}}
+  device_mapping: list(range(0,8))
+actor_infer: {device_mapping: "list(range(0,8))"}
+"""
+AREAL = """
+cluster: {n_nodes: 2, n_gpus_per_node: 8}
+rollout: {backend: "sglang:d8", max_head_offpolicyness: 2}
+gconfig: {n_samples: 2, max_new_tokens: 2048}
+actor: {backend: "megatron:d8", path: /models/Qwen__Qwen3-8B/}
+train_dataset: {batch_size: 32, max_length: 1024}
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    def read(framework, text, name="job.sh"):
+        (path := tmp_path / name).write_text(text)
+        return import_job(framework, path)
+
+    return read
+
+
+# --- a script's ways --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "condition", ['[ "$(hostname -i)" = "$HEAD" ]', "[ $NODE_RANK -eq 0 ]", '[[ -f "$HOSTS" ]]']
+)
+def test_a_job_on_the_first_node_alone_is_read(job, condition):
+    waits = "while true; do\n  n=$(ray status)\n  if [ $n = 2 ]; then\n" + VERL + "break; fi\ndone"
+    other = "while true; do ray start --address=$HEAD:6379 --block; done"
+    made = job("verl", f"if {condition}; then\n{waits}\nelse\n{other}\nfi\n".format(more=""))
+    assert made.recipe()["cluster"]["training_gpus"] == 16
+    assert any("is read, though whether it is reached cannot be known" in n for n in made.notes)
+
+
+def test_a_job_that_is_reached_is_read_before_one_that_may_be(job):
+    longer = VERL.format(more="trainer.n_gpus_per_node=4 actor_rollout_ref.rollout.n=4")
+    made = job("verl", f"if [ -n $BIG ]; then\n{longer}fi\n".replace("-n $BIG", "$(x) = 1")
+               + VERL.format(more=""))  # fmt: skip
+    assert made.recipe()["cluster"]["training_gpus"] == 16
+    assert not any("whether it is reached" in note for note in made.notes)
+
+
+def test_a_way_not_taken_leaves_nothing_behind(tmp_path):
+    script = (
+        "N=1\nsay() { echo one; }\nif [ $(probe) = 1 ]; then\n  N=2; A+=(x); cd /\n"
+        "  say() { echo two; }\n  echo n=3 > told.txt\n  trap 'N=4' EXIT; exit 0\nfi\n"
+        "python3 job.py n=$N said=$(say) $(cat told.txt) a=${A[*]:-none}\n"
+    )
+    (path := tmp_path / "job.sh").write_text(script)
+    values = read_settings(path).values
+    assert (values["n"], values["said"], values["a"]) == (1, "one", "none")
+
+
+def test_words_of_what_starts_the_job_are_not_its_own(tmp_path):
+    (path := tmp_path / "job.sh").write_text(
+        "srun --nodes=4 --overlap ray job submit --no-wait -- python3 -u job.py a=1 --b 2\n"
+    )
+    assert read_settings(path).values == {"a": 1, "b": 2}
+    path.write_text("uv run --isolated examples/job.py --b 2 file=x.py\n")
+    assert read_settings(path).values == {"b": 2, "file": "x.py"}
+
+
+# --- settings by their names ------------------------------------------------------------------
+
+
+def test_verls_training_is_not_taken_for_its_engine(job):
+    fp8 = "+actor_rollout_ref.actor.megatron.override_transformer_config.fp8=e4m3"
+    training = job("verl", VERL.format(more=fp8)).recipe()["training"]
+    assert training["precision"] == "fp8"
+    shards = "model_engine=veomni actor_rollout_ref.actor.veomni.expert_parallel_size=4 "
+    moe = VERL.replace("Qwen3-8B", "Qwen3-30B-A3B").format(more=shards)
+    made = job("verl", moe).recipe()
+    assert made["training"]["ep"] == 4
+    assert "ep" not in made["generation"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "more"),
+    [
+        ("verl", VERL, "actor_rollout_ref.actor.fsdp_config.offload_policy=True"),
+        ("slime", SLIME, "--train-backend fsdp --fsdp-cpu-offload"),
+        ("slime", SLIME, "--optimizer-cpu-offload --optimizer-offload-fraction 0.5"),
+    ],
+)
+def test_adam_on_the_host(job, framework, text, more):
+    made = job(framework, text.format(more=more))
+    assert made.recipe()["training"]["host_optimizer"]
+    assert any("0.5: the other states" in note for note in made.notes) == ("0.5" in more)
+
+
+def test_what_no_adam_is_offloaded_of_stays(job):
+    more = "--optimizer-cpu-offload --optimizer-offload-fraction 0"
+    assert "host_optimizer" not in job("slime", SLIME.format(more=more)).recipe()["training"]
+
+
+def test_only_whole_words_make_a_setting_harmless(job):
+    more = "--no-offload-train --moe-token-dispatcher-type flex --use-precision-aware-optimizer"
+    made = job("slime", SLIME.format(more=f"{more} --save-interval 20 --critic-lr 1e-5"))
+    said = {key.partition(" = ")[0] for key in made.unmapped}
+    assert {word[2:] for word in more.split() if word[:2] == "--"} <= said
+    assert {"save-interval", "critic-lr"} <= set(made.ignored)
+
+
+def test_experts_that_megatron_cuts_by_default_are_noted(job):
+    tp, ep, cut = (f"actor_rollout_ref.actor.megatron.{n}_parallel_size" for n in
+                   ("tensor_model", "expert_model", "expert_tensor"))  # fmt: skip
+    moe = VERL.replace("Qwen3-8B", "Qwen3-30B-A3B")
+    said = "expert_tensor_parallel_size is not set: 2, as tp"
+    for more, noted in ((f"{tp}=2 {ep}=4", True), (f"{tp}=2 {ep}=4 {cut}=1", False)):
+        made = job("verl", moe.format(more=more))
+        assert any(note.startswith(said) for note in made.notes) == noted
+
+
+def test_prompts_that_prime_rolls_out_beyond_its_batch(job):
+    generation = job("verl", VERL.format(more="data.oversample_factor=4")).recipe()["generation"]
+    assert (generation["batch"], generation["prompts"]) == (64, 256)
+
+
+def test_positions_that_a_job_stretches(job):
+    asked = "+actor_rollout_ref.model.override_config.max_position_embeddings=65536"
+    made = job("verl", VERL.format(more=asked))
+    assert made.recipe()["generation"]["context"] == 65536
+    assert "generation.context" not in made.assumed
+
+
+def test_on_policy_distillation_has_no_critic(job):
+    text = VERL.replace("verl.trainer.main_ppo algorithm.adv_estimator=grpo", "recipe.gkd.main_gkd")
+    made = job("verl", text.format(more="actor_rollout_ref.actor.micro_batch_size=2"))
+    assert "critic" not in made.recipe()["training"]
+    assert made.recipe()["training"]["micro_batch_tokens"] == 2 * (512 + 1024)
+    assert any("teacher" in note for note in made.notes)
+
+
+def test_spin_needs_its_reference_policy(job):
+    entry = "verl.trainer.main_ppo algorithm.adv_estimator=grpo"
+    text = VERL.replace(entry, "recipe.spin.main_spin trainer.device=npu")
+    made = job("verl", text.format(more=""))
+    assert made.recipe()["training"]["log_prob_passes"] == 2
+    assert any(note.startswith("trainer.device = npu: computed as") for note in made.notes)
+
+
+# --- models -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/models/Qwen__Qwen3-8B/", "/hub/models--Qwen--Qwen3-8B/snapshots/0a1b2c", "a/Qwen3-8B//"],
+)
+def test_a_model_by_the_folder_it_is_kept_in(path):
+    assert find_model(path).name == "Qwen3-8B"
+
+
+def test_a_model_that_only_the_runs_name_tells(job):
+    text = VERL.replace("Qwen/Qwen3-8B", "/YOUR/PATH")
+    made = job("verl", text.format(more="trainer.project_name=Qwen2.5-32B"))
+    assert made.recipe()["model"] == "Qwen2.5-32B"
+    assert "model" in made.assumed
+    assert "trainer.project_name" in made.origin["model"]
+
+
+# --- the other frameworks ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", ["slime", "nemo-rl", "roll", "areal"])
+def test_another_frameworks_job_is_refused_as_such(job, framework):
+    text = "python3 -m other.train --policy_nodes 1 --reward_nodes 1 --share_all\n"
+    with pytest.raises(RFabricError, match=f"none of which is known of {framework}"):
+        job(framework, text)
+
+
+def test_nemos_parent_that_is_not_there_still_tells_its_defaults(job):
+    for parent, sharded in (("grpo_math_1B.yaml", True), ("grpo_math_1B_megatron.yaml", False)):
+        made = job("nemo-rl", yaml.safe_dump({"defaults": f"../{parent}"} | NEMO), "job.yaml")
+        generation, training = (made.recipe()[part] for part in ("generation", "training"))
+        assert (generation["batch"], generation["group_size"]) == (32, 16)
+        assert training["micro_batch_tokens"] == 4 * 512
+        assert (training.get("optimizer") == "sharded") == sharded
+        assert any("grpo.num_prompts_per_step = 32" in note for note in made.notes)
+    with pytest.raises(RFabricError, match="num_prompts_per_step is not set"):
+        job("nemo-rl", yaml.safe_dump({"defaults": "../mine.yaml"} | NEMO), "job.yaml")
+
+
+def roll(**said):
+    values = yaml.safe_load(ROLL)
+    for key, value in said.items():
+        outer, _, last = key.rpartition("__")
+        (values[outer] if outer else values)[last] = value
+    return yaml.safe_dump(values)
+
+
+def test_rolls_generation_beside_the_training_has_what_is_left(job):
+    wide = roll(async_generation_ratio=1, actor_infer__device_mapping="list(range(0,24))")
+    made = job("roll", wide, "job.yaml")
+    assert made.recipe()["cluster"]["training_gpus"] == 8
+    assert made.recipe()["cluster"]["generation_gpus"] == 16
+    assert made.recipe()["pipeline"] == "one-step-off"
+    assert any("8 GPUs of actor_train generate too" in note for note in made.notes)
+    assert not made.misfit
+
+
+def test_rolls_generation_on_the_same_gpus_takes_turns(job):
+    made = job("roll", roll(async_generation_ratio=1), "job.yaml")
+    assert "pipeline" not in made.recipe()
+    assert any("take turns" in note for note in made.notes)
+    assert not made.misfit
+
+
+def test_rolls_micro_batches_by_their_tokens(job):
+    tokens = {"actor_train__max_tokens_per_microbatch_in_train": 16384}
+    on = {"actor_train__use_dynamic_batching_in_train": True}
+    for said, expected in ((tokens | on, 8192), (tokens, 2560)):
+        training = job("roll", roll(**said), "job.yaml").recipe()["training"]
+        assert training["micro_batch_tokens"] == expected  # on each of two context-parallel ranks
+
+
+@pytest.mark.parametrize(("accumulated", "passes"), [(128, 0), (64, 1)])
+def test_roll_takes_a_lone_updates_own_log_probs(job, accumulated, passes):
+    args = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": accumulated}
+    said = roll(actor_train__training_args=args, enable_old_logprobs_recompute=False)
+    training = job("roll", said, "job.yaml").recipe()["training"]
+    assert training["mini_batches"] == 128 // accumulated
+    assert training["log_prob_passes"] == passes
+
+
+@pytest.mark.parametrize(("each", "response"), [(512, 6144), (64, 1920)])
+def test_actions_that_would_fill_a_trajectory_leave_room_for_its_prompt(job, each, response):
+    values = yaml.safe_load(roll(sequence_length=8192, response_length=each))
+    del values["prompt_length"]
+    values |= {"train_env_manager": {"group_size": 8}, "max_actions_per_traj": 30}
+    generation = job("roll", yaml.safe_dump(values), "job.yaml").recipe()["generation"]
+    assert generation["max_response"] == response
+    assert generation["max_prompt"] == 8192 - response
+
+
+def test_areals_agents(job):
+    agent = "n_trajs: 4\nmax_tokens_per_trajectory: 16384\neconfig: {max_steps: 100}\n"
+    made = job("areal", AREAL + agent, "job.yaml")
+    assert made.recipe()["model"] == "Qwen3-8B"
+    assert made.recipe()["generation"]["group_size"] == 8
+    assert made.recipe()["generation"]["max_response"] == 16384 - 1024
+    assert any(note.startswith("econfig.max_steps = 100: turns") for note in made.notes)
+
+
+@pytest.mark.parametrize(("said", "recompute"), [("full", "full"), ("selective", "selective")])
+def test_areal_recomputes_as_much_as_megatrons_section_says(job, said, recompute):
+    text = AREAL.replace("backend: \"megatron:d8\"", "backend: \"megatron:d8\", megatron: "
+                         f"{{recompute_granularity: {said}}}")  # fmt: skip
+    assert job("areal", text, "job.yaml").recipe()["training"]["recompute"] == recompute
