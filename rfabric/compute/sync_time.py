@@ -69,8 +69,9 @@ class Software:
     restore: bf16 bytes/s with which a shard that waits in host memory comes back to its GPU, fp32
     with it; and with which it is compared with what was sent last. verl delta_weight_sync.md, with
     and without offload.
-    setup: building an NCCL group over servers and pausing engines, each sync: verl
-    delta_weight_sync.md.
+    setup: building an NCCL group over servers, which registers its buffers with the NICs, and
+    pausing engines, each sync: verl delta_weight_sync.md. Who registers once (transfer engines,
+    pinned buckets) pays before the first sync.
     metadata: gathering what goes where: checkpoint-engine README.
     plan, send: of a transfer shard to shard, in all and for a tensor. Fitted on NeMo-RL pull 2808,
     4 B and 30 B.
