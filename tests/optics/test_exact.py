@@ -30,7 +30,6 @@ from rfabric.optics import (
     planner,
     policies,
     regions,
-    solvers,
 )
 from rfabric.optics.bound import Bound, bound, fluid_seconds
 from rfabric.optics.check import faults_during
@@ -789,13 +788,12 @@ def test_slots_go_by_weight_until_every_partner_could_have_been_met_then_by_who_
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4])
-def test_slots_end_at_their_limit_whoever_is_left_out(most, monkeypatch):
+def test_slots_end_at_their_limit_whoever_is_left_out(most):
     """Six racks of one uplink need five rounds to meet."""
-    monkeypatch.setattr(solvers, "MOST_SLOTS", most)
     fabric = rfabric(pods=1, tors=6, gpus=1, planes=1, electrical=0)
     everybody = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(6), 2)))
-    assert len(slots(everybody, fabric, every=True)) == most
-    assert len(slots(everybody, fabric, every=True, least=9)) == most
+    assert len(slots(everybody, fabric, every=True, most=most)) == most
+    assert len(slots(everybody, fabric, every=True, least=9, most=most)) == most
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=10, max_size=10))
