@@ -444,7 +444,7 @@ def test_eight_bits_are_faster_than_sixteen(gpu, name):
     ep = 8 if model.experts else 1
     trainers = [Trainer(model, gpu, Layout(tp=2, pp=2, ep=ep, dp=16), p) for p in ("fp8", "bf16")]
     few, many = (training_step(trainer, 256, 4096).seconds for trainer in trainers)
-    assert few <= many  # alike where both wait for their hosts
+    assert few <= many * (1 + 1e-12)  # alike where both wait for their hosts
     unheld = (replace(trainer, host_layer=0.0) for trainer in trainers)
     few, many = (training_step(trainer, 256, 4096).seconds for trainer in unheld)
     assert few < many
