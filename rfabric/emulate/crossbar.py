@@ -163,8 +163,10 @@ def _bpf(command: int, words: bytes) -> int:
 
 @contextlib.contextmanager
 def _named(program: int) -> Iterator[str]:
-    """A file that is the program: `tc` takes no descriptors."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A file that is the program: `tc` takes no descriptors. It stands in the world's own folder,
+    which goes with the world.
+    """
+    with tempfile.TemporaryDirectory(dir=os.environ.get("OVS_RUNDIR")) as folder:
         run(["mount", "-t", "bpf", "bpf", folder])
         try:
             file = ctypes.create_string_buffer(os.fsencode(f"{folder}/light"))
