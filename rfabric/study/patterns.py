@@ -12,7 +12,7 @@ RATE = 400e9  # bit/s of a card, on all fabrics of the self-test
 FULL = bytes_in(RATE, SECONDS)
 # times as long as the others, where flows are short ones: those that wait for each other, and those
 # to all others at once, of which each has a small share of its card
-LEVELS_LONGER, ALL_LONGER = 4, 16
+LEVELS_LONGER, ALL_LONGER = 4, 24
 
 
 def patterns(hosts: Sequence[str]) -> Trace:

@@ -31,7 +31,7 @@ PHASE_BOUND = 0.05  # of the seconds of a pattern
 # of the seconds of its flows: half of them, nine in ten, each
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
-PATIENCE = 100.0
+PATIENCE = 120.0
 PARTS = "fat-tree", "leaf-spine", "rfabric", "mixnet", "rotor", *IN_FLIGHT
 REWIRED = "rfabric,pods=2,tors=2,gpus=2"  # a few hosts, for whom circuits change, however many else
 LEAST_HOSTS, HOSTS_BY = 16, 8
