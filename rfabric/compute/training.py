@@ -2,6 +2,7 @@
 behind them, the optimizer.
 
     matmul (m x k by k x n)  2 k (m n + WAVE x tile x SMs) / (tuned matmul x SUSTAINED)
+    matmul of experts        the same / GROUPED
     attention                FLOPs / what the stack's kernel reaches; backward 2.5 x: scores anew
     memory-bound operations  bytes read and written / HBM: norms, residuals, activations, loss,
                              casts
@@ -58,6 +59,10 @@ EXPERT_BIAS_BYTES, CLAMP_BYTES = 68, 46
 # A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the
 # layouts Hopper needs).
 CAST_BYTES = 4
+# Share of the FLOP/s of other matmuls that those of experts sustain, grouped into one kernel: each
+# has few rows, as many as tokens happen to choose it. Fitted on Megatron Bridge's performance
+# summary; gpt-oss-120b and Qwen3-30B-A3B, each alone, ask for the same.
+GROUPED = 0.6
 # Seconds that the host takes to launch the kernels of a layer with experts for one micro-batch,
 # forward and backward: a GPU that is done sooner waits. Fitted on Megatron Bridge's performance
 # summary, Qwen3-30B-A3B on 8 B200 with one sequence of 4,096 tokens a micro-batch: 8.8 ms in
@@ -104,7 +109,8 @@ class Trainer:
     same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
     busiest GPU's experts take, for which the others of its group wait; context_exchange: `ring` or
     `ulysses`, see context_exchange.py; learns: share of the parameters that learn, those of
-    adapters beside others that stay as they are (`adapters`); host_layer: as HOST_LAYER_S.
+    adapters beside others that stay as they are (`adapters`); grouped: as GROUPED; host_layer: as
+    HOST_LAYER_S.
     """
 
     model: Model
@@ -122,6 +128,7 @@ class Trainer:
     expert_imbalance: float = 1.0
     context_exchange: str = "ring"
     learns: float = 1.0
+    grouped: float = GROUPED
     host_layer: float = HOST_LAYER_S
 
     def __post_init__(self):
@@ -426,7 +433,7 @@ def _matmul(t: Trainer, tokens: float, micro: int) -> float:
 
 def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
     """FLOPs of a GPU's experts, each a matmul of its own; its rows are filled up to whole tiles,
-    half a tile on average.
+    half a tile on average. As many as other matmuls would do in the time that these take.
     """
     e, lay = t.model.experts, t.layout
     if not e:
@@ -435,7 +442,7 @@ def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
     one = 2 * t.model.expert_parameters / e.count / e.layers
     rows = tokens * e.per_token / (lay.tp * lay.cp) * t.expert_imbalance + TILE_ROWS / 2 * local
     waves = 2 * WAVE * TILE * SMS * (t.model.hidden + e.intermediate) * local
-    return (one * rows + waves) * e.layers / lay.pp
+    return (one * rows + waves) * e.layers / lay.pp / t.grouped
 
 
 def _attention(t: Trainer, tokens: float, squares: float) -> float:
