@@ -2,6 +2,7 @@
 behind them, the optimizer.
 
     matmul (m x k by k x n)  2 k (m n + WAVE x tile x SMs) / (tuned matmul x SUSTAINED)
+    matmul of experts        the same / GROUPED
     attention                FLOPs / what the stack's kernel reaches; backward 2.5 x: scores anew
     memory-bound operations  bytes read and written / HBM: norms, residuals, activations, loss,
                              casts
@@ -24,7 +25,7 @@ from functools import cached_property
 
 from ..errors import RFabricError
 from .communication import Network, RankGroup, collective_seconds, network
-from .context_exchange import context_bytes
+from .context_exchange import CONTEXT_BACKWARD, context_bytes
 from .expert_exchange import DISPATCH_AND_COMBINE, Exchange, exchange_seconds
 from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
 from .layout import ALL_REDUCES_PER_LAYER, Layout
@@ -58,6 +59,10 @@ EXPERT_BIAS_BYTES, CLAMP_BYTES = 68, 46
 # A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the
 # layouts Hopper needs).
 CAST_BYTES = 4
+# Share of the FLOP/s of other matmuls that those of experts sustain, grouped into one kernel: each
+# has few rows, as many as tokens happen to choose it. Fitted on Megatron Bridge's performance
+# summary; gpt-oss-120b and Qwen3-30B-A3B, each alone, ask for the same.
+GROUPED = 0.6
 # Seconds that the host takes to launch the kernels of a layer with experts for one micro-batch,
 # forward and backward: a GPU that is done sooner waits. Fitted on Megatron Bridge's performance
 # summary, Qwen3-30B-A3B on 8 B200 with one sequence of 4,096 tokens a micro-batch: 8.8 ms in
@@ -104,7 +109,8 @@ class Trainer:
     same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
     busiest GPU's experts take, for which the others of its group wait; context_exchange: `ring` or
     `ulysses`, see context_exchange.py; learns: share of the parameters that learn, those of
-    adapters beside others that stay as they are (`adapters`); host_layer: as HOST_LAYER_S.
+    adapters beside others that stay as they are (`adapters`); grouped: as GROUPED; host_layer: as
+    HOST_LAYER_S.
     """
 
     model: Model
@@ -122,6 +128,7 @@ class Trainer:
     expert_imbalance: float = 1.0
     context_exchange: str = "ring"
     learns: float = 1.0
+    grouped: float = GROUPED
     host_layer: float = HOST_LAYER_S
 
     def __post_init__(self):
@@ -205,9 +212,13 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
 
 
 def backward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> PassSeconds:
-    """The backward pass of that forward pass: twice its matmuls and collectives; with full
-    recomputation that pass again. What does not learn has no gradient of its weights, which is half
-    of those matmuls.
+    """The backward pass of that forward pass: twice its matmuls; with full recomputation that pass
+    again. What does not learn has no gradient of its weights, which is half of those matmuls.
+
+    Collectives are those of the forward pass the other way round, as `rl.exchanges` sends them:
+    where one gathers, the other scatters, and experts' tokens come and go once. Rings of keys and
+    values turn for their gradients as well. With sequence parallel Megatron gathers inputs once
+    more for gradients of weights, beside the matmuls of the others: left out.
     """
     launches = HOST_PARTS - 1 + _recomputed(t)
     return _hosted(t, _backward, (tokens, squares, micro_batches), launches)
@@ -240,25 +251,29 @@ def _recomputed(t: Trainer) -> float:
 def _forward(t: Trainer, batch: _Batch) -> PassSeconds:
     tokens, squares, micro = batch
     matmul, attention = _matmul(t, tokens, micro), _attention(t, tokens, squares)
-    return PassSeconds(
-        matmul,
-        attention,
-        _memory_bound(t, tokens) + pass_kernels(t) * micro * KERNEL_S,
-        _tensor(t, tokens, micro, matmul),
-        _context(t, tokens, micro, attention),
-        _experts(t, tokens, micro),
-    )
+    memory = _memory_bound(t, tokens) + pass_kernels(t) * micro * KERNEL_S
+    return _exchanged(t, batch, PassSeconds(matmul, attention, memory))
 
 
 def _backward(t: Trainer, batch: _Batch) -> PassSeconds:
     once = _forward(t, batch)
-    return _recomputed(t) * once + PassSeconds(
-        (1 + t.learns) * once.matmul,
-        ATTENTION_BACKWARD * once.attention,
-        2 * once.memory,
-        2 * once.tensor,
-        2 * once.context,
-        2 * once.experts,
+    computed = PassSeconds(
+        (1 + t.learns) * once.matmul, ATTENTION_BACKWARD * once.attention, 2 * once.memory
+    )
+    turns = CONTEXT_BACKWARD[t.context_exchange]
+    return _recomputed(t) * once + _exchanged(t, batch, computed, turns)
+
+
+def _exchanged(t: Trainer, batch: _Batch, computed: PassSeconds, turns: int = 1) -> PassSeconds:
+    """A pass with what its collectives add; context ranks exchange `turns` times what they do in a
+    forward pass.
+    """
+    tokens, _, micro = batch
+    return replace(
+        computed,
+        tensor=_tensor(t, tokens, micro, computed.matmul),
+        context=_context(t, tokens, micro, computed.attention, turns),
+        experts=_experts(t, tokens, micro),
     )
 
 
@@ -418,7 +433,7 @@ def _matmul(t: Trainer, tokens: float, micro: int) -> float:
 
 def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
     """FLOPs of a GPU's experts, each a matmul of its own; its rows are filled up to whole tiles,
-    half a tile on average.
+    half a tile on average. As many as other matmuls would do in the time that these take.
     """
     e, lay = t.model.experts, t.layout
     if not e:
@@ -427,7 +442,7 @@ def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
     one = 2 * t.model.expert_parameters / e.count / e.layers
     rows = tokens * e.per_token / (lay.tp * lay.cp) * t.expert_imbalance + TILE_ROWS / 2 * local
     waves = 2 * WAVE * TILE * SMS * (t.model.hidden + e.intermediate) * local
-    return (one * rows + waves) * e.layers / lay.pp
+    return (one * rows + waves) * e.layers / lay.pp / t.grouped
 
 
 def _attention(t: Trainer, tokens: float, squares: float) -> float:
@@ -479,8 +494,8 @@ def pass_kernels(t: Trainer) -> float:
 
 
 def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
-    """Two all-reduces a layer, one where experts follow attention (sequence parallel: gather and
-    scatter, the same bytes).
+    """Two all-reduces a layer and pass, one where experts follow attention (sequence parallel:
+    gather and scatter, the same bytes).
     """
     m, lay = t.model, t.layout
     if lay.tp == 1:
@@ -493,7 +508,7 @@ def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
     return took / lay.tp + max(0.0, took - matmul) if t.stack.hides_tensor else took
 
 
-def _context(t: Trainer, tokens: float, micro: int, attention: float) -> float:
+def _context(t: Trainer, tokens: float, micro: int, attention: float, turns: int) -> float:
     """What context ranks exchange: keys and values, ring by ring beside attention, or all-to-alls
     of queries, keys, values and of the output, beside nothing.
     """
@@ -501,18 +516,16 @@ def _context(t: Trainer, tokens: float, micro: int, attention: float) -> float:
     span = lay.tp * lay.cp
     if lay.cp == 1 or (t.network.domain % span and not t.between_servers):
         return 0.0
-    if t.context_exchange == "ulysses":
-        sent = context_bytes("ulysses", m, lay.tp, lay.cp) * lay.cp / (lay.cp - 1)
-        size = tokens / micro / lay.cp * sent
-        return m.kv_layers / lay.pp * micro * collective_of(t, "all-to-all", size, lay.cp, span)
-    size = tokens / micro * 2 * attention_columns(m)[1] * BF16_BYTES / lay.tp
-    took = m.layers / lay.pp * micro * collective_of(t, "all-gather", size, lay.cp, span)
-    return max(0.0, took - attention)
+    ring = t.context_exchange == "ring"
+    size = tokens / micro * context_bytes(t.context_exchange, m, lay.tp, lay.cp) / (lay.cp - 1)
+    one = collective_of(t, "all-gather" if ring else "all-to-all", size, lay.cp, span)
+    took = turns * m.kv_layers / lay.pp * micro * one
+    return max(0.0, took - attention) if ring else took
 
 
 def _experts(t: Trainer, tokens: float, micro: int) -> float:
-    """Dispatch and combine of a forward pass, bf16 both ways, tokens dealt to tp x cp GPUs
-    (sequence parallel).
+    """Dispatch and combine of a pass, bf16 both ways, tokens dealt to tp x cp GPUs (sequence
+    parallel).
     """
     e, lay = t.model.experts, t.layout
     if not e or lay.ep == 1 or (lay.ep > t.network.domain and not t.between_servers):

@@ -3,12 +3,14 @@ loops; skewed experts.
 """
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from rfabric.compute import training
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.rl import explain, flows, plan_of, read_recipe, trace_of
@@ -16,6 +18,7 @@ from rfabric.rl.exchanges import of_log_probs, of_sharded, of_update, training_p
 from rfabric.rl.phases import step_of
 from rfabric.rl.popularity import imbalance, popularity, routing
 from rfabric.rl.sharing import update_exposed_sharded
+from rfabric.rl.timing import trainer_of
 from rfabric.rl.traffic import training_traffic
 from rfabric.simulate.world import simulate
 from rfabric.trace import Flows, PhaseKey
@@ -422,3 +425,67 @@ def test_every_scheduler_trains_on_skewed_experts(policy):
 def test_what_makes_no_sense_is_refused(name, overrides, message):
     with pytest.raises(RFabricError, match=message):
         read_recipe(name, overrides)
+
+
+# --- what the model's seconds and the trace's bytes count -----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def a_second_a_byte():
+    """Each collective of the model takes a second for a byte, and attention hides nothing."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(training, "collective_of", lambda t, kind, size, ranks, span: size)
+        patched.setattr(
+            training,
+            "exchange_seconds",
+            lambda what, *_: what.tokens * what.topk * what.hidden * 2.0,
+        )
+        patched.setattr(training, "_attention", lambda t, tokens, squares: 0.0)
+        yield
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    model=st.sampled_from(["Qwen3-30B-A3B", "Qwen2.5-7B", "DeepSeek-V2-Lite"]),
+    tp=st.sampled_from([1, 2, 4]),
+    cp=st.sampled_from([1, 2, 4]),
+    pp=st.sampled_from([1, 2]),
+    ep=st.sampled_from([1, 2, 8]),
+    exchange=st.sampled_from(["ring", "ulysses"]),
+    recompute=st.sampled_from(["selective", "full"]),
+)
+@pytest.mark.usefixtures("a_second_a_byte")
+def test_model_and_trace_count_the_same_collectives(model, tp, cp, pp, ep, exchange, recompute):
+    """With one GPU a server everything leaves it. A ring's all-reduce of n ranks sends 2 (n - 1)
+    times its bytes, the others the (n - 1)/n that a rank does not keep.
+    """
+    try:
+        w = read_recipe(
+            "grpo-64",
+            [
+                *(f"model={model}", "cluster.gpus_per_server=1", "cluster.training_gpus=32"),
+                *(f"training.{key}={n}" for key, n in (("tp", tp), ("cp", cp), ("pp", pp))),
+                *(f"training.context_exchange={exchange}", f"training.recompute={recompute}"),
+                *(f"training.ep={ep}", "generation.tp=1", "placement=disaggregated"),
+            ],
+        )
+    except RFabricError:
+        assume(False)
+    t = replace(trainer_of(w), between_servers=True, gpus_per_server=1)
+    tokens, passes = np.full(w.dp, 1e6), training_passes(w)
+    for made, both in (
+        (training.forward(t, 1e6, 1e6), (1, 0)),
+        (training.forward(t, 1e6, 1e6) + training.backward(t, 1e6, 1e6), (passes - 1, 1)),
+    ):
+        sent = {
+            "tensor": flows.tensor_training(w, tokens, sum(both)),
+            "context": flows.context_training(w, tokens, *both),
+            "experts": flows.experts_training(w, tokens, sum(both)),
+        }
+        said = {
+            "tensor": made.tensor * 2 * (tp - 1) * cp * pp * w.dp,
+            "context": made.context * (cp - 1) / cp * t.layout.gpus,
+            "experts": made.experts * (ep - 1) / ep * t.layout.gpus,
+        }
+        for label, one in sent.items():
+            assert sum(one.size) == pytest.approx(said[label], rel=1e-9, abs=1e-3), label

@@ -5,7 +5,8 @@
     deepep      tokens to experts over two servers: slower NVLink, slower cards, fewer
                 multiprocessors, and two sources beside one another
     experts     training of mixtures of experts: by model, container and GPU, one term taken longer,
-                hosts as those of other GPUs, and what no model of GPUs can tell apart
+                hosts as those of other GPUs, experts' matmuls as fast as others, and what no model
+                of GPUs can tell apart
 
 An experiment gives groups of all its rows, each with one thing changed; the first is what the model
 says. Basis of a group: a factor was chosen on these rows (`fitted`), they were measured themselves
@@ -174,13 +175,13 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
     for one model.
     """
     every, left = training.steps_of(root / TRAINED, root)
-    made = [one for one in every if "MoE" in one.part]
+    made = [one for one in every if one.mixed]
 
     def group(
         name: str, some: Sequence[training.Measured], part: _Part, **times: float
     ) -> PointGroup:
         points = [replace(one.point(_taken(one, times)), part=part(one)) for one in some]
-        return PointGroup(name, TRAINED, tuple(points), basis=FITTED if times else HELD_OUT)
+        return PointGroup(name, TRAINED, tuple(points), basis=FITTED)
 
     def error(some: Sequence[training.Measured], term: str, factor: float) -> float:
         return _median(group("", some, by_model, **{term: factor}).points)
@@ -191,10 +192,10 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
     yield replace(group("as predicted", made, by_model), unmodelled=tuple(left))
     yield group("as predicted, by container", made, _container)
     yield group("as predicted, by GPU", made, lambda one: f"{one.model}, {one.gpu}")
+    alike = [one.changed(grouped=1.0) for one in made]
+    yield replace(group("experts' matmuls as fast as others", alike, by_model), basis=HELD_OUT)
     yield _one_figure(made, by_model)
     yield from _hosts([one for one in made if (one.model, one.row.get("mbs")) == (QWEN, "1")])
-    for what, told in (("GPU", lambda one: one.gpu), ("model", lambda one: one.model)):
-        yield _left_out(f"matmul by rows of other {what}s", made, told, error)
     for model in dict.fromkeys(one.model for one in made):
         some = [one for one in made if one.model == model]
         for term in TERMS:
@@ -231,7 +232,7 @@ def _hosts(some: Sequence[training.Measured]) -> Iterable[PointGroup]:
         layer = host_layer(others)
         figures.append((f"{gpu}: host_ms_a_layer", 1e3 * layer))
         for points, each in zip(made.values(), (0.0, layer), strict=True):
-            mine = (one.hosted(each) for one in some if one.gpu == gpu)
+            mine = (one.changed(host_layer=each) for one in some if one.gpu == gpu)
             points += [replace(o.point(), part=f"{o.gpu}, {_container(o)}") for o in mine]
     for name, points in made.items():
         yield PointGroup(name, TRAINED, tuple(points), tuple(left), extra=tuple(figures))
@@ -245,28 +246,6 @@ def host_layer(some: Iterable[training.Measured]) -> float:
         one.seconds * one.trainer.layout.pp / one.micro_batches / one.trainer.model.experts.layers
         for one in some
     )
-
-
-def _left_out(
-    name: str,
-    made: Sequence[training.Measured],
-    told: _Part,
-    error: Callable[[Sequence[training.Measured], str, float], float],
-) -> PointGroup:
-    """Each row with its matmuls so many times as long as is best for rows that are told otherwise;
-    extra: these factors.
-    """
-    points, factors, left = [], [], []
-    for kind in dict.fromkeys(map(told, made)):
-        others = [one for one in made if told(one) != kind]
-        if not others:
-            left.append(f"{kind}: no row is of another")
-            continue
-        factor = _best(partial(error, others, "matmul"))
-        factors.append((f"{kind}: matmul x", factor))
-        some = [one for one in made if told(one) == kind]
-        points += [replace(o.point(_taken(o, {"matmul": factor})), part=kind) for o in some]
-    return PointGroup(name, TRAINED, tuple(points), tuple(left), extra=tuple(factors))
 
 
 def _one_figure(made: Iterable[training.Measured], part: _Part) -> PointGroup:

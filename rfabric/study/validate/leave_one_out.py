@@ -1,5 +1,5 @@
-"""Collectives between servers, weight syncs and first tokens, each system predicted by constants
-fitted on all others.
+"""Collectives between servers, weight syncs, first tokens and training of mixtures of experts, each
+system predicted by constants fitted on all others.
 
 A system is what one source measured on one kind of server and network: two sources of one instance
 type are two systems; of first tokens it is a model on a GPU under an engine. Of each transport the
@@ -7,11 +7,13 @@ constants in `compute/between.FITTED` are fitted on the logarithm of seconds (so
 single slow run counts little), drawn to PRIOR with a tenth of a row's weight. Those of a weight
 sync's software (`compute/sync_time.Software`) are fitted together on all other systems, as
 mechanisms share them, and drawn to SYNC_PRIOR; what that says by itself stands beside, `before any
-fit`. Of first tokens `first_token` says what is fitted.
+fit`. Of first tokens `first_token` says what is fitted. Of
+training it is the share of their FLOP/s that experts' matmuls sustain (`training.GROUPED`); systems
+are models, whatever the GPU, and GPUs, whatever the model.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -21,13 +23,15 @@ import numpy as np
 from ...compute.between import FITTED, PRIOR, RAILS, Rails
 from ...compute.sync_time import SOFTWARE, Software
 from ...errors import RFabricError
-from . import Point, PointGroup, first_token, serving
+from . import Point, PointGroup, first_token, serving, training
 from . import weight_sync as syncs
 from .nccl import Call, call_of
 from .tables import attempt, rows, split_at
 
 FILES = "measured/nccl_multinode_*.csv"
 SERVING_FILES = "measured/serving_ttft_tpot*.csv"
+TRAINING_FILES = "measured/training_*.csv"
+GROUPED_SHARES = np.arange(6, 21) / 20  # tried: 0.3 to 1
 MOST_ROUNDS, STEP, KNEE, DRAWN = 30, 0.02, 0.15, 0.1
 # Packing: Perplexity's and RollArt's (sync_time); engines take in what PCIe 5.0 x16 carries at 0.8
 # of its 63 GB/s, gathering as packing does; an eager operation of PyTorch takes some 10 us of the
@@ -57,15 +61,15 @@ class Fold(NamedTuple):
 
 
 def leave_one_out(folder: str | Path) -> list[PointGroup]:
-    """Groups of collectives, of weight syncs, then of first tokens; RFabricError where the folder
-    has none of them.
+    """Groups of collectives, of weight syncs, of first tokens, then of training; RFabricError where
+    the folder has none of them.
     """
     root = Path(folder)
-    groups = [*_collectives(root), *_weight_syncs(root), *_first_tokens(root)]
+    groups = [*_collectives(root), *_weight_syncs(root), *_first_tokens(root), *_mixtures(root)]
     if not groups:
         raise RFabricError(
-            f"{folder} holds no {FILES}, {syncs.FILES} or {SERVING_FILES}; without them nothing "
-            "can be left out"
+            f"{folder} holds no {FILES}, {syncs.FILES} or {SERVING_FILES}, nor {TRAINING_FILES} of "
+            "mixtures of experts; without them nothing can be left out"
         )
     return groups
 
@@ -125,6 +129,45 @@ def _first_tokens_of(system: str, rows: list[first_token.Answered]) -> PointGrou
         if row.system == system
     )
     return PointGroup(f"first token {system}", SERVING_FILES, points)
+
+
+def _mixtures(root: Path) -> list[PointGroup]:
+    """Training of mixtures of experts: each model left out, then each GPU; none without files."""
+    files = sorted(root.glob(TRAINING_FILES))
+    made = [one for file in files for one in training.steps_of(file, root)[0] if one.mixed]
+    told: dict[str, Callable[[training.Measured], str]] = {
+        "model": lambda one: one.model,
+        "GPU": lambda one: one.gpu,
+    }
+    return [_mixtures_by(name, of, made) for name, of in told.items() if made]
+
+
+def _mixtures_by(
+    name: str, of: Callable[[training.Measured], str], made: Sequence[training.Measured]
+) -> PointGroup:
+    """Each row by the share that rows of other kinds ask for; extra: these shares."""
+    points, shares, left = [], [], []
+    for kind in dict.fromkeys(map(of, made)):
+        others = [one for one in made if of(one) != kind]
+        if not others:
+            left.append(f"{kind}: no row is of another {name}")
+            continue
+        share = fit_grouped(others)
+        shares.append((f"{kind}: grouped", share))
+        mine = (one.changed(grouped=share) for one in made if of(one) == kind)
+        points += [replace(one.point(), part=kind) for one in mine]
+    name = f"training of mixtures, each {name} left out"
+    return PointGroup(name, TRAINING_FILES, tuple(points), tuple(left), extra=tuple(shares))
+
+
+def fit_grouped(made: Sequence[training.Measured]) -> float:
+    """Which of GROUPED_SHARES brings the seconds of `made` nearest, in the median."""
+
+    def error(share: float) -> float:
+        tried = (one.changed(grouped=share).point() for one in made)
+        return float(np.median([abs(point.error) for point in tried]))
+
+    return float(min(GROUPED_SHARES, key=error))
 
 
 def refitted(folder: str | Path) -> dict[str, Rails]:

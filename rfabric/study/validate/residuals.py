@@ -74,8 +74,8 @@ _MADE = (
         _BRIDGE, "dense",
     ),
     _Made(
-        "training", OTHER, "MoE", "", 64, ("training megatron_bridge_by_model",),
-        f"{_BRIDGE}: of these rows 2 were fitted on", "MoE",
+        "training", OTHER, "MoE", "", 64, ("training of mixtures, each model left out",),
+        f"{_BRIDGE}: each model left out of the fit",
     ),
     _Made(
         "weight sync", OTHER, "", "", 4096, ("weight sync, each system left out",),

@@ -22,6 +22,7 @@ _BASES = (
     ("measured/allreduce_busbw_single_node.csv", "*", FITTED),
     ("measured/deepep_*_h100_*nodes.csv", "*", FITTED),
     ("measured/training_mfu_llm_foundry_h100.csv", "*", FITTED),
+    ("measured/training_megatron_bridge_by_model.csv", "*, MoE", FITTED),
     ("measured/vidur_h100_dgx_send_recv.csv", "*", FITTED),
     ("measured/vidur_h100_*_mlp.csv", "*", FITTED),
     ("weight_sync/measured.csv", "*", FITTED),

@@ -33,6 +33,7 @@ from ...errors import RFabricError
 from . import Point, PointGroup
 from .tables import attempt, number, rows, whole
 
+ONE_STEP = "tokens of one optimizer step over its seconds and GPUs"
 ADAPTERS_BELOW = 2.2  # forward passes: 1.9 are counted for adapters, 2.4 to 3.0 for all weights
 ADAPTER_RANK = 16  # no row says it; ranks of 8 and 64 are equally fast within 1 %
 # Columns that say which job a row measured; `container`, under which software.
@@ -66,6 +67,11 @@ class Measured:
         return self.trainer.model.name.rpartition("--")[2]
 
     @property
+    def mixed(self) -> bool:
+        """Whether it is a mixture of experts."""
+        return bool(self.trainer.model.experts)
+
+    @property
     def gpu(self) -> str:
         """The name of the GPU that it is trained on."""
         return self.trainer.gpu.name
@@ -80,9 +86,9 @@ class Measured:
         """Of a step, as measured."""
         return self.tokens / self.measured
 
-    def hosted(self, layer: float) -> "Measured":
-        """The same where the host takes so many seconds for a layer of experts."""
-        trainer = replace(self.trainer, host_layer=layer)
+    def changed(self, **constants: float) -> "Measured":
+        """The same with other constants of the Trainer: `grouped`, `host_layer`."""
+        trainer = replace(self.trainer, **constants)
         sequences = self.micro_batch * self.micro_batches * trainer.layout.dp
         step = training_step(trainer, sequences, whole(self.row, "seq"), self.micro_batch)
         return replace(self, trainer=trainer, step=step)
@@ -96,13 +102,12 @@ class Measured:
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """The rows of one file, each a training step of its own."""
     made, left = steps_of(path, data)
-    yield PointGroup(
-        f"training {path.stem.removeprefix('training_')}",
-        str(path.relative_to(data)),
-        tuple(one.point() for one in made),
-        tuple(left),
-        "tokens of one optimizer step over its seconds and GPUs",
-    )
+    name, note = f"training {path.stem.removeprefix('training_')}", ONE_STEP
+    dense, mixed = ([one.point() for one in made if one.mixed == told] for told in (False, True))
+    if dense or left or not mixed:
+        yield PointGroup(name, str(path.relative_to(data)), tuple(dense), tuple(left), note)
+    if mixed:  # of which some constants were fitted on, see `leave_one_out`
+        yield PointGroup(f"{name}, MoE", str(path.relative_to(data)), tuple(mixed), note=note)
 
 
 def steps_of(path: Path, data: Path) -> tuple[list[Measured], list[str]]:
