@@ -6,6 +6,7 @@ of the network cards. The share that it has of the predicted phase is taken of t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isclose
 from pathlib import Path
 
 import numpy as np
@@ -88,8 +89,9 @@ def validate_run(
     alone = step_period(workload, *(seconds[kind][0] for kind in PHASES))
     logged = _with_rest(step_log, workload.pipeline)
     rows = [_beside(kind, totals[kind], seconds[kind][1], logged) for kind in PHASES]
-    # beside other phases: what is waited for
-    rest = max(step - sum(totals.values()), 0.0)
+    # beside other phases: what is waited for; a rounding error is no wait
+    spent = sum(totals.values())
+    rest = 0.0 if isclose(step, spent) else max(step - spent, 0.0)
     rows += [_beside(REST, rest, 0.0, logged), _beside("step", step, step - alone, logged)]
     within = {kind: phase_within(workload, kind, *seconds[kind]) for kind in PHASES}
     within["step"] = step_within(workload, seconds)

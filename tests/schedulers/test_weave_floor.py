@@ -38,6 +38,7 @@ FABRICS = {
 # what jobs run: training and generation servers, settings
 KINDS = {
     "small": (1, 1, ()),
+    "trains longer": (1, 1, ("training.recompute=full",)),
     "flat": (1, 1, ("weight_sync.strategy=flat", "generation.max_response=1024")),
     "wide": (2, 2, ("generation.max_response=8192",)),
     "more rollouts": (1, 2, ()),
@@ -168,10 +169,10 @@ def test_a_slower_weight_sync_admits_other_partners():
     """Two jobs whose training just fits one period on the ideal switch stand apart where their
     weights cross a thin link.
     """
-    p = planned_profile(workload("small"))[0]
+    p = planned_profile(workload("trains longer"))[0]
     trained = p.train + p.sync + p.train_switch
     assert trained > p.roll + p.roll_switch
-    jobs = [job("small", n, slo=1.001 * 2 * trained / p.solo) for n in range(2)]
+    jobs = [job("trains longer", n, slo=1.001 * 2 * trained / p.solo) for n in range(2)]
     assert 1 < jobs[0].slo < 2
     kinds = {name: run(jobs, floor=floor_of(name, jobs)).kinds for name in FABRICS}
     assert kinds["ideal"] == kinds["rfabric"] == {"new group": 0.5, "direct packing": 0.5}
