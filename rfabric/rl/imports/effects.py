@@ -21,6 +21,7 @@ def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
     """Put what the recipe can say of such settings, and note what it cannot."""
     for read in _READERS:
         read(recipe, s)
+    _chunks(recipe, s, model)
     _engine(recipe, s, model)
     for names, holds, text in _APPROXIMATIONS:
         for key, value in _named(s, *names):
@@ -139,9 +140,15 @@ def _cut_experts(recipe: SourcedValues, s: Settings) -> None:
         )
 
 
-def _chunks(recipe: SourcedValues, s: Settings) -> None:
-    said = _take(s, *(f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", "")))
-    if said and _above(1)(said[1]) and recipe.values.get("training.pp", 1) > 1:
+def _chunks(recipe: SourcedValues, s: Settings, model: Model) -> None:
+    """Chunks of a pipeline stage, or the layers of each."""
+    names = (f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", ""))
+    said = _take(s, *names, "num_virtual_stages_per_pipeline_rank")
+    each = _take(s, "num_layers_per_virtual_pipeline_stage")
+    stages = recipe.values.get("training.pp", 1)
+    if each and _above(0)(each[1]):
+        said = each[0], model.layers // (stages * int(each[1]))
+    if said and _above(1)(said[1]) and stages > 1:
         recipe.put("training.vp", said[1], said[0])
 
 
@@ -318,7 +325,6 @@ _READERS = (
     _optimizer,
     _gradients,
     _cut_experts,
-    _chunks,
     _epochs,
     _critic,
     _adapters,
@@ -359,7 +365,7 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
         "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
         "modelled: here a step begins what it keeps and waits for the longest",
     ),
-    (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), MORE_TURNS),
+    (("max_rollout_turns", "max_turns", "max_turn", "max_assistant_turns"), _above(1), MORE_TURNS),
     (("custom_generate_function_path",), bool, MORE_TURNS),
     (
         (

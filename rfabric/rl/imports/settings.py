@@ -171,7 +171,7 @@ def _job(script: Script) -> Command:
 
     Where no python sets anything on the way that was taken, the job may stand on another.
     """
-    most, beside = map(_most, (script.commands, script.beside))
+    most, beside = map(_most, (_that_may_be_rl(script.commands), script.beside))
     if _of_job(beside) and not any(map(_of_job, script.commands)):
         script.notes.append(
             f"the job on line {beside.line} is read, though whether it is reached cannot be known"
@@ -182,6 +182,16 @@ def _job(script: Script) -> Command:
 
 def _most(commands: Sequence[Command]) -> Command:
     return max(commands, key=lambda c: len(_sorted(c.words)[0]), default=Command((), 0))
+
+
+def _that_may_be_rl(commands: Sequence[Command]) -> Sequence[Command]:
+    """Commands without those that fine-tune, generate or evaluate, where another sets much too."""
+    others = [c for c in commands if not any(map(_HALF, c.words))]
+    sets = [len(_sorted(_most(each).words)[0]) for each in (others, commands) if each]
+    return others if others and sets[0] * 2 > sets[-1] else commands
+
+
+_HALF = re.compile(r"sft_loss|--debug-\w+-only|.*(sft_trainer|main_generation|main_eval)").match
 
 
 def _of_job(command: Command) -> bool:

@@ -14,6 +14,7 @@ import tree_sitter
 from ...errors import RFabricError
 from .arithmetic import whole_number
 from .shell_filters import FILTERS, finds, formatted, printed, with_escapes
+from .shell_others import handed_over, inner_text
 from .shell_reads import ShellReads
 from .shell_text import MARK, Command, opaque_piece, readable, unknown_names, unset_piece
 from .shell_words import FunctionEnd, LoopEnd, ScriptEnd
@@ -40,7 +41,9 @@ class ShellCommands(ShellReads):
             return status
         if name == "test":
             return self.test(arguments, node)
-        inner = _inner_text(words)
+        if name == "xargs" and (made := handed_over(arguments, self.input)):
+            return [self.call(each, node) for each in made][-1]
+        inner = inner_text(words)
         if inner is not None:
             return self._as_program(lambda: self.text(inner[0]), inner[1])
         if (script := self._script_of(words)) is not None:
@@ -335,16 +338,6 @@ def nearby(name: str, script: Path) -> Path | None:
         for folder in folders:
             if (file := folder / tail).is_file():
                 return file
-    return None
-
-
-def _inner_text(words: list[str]) -> tuple[str, list[str]] | None:
-    """The commands of `bash -c TEXT NAME WORDS` and their arguments, alone or behind srun, docker
-    exec and the like.
-    """
-    for i, word in enumerate(words[:-2]):
-        if word in ("bash", "sh") and re.fullmatch(r"-\w*c", words[i + 1]):
-            return words[i + 2], words[i + 4 :]
     return None
 
 
