@@ -262,7 +262,7 @@ def _begun(word: str) -> str:
 # What changes memory, traffic or time under a word that mostly does not, as `optimizer` and `moe-`.
 _HARMS = re.compile(
     r"offload|precision.aware|fp8|dispatcher|deepep|\.device_mapping$|overlap|chunk|recompute|fusion"
-    r"|fused|gemm|capacity|dense.tp|load.format|load.balancing.type|(first|last|per).\w*pipeline"
+    r"|fused|gemm|rm.url|capacity|dense.tp|load.format|load.balancing.type|(first|last|per).\w*pipeline"
 )
 
 

@@ -89,7 +89,7 @@ def _critic(recipe: SourcedValues, s: Settings) -> None:
 
 def _refuse_others(s: Settings) -> None:
     half = {
-        "--loss-type sft_loss: the job only trains (SFT)": s.values.get("loss-type") == "sft_loss",
+        "--loss-type sft_loss: the job only trains (SFT)": s.value("loss-type") == "sft_loss",
         "--debug-train-only: the job only trains": s.find("debug-train-only"),
         "--debug-rollout-only: the job only generates": s.find("debug-rollout-only"),
     }

@@ -14,7 +14,7 @@ GROUPS = (
     ("time", r"batch|chunk|graph|eager|kernel|fus|compil|packing|padding|token|turn|specul|mtp|"
              r"draft|schedul|sampl|epoch|critic|estimator|concurren|seqs|requests|async|warmup|"
              r"attention|attn|steps|len|rollout|engine|worker|tool|agent|distill|reward|balanc|"
-             r"layers|generation|gemm|(^|\.)ref\."),
+             r"layers|generation|gemm|rm_url|(^|\.)ref\."),
 )  # fmt: skip
 UNKNOWN = "nothing known"
 
