@@ -357,6 +357,11 @@ _APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] 
         _ONE_BY_ONE,
     ),
     (("num_speculative_tokens",), _above(0), _ONE_BY_ONE),
+    (
+        ("optimizer",),
+        lambda value: isinstance(value, str) and "adam" not in value.lower(),
+        "computed as Adam, with its states and its time",
+    ),
     (("enable_train", "enable_mtp_training"), _on, "the layers that predict further tokens (MTP) "
      "are not trained here"),
     (

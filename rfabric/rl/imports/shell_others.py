@@ -1,4 +1,4 @@
-"""Commands that are told in the words or the input of others: `bash -c`, `ssh`, `xargs`."""
+"""Commands that are told in the words or the input of others: `bash -c`, `ssh`, `tmux`, `xargs`."""
 
 import re
 import shlex
@@ -14,13 +14,14 @@ _OF_XARGS, _OF_SSH = "InLPdEsa", "bcDEeFIiJLlmOopQRSWw"  # options that take a w
 
 def inner_text(words: list[str]) -> tuple[str, list[str]] | None:
     """The commands of `bash -c TEXT NAME WORDS` and their arguments, alone or behind srun, docker
-    exec and the like; those that `ssh HOST WORDS` hands to the host's shell.
+    exec and the like; those that `ssh HOST WORDS` and tmux hand to another shell.
 
     >>> inner_text(["docker", "exec", "c", "bash", "-lc", "go 1"])
     ('go 1', [])
     """
-    if words[0] == "ssh":
-        return (" ".join(beyond), []) if (beyond := beyond_ssh(words)) else None
+    if words[0] in ("ssh", "tmux"):
+        beyond = beyond_ssh(words) if words[0] == "ssh" else _in_tmux(words[1:])
+        return (" ".join(beyond), []) if beyond else None
     for i, word in enumerate(words[:-2]):
         if word in ("bash", "sh") and re.fullmatch(r"-\w*c", words[i + 1]):
             return words[i + 2], words[i + 4 :]
@@ -34,6 +35,18 @@ def beyond_ssh(words: list[str]) -> list[str]:
     ['cd x;', 'go']
     """
     return options_of(words[1:], _OF_SSH)[1][1:]
+
+
+def _in_tmux(words: list[str]) -> list[str]:
+    """What `tmux new-session -d WORDS` runs, or `tmux send-keys WORDS Enter` types.
+
+    >>> _in_tmux(["send-keys", "-t", "a:0", "go 1", "C-m"])
+    ['go 1']
+    """
+    if not re.match("new|split|send|respawn", words[0] if words else ""):
+        return []
+    typed = options_of(words[1:], "cEeFflNnstxy")[1]
+    return typed[:-1] if typed[-1:] in (["C-m"], ["Enter"]) else typed
 
 
 def handed_over(words: list[str], text: str | None) -> list[list[str]]:
