@@ -117,6 +117,31 @@ def test_a_job_started_on_another_host(tmp_path, way):
     assert read_settings(path).values == {"a": 4, "b": 2}
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kind": "RayJob", "spec": {"entrypoint": "python3 job.py a=4 b=2\n", "shutdown": True}},
+        {"envs": {"N": 4}, "setup": "pip install x", "run": "cd x\npython3 -m job a=$N b=2"},
+        {"num_nodes": 4, "resources": {"accelerators": "H100:2"},
+         "run": "python job.py a=$SKYPILOT_NUM_NODES b=${SKYPILOT_NUM_GPUS_PER_NODE}"},
+        {"type": "task", "env": ["N=4"], "commands": ["pip install x", "python job.py a=$N b=2"]},
+        {"spec": {"containers": [{"command": ["bash", "-c"], "args": ["python3 j.py a=$N b=2"],
+                                  "env": [{"name": "N", "value": "4"}]}]}},
+        {"services": {"j": {"command": ["python3", "-m", "job", "a=4", "b=2"]}}},
+    ],
+)  # fmt: skip
+def test_a_job_in_the_yaml_of_its_launcher(tmp_path, values):
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
+    assert read_settings(path).values == {"a": 4, "b": 2}
+
+
+def test_a_job_typed_into_tmux(tmp_path):
+    (path := tmp_path / "job.sh").write_text("tmux new -d -s j 'python3 job.py a=1 | tee log'\n")
+    assert read_settings(path).values == {"a": 1}
+    path.write_text("tmux send-keys -t j:0 'python3 job.py a=2' C-m\n")
+    assert read_settings(path).values == {"a": 2}
+
+
 def test_of_fine_tuning_and_rl_the_rl_is_read(job):
     tuning = (
         f"python3 train_async.py --loss-type sft_loss {' '.join(f'--x{i} 1' for i in range(9))}"
@@ -216,6 +241,7 @@ def test_rewards_of_older_verl_hold_kl(job, more, passes):
 def test_agents_of_a_prompt_are_its_group(job, agents):
     made = job("verl", VERL.format(more=f"+{agents}=5 env.max_steps=50"))
     assert made.recipe()["generation"]["group_size"] == 5
+    assert "generation.group_size" not in made.assumed
     assert any(note.startswith("env.max_steps = 50: turns") for note in made.notes)
 
 
@@ -228,6 +254,12 @@ def test_a_response_bounded_for_the_engine_alone(job, said, response):
     made = job("verl", yaml.safe_dump(values), "job.yaml")
     assert made.recipe()["generation"]["max_response"] == response
     assert any(note.startswith("agent_proxy.max_turn = 5: turns") for note in made.notes)
+
+
+def test_another_optimizer_is_noted(job):
+    for name, noted in (("muon", True), ("adam", False), ("AdamW", False)):
+        made = job("slime", SLIME.format(more=f"--optimizer {name}"))
+        assert any(note.startswith("optimizer = muon: computed as") for note in made.notes) == noted
 
 
 def test_prompts_that_prime_rolls_out_beyond_its_batch(job):

@@ -4,6 +4,7 @@
     overrides Hydra's key=value, +key=value, key={a:1,b:[2]} on a command line; ~key takes one of
               the config file away
     flags     --key value, --key=value, --flag
+    launchers a script in the YAML of KubeRay, SkyPilot and the like (`launchers`)
 
 Shell scripts are read, never run (`shell`). What stays unknown keeps its $ and is reported by
 whoever needs it.
@@ -20,6 +21,7 @@ from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_yaml
+from .launchers import script_within
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names
@@ -115,6 +117,8 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
         raise RFabricError(f"{path}: give the job's YAML file or launch script, not {path.suffix}")
     if path.suffix.lower() in (".yaml", ".yml"):
         values, notes = read_yaml(path, environment or {})
+        if launched := script_within(values):
+            return _of_script(path, launched[0], launched[1] | dict(environment or {}))
         return Settings(str(path), values, notes=notes)
     return _of_script(path, read_text(path), environment or {})
 
