@@ -315,7 +315,8 @@ def test_chunks_by_the_layers_of_each(job, more, chunks):
 @pytest.mark.parametrize(
     ("name", "precision"),
     [("DeepSeek-R1", "fp8"), ("Kimi-K2-Instruct", "fp8"), ("DeepSeek-R1-bf16", None),
-     ("Kimi-K2-Instruct-int4", "int4"), ("Qwen3-4B", None), ("Qwen3-4B-FP8", "fp8")],
+     ("Kimi-K2-Instruct-int4", "int4"), ("Kimi-K2-Thinking", "int4"),
+     ("Qwen3-4B", None), ("Qwen3-4B-FP8", "fp8")],
 )  # fmt: skip
 def test_slimes_engines_serve_the_checkpoint_as_it_is_stored(job, name, precision):
     made = job("slime", SLIME.replace("Qwen3-4B", f"/models/{name}/").format(more="")).recipe()

@@ -70,7 +70,9 @@ def _stored(recipe: SourcedValues, s: Settings) -> None:
     name = str(s.values.get("hf-checkpoint", "")).lower()
     model = find_model(PurePosixPath(name).name) if name else None
     published = model is not None and model.stored.startswith("fp8")
-    if "fp8" in name or (published and not re.search("bf16|int4", name)):
+    if "k2-thinking" in name:
+        recipe.put("generation.precision", "int4", "--hf-checkpoint, as it was published")
+    elif "fp8" in name or (published and not re.search("bf16|int4", name)):
         recipe.put("generation.precision", "fp8", "--hf-checkpoint, as it is stored")
         recipe.put("weight_sync.precision", "fp8", "--hf-checkpoint: slime sends what it stores")
 
