@@ -239,10 +239,11 @@ def test_rewards_of_older_verl_hold_kl(job, more, passes):
 
 @pytest.mark.parametrize("agents", ["actor_rollout_ref.rollout.n_agent", "env.rollout.n"])
 def test_agents_of_a_prompt_are_its_group(job, agents):
-    made = job("verl", VERL.format(more=f"+{agents}=5 env.max_steps=50"))
+    made = job("verl", VERL.format(more=f"+{agents}=5 env.max_steps=50 rllm.agent.max_steps=9"))
     assert made.recipe()["generation"]["group_size"] == 5
     assert "generation.group_size" not in made.assumed
-    assert any(note.startswith("env.max_steps = 50: turns") for note in made.notes)
+    for turns in ("env.max_steps = 50", "rllm.agent.max_steps = 9"):
+        assert any(note.startswith(f"{turns}: turns") for note in made.notes)
 
 
 @pytest.mark.parametrize(("said", "response"), [("400", 400), ("${data.max_response_length}", 512)])

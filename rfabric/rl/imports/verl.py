@@ -154,13 +154,16 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _group(recipe: SourcedValues, s: Settings) -> None:
-    """Responses to a prompt; Search-R1 and verl-agent count agents of one prompt beside them."""
+    """Responses to a prompt; Search-R1 and verl-agent count its agents beside them, which,
+    as rLLM's, may take many turns.
+    """
     samples = recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
     for agents in (f"{ROLLOUT}.n_agent", "env.rollout.n"):
         if said := s.number(agents):
             recipe.put("generation.group_size", samples * said[1], f"{ROLLOUT}.n x {agents}")
-    if (steps := s.number("env.max_steps")) and steps[1] > 1:
-        s.notes += (f"env.max_steps = {steps[1]}: {MORE_TURNS}",)
+    for turns in ("env.max_steps", "rllm.agent.max_steps"):
+        if (steps := s.number(turns)) and steps[1] > 1:
+            s.notes += (f"{turns} = {steps[1]}: {MORE_TURNS}",)
 
 
 # What the engines beside Megatron call the ways in which they cut the training.
