@@ -118,6 +118,30 @@ def test_a_job_started_on_another_host(tmp_path, way):
 
 
 @pytest.mark.parametrize(
+    ("lines", "nodes"),
+    [
+        ("#SBATCH -N 4\nN=$(scontrol show hostnames $SLURM_JOB_NODELIST | wc -l)", 4),
+        ("#SBATCH -N 4\nA=($(scontrol show hostnames)); N=${#A[@]}", 4),
+        ("#SBATCH -N 4\nmapfile -t A < <(scontrol show hostname $L)\nN=${#A[@]}", 4),
+        ("#SBATCH -G 16\n#SBATCH --gpus-per-task=4\nN=$((SLURM_GPUS / SLURM_GPUS_PER_TASK))", 4),
+        ('N=$(python3 -c "import torch; print(torch.cuda.device_count())")', None),
+        ("N=$(ls -d /dev/nvidia[0-9]* | wc -l)", None),
+    ],
+)
+def test_what_a_cluster_or_a_machine_counts(tmp_path, lines, nodes):
+    (path := tmp_path / "job.sh").write_text(f"{lines}\npython3 job.py a=1 n=$N\n")
+    read = read_settings(path)
+    assert read.values.get("n") == nodes
+    assert any(note.startswith("n: what ") for note in read.notes) == (nodes is None)
+
+
+def test_nodes_that_slurm_does_not_tell_are_asked_for(job):
+    nodes = "trainer.nnodes=$(scontrol show hostnames | wc -l)"
+    with pytest.raises(RFabricError, match="say --env SLURM_NNODES=VALUE"):
+        job("verl", VERL.format(more=nodes))
+
+
+@pytest.mark.parametrize(
     "values",
     [
         {"kind": "RayJob", "spec": {"entrypoint": "python3 job.py a=4 b=2\n", "shutdown": True}},

@@ -167,7 +167,7 @@ def _without_counts(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, 
     return {key: each for key, each in values.items() if key not in counted}, tuple(notes)
 
 
-_COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi)\)")
+_COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi|device_count|ls /dev/nvidia\*)\)")
 
 
 def _job(script: Script) -> Command:
