@@ -338,6 +338,28 @@ def test_chunks_by_the_layers_of_each(job, more, chunks):
 
 
 @pytest.mark.parametrize(
+    ("more", "exchange"),
+    [("--cp-comm-type a2a", "ulysses"), ("--cp-comm-type p2p", None), ("", None)],
+)
+def test_how_a_context_is_exchanged(job, more, exchange):
+    made = job("slime", SLIME.format(more=f"--context-parallel-size 2 {more}"))
+    assert made.recipe()["training"].get("context_exchange") == exchange
+    alone = job("slime", SLIME.format(more=more)).recipe()["training"]
+    assert "context_exchange" not in alone
+
+
+@pytest.mark.parametrize(("context", "response"), [(6144, 2048), (8000, 5952), (1000, 500)])
+def test_a_context_that_leaves_a_response_no_room(job, context, response):
+    asked = (
+        "--rollout-max-response-len 8192" if context > 6144 else "--rollout-max-response-len 2048"
+    )
+    more = f"{asked} --rollout-max-context-len {context}"
+    generation = job("slime", SLIME.format(more=more)).recipe()["generation"]
+    assert generation["max_response"] == response
+    assert generation["max_prompt"] + response <= context
+
+
+@pytest.mark.parametrize(
     ("name", "precision"),
     [("DeepSeek-R1", "fp8"), ("Kimi-K2-Instruct", "fp8"), ("DeepSeek-R1-bf16", None),
      ("Kimi-K2-Instruct-int4", "int4"), ("Kimi-K2-Thinking", "int4"),

@@ -193,6 +193,7 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("cluster.gpus_per_server", servers[1], f"--{servers[0]}")
 
 
+_LESS_PROMPT = "--rollout-max-context-len less the prompt"
 _NODE = 8  # GPUs of a node, slime's --num-gpus-per-node by default
 
 
@@ -221,12 +222,18 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     prompt = s.number("rollout-max-prompt-len")
     if prompt:
         recipe.put("generation.max_prompt", prompt[1], "--rollout-max-prompt-len")
+        if context and prompt[1] < context[1] < prompt[1] + response:
+            recipe.put("generation.max_response", context[1] - prompt[1], _LESS_PROMPT)
     elif context and context[1] > response:
         recipe.put(
             "generation.max_prompt",
             context[1] - response,
             "--rollout-max-context-len less the response",
         )
+    elif context and context[1] > 1:
+        longest = min(2048, context[1] // 2)
+        recipe.assume("generation.max_prompt", longest, "no flag bounds the prompt")
+        recipe.put("generation.max_response", context[1] - longest, _LESS_PROMPT)
     else:
         budget, cp = s.number("max-tokens-per-gpu"), s.number("context-parallel-size") or ("", 1)
         packed = budget and s.find("use-dynamic-batch-size")

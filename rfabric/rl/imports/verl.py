@@ -7,7 +7,7 @@ what it includes).
 import re
 
 from ...errors import RFabricError
-from .effects import MORE_TURNS
+from .approximations import MORE_TURNS
 from .settings import Settings
 from .sourced_values import SourcedValues
 
