@@ -348,15 +348,20 @@ def test_how_a_context_is_exchanged(job, more, exchange):
     assert "context_exchange" not in alone
 
 
-@pytest.mark.parametrize(("context", "response"), [(6144, 2048), (8000, 5952), (1000, 500)])
-def test_a_context_that_leaves_a_response_no_room(job, context, response):
-    asked = (
-        "--rollout-max-response-len 8192" if context > 6144 else "--rollout-max-response-len 2048"
-    )
-    more = f"{asked} --rollout-max-context-len {context}"
-    generation = job("slime", SLIME.format(more=more)).recipe()["generation"]
-    assert generation["max_response"] == response
-    assert generation["max_prompt"] + response <= context
+@pytest.mark.parametrize(
+    ("context", "more", "lengths"),
+    [
+        (12288, "", (4096, 8192)),
+        (8000, "", (2048, 5952)),
+        (1000, "", (500, 500)),
+        (8192, "--rollout-max-prompt-len 1024", (1024, 7168)),
+        (16384, "--rollout-max-prompt-len 1024", (1024, 8192)),
+    ],
+)
+def test_a_context_bounds_the_response_too(job, context, more, lengths):
+    asked = f"--rollout-max-response-len 8192 --rollout-max-context-len {context} {more}"
+    generation = job("slime", SLIME.format(more=asked)).recipe()["generation"]
+    assert (generation["max_prompt"], generation["max_response"]) == lengths
 
 
 @pytest.mark.parametrize(
