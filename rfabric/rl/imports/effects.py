@@ -145,7 +145,7 @@ def _chunks(recipe: SourcedValues, s: Settings, model: Model) -> None:
     each = _take(s, "num_layers_per_virtual_pipeline_stage")
     stages = recipe.values.get("training.pp", 1)
     if each and above(0)(each[1]):
-        said = each[0], model.layers // (stages * int(each[1]))
+        said = each[0], model.layers // max(1, stages * int(each[1]))
     if said and above(1)(said[1]) and stages > 1:
         recipe.put("training.vp", said[1], said[0])
 

@@ -5,11 +5,13 @@ jobs, SkyPilot, dstack, Docker compose.
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 _RUNS = ("entrypoint", "run", "command", "commands", "args", "script")
 _SETS = ("env", "envs", "environment")
-_STARTS = re.compile(r"(?<![\w.-])python[\d.]*\s.*(?:\S=|\s--)\S", re.DOTALL)
+_STARTS, _TELLS = re.compile(r"(?<![\w.-])python[\d.]*\s"), re.compile(r"\S=\S|\s--\S")
+_MOST = 100_000  # values looked at
 
 
 def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
@@ -23,9 +25,10 @@ def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | Non
     >>> script_within({"spec.containers": [{"command": ["python3", "job.py", "--b", "2"]}]})
     ('python3 job.py --b 2', {})
     """
-    said = list(_leaves(values))
+    said = list(islice(_leaves(values), _MOST))
     texts = (_text(value) for path, value in said if path[-1] in _RUNS)
-    script = max(filter(_STARTS.search, texts), key=len, default="")
+    starts = (text for text in texts if _STARTS.search(text) and _TELLS.search(text))
+    script = max(starts, key=len, default="")
     return (script, _variables(said)) if script else None
 
 
@@ -44,9 +47,10 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 def _text(value: Any) -> str:
     """Words of one command, or commands one by one where they hold several words."""
-    if not isinstance(value, list):
-        return str(value)
-    words = [str(each) for each in value]
+    said = value if isinstance(value, list) else [value]
+    if any(isinstance(each, list | Mapping) for each in said):
+        return ""
+    words = [str(each) for each in said]
     apart = words[0].split()[1:] if words else ()
     return "\n".join(words) if apart or len(words) == 1 else shlex.join(words)
 
@@ -60,7 +64,7 @@ def _variables(said: list[tuple[tuple[str, ...], Any]]) -> dict[str, str]:
         elif path[-1] in _SETS and isinstance(value, list):
             named = [each for each in value if isinstance(each, Mapping)]
             told |= {str(e["name"]): str(e["value"]) for e in named if {"name", "value"} <= set(e)}
-            told |= dict(str(e).split("=", 1) for e in value if "=" in str(e) and e not in named)
+            told |= dict(e.split("=", 1) for e in value if isinstance(e, str) and "=" in e)
         elif path[-1] == "num_nodes":
             told["SKYPILOT_NUM_NODES"] = str(value)
         elif path[-1] == "accelerators" and (gpus := re.fullmatch(r"[^:]+:(\d+)", str(value))):

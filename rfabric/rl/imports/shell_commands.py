@@ -43,7 +43,11 @@ class ShellCommands(ShellReads):
         if name == "test":
             return self.test(arguments, node)
         if name == "xargs" and (made := handed_over(arguments, self.input)):
-            return [self.call(each, node) for each in made][-1]
+            outer, self.input = self.input, ""
+            try:
+                return [self.call(each, node) for each in made][-1]
+            finally:
+                self.input = outer
         inner = inner_text(words)
         if inner is not None:
             return self._as_program(lambda: self.text(inner[0]), inner[1])

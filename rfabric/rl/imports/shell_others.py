@@ -51,7 +51,7 @@ def _in_tmux(words: list[str]) -> list[str]:
 
 def handed_over(words: list[str], text: str | None) -> list[list[str]]:
     """The commands of `xargs COMMAND` that reads `text`: one with all of its words, one for each -n
-    of them, or with -I one for each line. Empty where that is not known, or it has no command.
+    of them, or with -I or -L one for each line. Empty where either is not known.
 
     >>> handed_over(["-n2", "go"], "1 2 '3 4'")
     [['go', '1', '2'], ['go', '3 4']]
@@ -62,6 +62,8 @@ def handed_over(words: list[str], text: str | None) -> list[list[str]]:
     if sign := options.get("I"):
         lines = filter(None, map(str.strip, text.splitlines()[:_MOST]))
         return [[word.replace(sign, line) for word in command] for line in lines]
+    if "L" in options:
+        return [command + line.split() for line in text.splitlines()[:_MOST] if line.strip()]
     given = _given(options, text)
     each = whole_number(options.get("n", "0")) or max(1, len(given))
     starts = range(0, max(1, len(given)), each)[:_MOST]
@@ -71,7 +73,7 @@ def handed_over(words: list[str], text: str | None) -> list[list[str]]:
 def _given(options: dict[str, str], text: str) -> list[str]:
     """The words that xargs reads: between its -d where it has one, else as a shell quotes them."""
     if "0" in options or "d" in options:
-        end = with_escapes(options.get("d", "\0"))[:1]
+        end = with_escapes(options.get("d", ""))[:1] or "\0"
         return text.removesuffix("\n").removesuffix(end).split(end)
     try:
         return shlex.split(text)

@@ -67,8 +67,8 @@ def _stored(recipe: SourcedValues, s: Settings) -> None:
     """SGLang serves a checkpoint as it is stored, and slime sends it so: in FP8 by its name, or as
     the model was published where the name says no other.
     """
-    name = str(s.values.get("hf-checkpoint", "")).lower()
-    model = find_model(PurePosixPath(name).name) if name else None
+    name = PurePosixPath(str(s.values.get("hf-checkpoint", "")).lower()).name
+    model = find_model(name) if name else None
     published = model is not None and model.stored.startswith("fp8")
     if "k2-thinking" in name:
         recipe.put("generation.precision", "int4", "--hf-checkpoint, as it was published")
