@@ -94,6 +94,89 @@ def test_words_of_what_starts_the_job_are_not_its_own(tmp_path):
     assert read_settings(path).values == {"b": 2, "file": "x.py"}
 
 
+def test_a_job_whose_words_are_read_from_a_list(tmp_path):
+    words = "cat > list.txt <<'EOF'\n# data\na=1\nb='x y'\nEOF\ngrep -v '^#' list.txt | "
+    (path := tmp_path / "job.sh").write_text(f"{words}xargs -r python3 -m job c=3 'd=4'\n")
+    assert read_settings(path).values == {"c": 3, "d": 4, "a": 1, "b": "x y"}
+    path.write_text("printf '%s\\n' 8 9 | xargs -I{} -P 2 python3 job.py --seed {} --b 2\n")
+    assert read_settings(path).values == {"seed": 8, "b": 2}
+    path.write_text("cat $LIST | xargs python3 job.py a=1\n")
+    assert read_settings(path).values == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "ssh -p 22 root@head \"docker exec j bash -lc 'cd /x && N=$N; {job}'\"",
+        "ssh -tt head <<EOF\nset -e\nN=$N\n{job}\nEOF",
+        "ssh head N=$N ';' '{job}'",
+    ],
+)
+def test_a_job_started_on_another_host(tmp_path, way):
+    (path := tmp_path / "job.sh").write_text("N=4\n" + way.format(job="python3 job.py a=$N b=2"))
+    assert read_settings(path).values == {"a": 4, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes"),
+    [
+        ("#SBATCH -N 4\nN=$(scontrol show hostnames $SLURM_JOB_NODELIST | wc -l)", 4),
+        ("#SBATCH -N 4\nA=($(scontrol show hostnames)); N=${#A[@]}", 4),
+        ("#SBATCH -N 4\nmapfile -t A < <(scontrol show hostname $L)\nN=${#A[@]}", 4),
+        ("#SBATCH -G 16\n#SBATCH --gpus-per-task=4\nN=$((SLURM_GPUS / SLURM_GPUS_PER_TASK))", 4),
+        ('N=$(python3 -c "import torch; print(torch.cuda.device_count())")', None),
+        ("N=$(ls -d /dev/nvidia[0-9]* | wc -l)", None),
+    ],
+)
+def test_what_a_cluster_or_a_machine_counts(tmp_path, lines, nodes):
+    (path := tmp_path / "job.sh").write_text(f"{lines}\npython3 job.py a=1 n=$N\n")
+    read = read_settings(path)
+    assert read.values.get("n") == nodes
+    assert any(note.startswith("n: what ") for note in read.notes) == (nodes is None)
+
+
+def test_nodes_that_slurm_does_not_tell_are_asked_for(job):
+    nodes = "trainer.nnodes=$(scontrol show hostnames | wc -l)"
+    with pytest.raises(RFabricError, match="say --env SLURM_NNODES=VALUE"):
+        job("verl", VERL.format(more=nodes))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kind": "RayJob", "spec": {"entrypoint": "python3 job.py a=4 b=2\n", "shutdown": True}},
+        {"envs": {"N": 4}, "setup": "pip install x", "run": "cd x\npython3 -m job a=$N b=2"},
+        {"num_nodes": 4, "resources": {"accelerators": "H100:2"},
+         "run": "python job.py a=$SKYPILOT_NUM_NODES b=${SKYPILOT_NUM_GPUS_PER_NODE}"},
+        {"type": "task", "env": ["N=4"], "commands": ["pip install x", "python job.py a=$N b=2"]},
+        {"spec": {"containers": [{"command": ["bash", "-c"], "args": ["python3 j.py a=$N b=2"],
+                                  "env": [{"name": "N", "value": "4"}]}]}},
+        {"services": {"j": {"command": ["python3", "-m", "job", "a=4", "b=2"]}}},
+    ],
+)  # fmt: skip
+def test_a_job_in_the_yaml_of_its_launcher(tmp_path, values):
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
+    assert read_settings(path).values == {"a": 4, "b": 2}
+
+
+def test_a_job_typed_into_tmux(tmp_path):
+    (path := tmp_path / "job.sh").write_text("tmux new -d -s j 'python3 job.py a=1 | tee log'\n")
+    assert read_settings(path).values == {"a": 1}
+    path.write_text("tmux send-keys -t j:0 'python3 job.py a=2' C-m\n")
+    assert read_settings(path).values == {"a": 2}
+
+
+def test_of_fine_tuning_and_rl_the_rl_is_read(job):
+    tuning = (
+        f"python3 train_async.py --loss-type sft_loss {' '.join(f'--x{i} 1' for i in range(9))}"
+    )
+    made = job("slime", f"{tuning} --hf-checkpoint Qwen3-8B\n" + SLIME.format(more=""))
+    assert made.recipe()["model"] == "Qwen3-4B"
+    few = SLIME.format(more="--loss-type sft_loss")
+    with pytest.raises(RFabricError, match="only trains"):
+        job("slime", f"python3 fetch.py --model Qwen3-4B\n{few}")
+
+
 # --- settings by their names ------------------------------------------------------------------
 
 
@@ -128,11 +211,28 @@ def test_what_no_adam_is_offloaded_of_stays(job):
 
 
 def test_only_whole_words_make_a_setting_harmless(job):
-    more = "--no-offload-train --moe-token-dispatcher-type flex --use-precision-aware-optimizer"
+    more = "--moe-token-dispatcher-type flex --use-precision-aware-optimizer"
     made = job("slime", SLIME.format(more=f"{more} --save-interval 20 --critic-lr 1e-5"))
     said = {key.partition(" = ")[0] for key in made.unmapped}
     assert {word[2:] for word in more.split() if word[:2] == "--"} <= said
     assert {"save-interval", "critic-lr"} <= set(made.ignored)
+
+
+def test_what_changes_time_is_not_harmless_beside_words_that_are(job):
+    costly = (
+        "--moe-permute-fusion --moe-expert-capacity-factor 1 --overlap-cpu-optimizer-d2h-h2d "
+        "--decoder-last-pipeline-num-layers 5 --recompute-num-layers 1 --log-probs-chunk-size 64 "
+        "--attention-backend flash --rm-url http://x"
+    )
+    made = job("slime", SLIME.format(more=f"{costly} --moe-router-topk 8 --log-interval 1"))
+    said = {key.partition(" = ")[0] for key in made.unmapped}
+    assert {word[2:] for word in costly.split() if word[:2] == "--"} <= said
+    assert {"moe-router-topk", "log-interval"} <= set(made.ignored)
+    ways = "critic.model.path=x trainer.balance_batch=True reward_model.overlong_buffer.len=512"
+    made = job("verl", VERL.format(more=ways))
+    said = {key.partition(" = ")[0] for key in made.unmapped}
+    assert {"critic.model.path", "trainer.balance_batch"} <= said
+    assert "reward_model.overlong_buffer.len" in made.ignored
 
 
 def test_experts_that_megatron_cuts_by_default_are_noted(job):
@@ -143,6 +243,48 @@ def test_experts_that_megatron_cuts_by_default_are_noted(job):
     for more, noted in ((f"{tp}=2 {ep}=4", True), (f"{tp}=2 {ep}=4 {cut}=1", False)):
         made = job("verl", moe.format(more=more))
         assert any(note.startswith(said) for note in made.notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("more", "passes"),
+    [
+        ("ppo_micro_batch_size=64 algorithm.kl_ctrl.kl_coef=0.001", 2),
+        ("ppo_micro_batch_size=64 actor_rollout_ref.ref.log_prob_micro_batch_size=64", 2),
+        ("ppo_micro_batch_size=64 algorithm.kl_ctrl.kl_coef=0.0", 1),
+        ("ppo_micro_batch_size_per_gpu=8 algorithm.kl_ctrl.kl_coef=0.001", 1),
+        ("ppo_micro_batch_size=64 algorithm.kl_ctrl.kl_coef=1 algorithm.use_kl_in_reward=False", 1),
+    ],
+)
+def test_rewards_of_older_verl_hold_kl(job, more, passes):
+    made = job("verl", VERL.format(more=f"actor_rollout_ref.actor.{more}"))
+    assert made.recipe()["training"]["log_prob_passes"] == passes
+    assert any("before algorithm.use_kl_in_reward" in n for n in made.notes) == (passes == 2)
+
+
+@pytest.mark.parametrize("agents", ["actor_rollout_ref.rollout.n_agent", "env.rollout.n"])
+def test_agents_of_a_prompt_are_its_group(job, agents):
+    made = job("verl", VERL.format(more=f"+{agents}=5 env.max_steps=50 rllm.agent.max_steps=9"))
+    assert made.recipe()["generation"]["group_size"] == 5
+    assert "generation.group_size" not in made.assumed
+    for turns in ("env.max_steps = 50", "rllm.agent.max_steps = 9"):
+        assert any(note.startswith(f"{turns}: turns") for note in made.notes)
+
+
+@pytest.mark.parametrize(("said", "response"), [("400", 400), ("${data.max_response_length}", 512)])
+def test_a_response_bounded_for_the_engine_alone(job, said, response):
+    rollout = {"response_length": said if "$" in said else int(said)}
+    model = {"path": "Qwen/Qwen3-8B"}
+    values = {"algorithm": {"adv_estimator": "grpo"}, "agent_proxy": {"max_turn": 5},
+              "actor_rollout_ref": {"model": model, "rollout": rollout}}  # fmt: skip
+    made = job("verl", yaml.safe_dump(values), "job.yaml")
+    assert made.recipe()["generation"]["max_response"] == response
+    assert any(note.startswith("agent_proxy.max_turn = 5: turns") for note in made.notes)
+
+
+def test_another_optimizer_is_noted(job):
+    for name, noted in (("muon", True), ("adam", False), ("AdamW", False)):
+        made = job("slime", SLIME.format(more=f"--optimizer {name}"))
+        assert any(note.startswith("optimizer = muon: computed as") for note in made.notes) == noted
 
 
 def test_prompts_that_prime_rolls_out_beyond_its_batch(job):
@@ -171,6 +313,87 @@ def test_spin_needs_its_reference_policy(job):
     made = job("verl", text.format(more=""))
     assert made.recipe()["training"]["log_prob_passes"] == 2
     assert any(note.startswith("trainer.device = npu: computed as") for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "dtype"),
+    [("", "fp32"), ("--accumulate-allreduce-grads-in-fp32", "fp32"),
+     ("--grad-reduce-in-bf16", "bf16"), ("--main-grads-dtype bf16", "bf16")],
+)  # fmt: skip
+def test_megatrons_gradients_are_fp32_unless_it_is_told(job, more, dtype):
+    training = job("slime", SLIME.format(more=more)).recipe()["training"]
+    assert training["grad_dtype"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("more", "chunks"),
+    [("--num-layers-per-virtual-pipeline-stage 6", 3),
+     ("--num-virtual-stages-per-pipeline-rank 2", 2),
+     ("--num-layers-per-virtual-pipeline-stage 18", None)],
+)  # fmt: skip
+def test_chunks_by_the_layers_of_each(job, more, chunks):
+    made = job("slime", SLIME.format(more=f"--pipeline-model-parallel-size 2 {more}"))
+    assert made.recipe()["training"].get("vp") == chunks
+    assert not any(key.endswith("-stage") for key in made.ignored)
+
+
+@pytest.mark.parametrize(
+    ("more", "exchange"),
+    [("--cp-comm-type a2a", "ulysses"), ("--cp-comm-type p2p", None), ("", None)],
+)
+def test_how_a_context_is_exchanged(job, more, exchange):
+    made = job("slime", SLIME.format(more=f"--context-parallel-size 2 {more}"))
+    assert made.recipe()["training"].get("context_exchange") == exchange
+    alone = job("slime", SLIME.format(more=more)).recipe()["training"]
+    assert "context_exchange" not in alone
+
+
+@pytest.mark.parametrize(
+    ("context", "more", "lengths"),
+    [
+        (12288, "", (4096, 8192)),
+        (8000, "", (2048, 5952)),
+        (1000, "", (500, 500)),
+        (8192, "--rollout-max-prompt-len 1024", (1024, 7168)),
+        (16384, "--rollout-max-prompt-len 1024", (1024, 8192)),
+    ],
+)
+def test_a_context_bounds_the_response_too(job, context, more, lengths):
+    asked = f"--rollout-max-response-len 8192 --rollout-max-context-len {context} {more}"
+    generation = job("slime", SLIME.format(more=asked)).recipe()["generation"]
+    assert (generation["max_prompt"], generation["max_response"]) == lengths
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("DeepSeek-R1", "fp8"), ("Kimi-K2-Instruct", "fp8"), ("DeepSeek-R1-bf16", None),
+     ("Kimi-K2-Instruct-int4", "int4"), ("Kimi-K2-Thinking", "int4"),
+     ("Qwen3-4B", None), ("Qwen3-4B-FP8", "fp8")],
+)  # fmt: skip
+def test_slimes_engines_serve_the_checkpoint_as_it_is_stored(job, name, precision):
+    made = job("slime", SLIME.replace("Qwen3-4B", f"/models/{name}/").format(more="")).recipe()
+    assert made["generation"].get("precision") == precision
+    assert made["weight_sync"].get("precision") == ("fp8" if precision == "fp8" else None)
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [("--debug-train-only", "only trains"), ("--debug-rollout-only", "only generates")],
+)
+def test_half_a_step_is_refused(job, flag, why):
+    with pytest.raises(RFabricError, match=f"{flag}: the job {why}"):
+        job("slime", SLIME.format(more=flag))
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--partial-rollout", "--no-offload-rollout", "--use-opd",
+     "--advantage-estimator on_policy_distillation"],
+)  # fmt: skip
+def test_what_slime_does_beside_a_step_is_noted(job, flag):
+    made = job("slime", SLIME.format(more=flag))
+    assert any(note.startswith(flag) for note in made.notes)
+    assert not any(key.startswith(flag[2:].split()[0]) for key in made.unmapped)
 
 
 # --- models -----------------------------------------------------------------------------------

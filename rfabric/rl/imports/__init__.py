@@ -259,8 +259,11 @@ def _begun(word: str) -> str:
     return ("" if word.startswith(".") else r"(?:^|[^A-Za-z0-9])") + re.escape(word)
 
 
-# What changes memory or time among an optimizer's settings and Megatron's --moe-*.
-_HARMS = re.compile(r"offload|precision.aware|fp8|dispatcher|deepep|\.device_mapping$")
+# What changes memory, traffic or time under a word that mostly does not, as `optimizer` and `moe-`.
+_HARMS = re.compile(
+    r"offload|precision.aware|fp8|dispatcher|deepep|\.device_mapping$|overlap|chunk|recompute|fusion"
+    r"|fused|gemm|rm.url|capacity|dense.tp|load.format|load.balancing.type|(first|last|per).\w*pipeline"
+)
 
 
 def _model(recipe: SourcedValues, told: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...errors import RFabricError
-from .effects import MORE_TURNS
+from .approximations import MORE_TURNS
 from .settings import Settings, shown
 from .sourced_values import SourcedValues
 

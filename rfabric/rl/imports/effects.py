@@ -5,11 +5,11 @@ A setting is known by the last part of its key, `actor.optim.optimizer_cpu_offlo
 `--optimizer-cpu-offload` alike; those of reference, reward and critic workers are left alone.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...compute.models import Model
+from .approximations import APPROXIMATIONS, MORE_TURNS, above, is_on
 from .settings import Settings
 from .sourced_values import SourcedValues
 
@@ -21,8 +21,9 @@ def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
     """Put what the recipe can say of such settings, and note what it cannot."""
     for read in _READERS:
         read(recipe, s)
+    _chunks(recipe, s, model)
     _engine(recipe, s, model)
-    for names, holds, text in _APPROXIMATIONS:
+    for names, holds, text in APPROXIMATIONS:
         for key, value in _named(s, *names):
             s.used.add(key)
             told = text is MORE_TURNS and "generation.turns" in recipe.values
@@ -40,20 +41,11 @@ def _named(s: Settings, *names: str) -> list[tuple[str, Any]]:
     return named
 
 
-def _on(value: Any) -> bool:
-    return str(value).lower() in ("true", "1", "yes", "on")
-
-
-def _above(least: float) -> Callable[[Any], bool]:
-    """Whether a value is a number above `least`."""
-    return lambda value: type(value) in (int, float) and value > least
-
-
 def _take(s: Settings, *names: str) -> tuple[str, Any] | None:
     """The setting of these names that says yes, else the first; all of them count as read."""
     named = _named(s, *names)
     s.used |= {key for key, _ in named}
-    return next((said for said in named if _on(said[1])), named[0] if named else None)
+    return next((said for said in named if is_on(said[1])), named[0] if named else None)
 
 
 def _precision(recipe: SourcedValues, s: Settings) -> None:
@@ -88,14 +80,14 @@ def _optimizer(recipe: SourcedValues, s: Settings) -> None:
     """Adam on the host, or its states with every rank."""
     on_host = _take(s, *_ON_HOST)
     sharded = recipe.values.get("training.optimizer") == "sharded"
-    if on_host and _on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
+    if on_host and is_on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
         _put_on_host(recipe, s, on_host[0])
     fsdp = _take(s, "use_megatron_fsdp", "use_custom_fsdp")
-    if fsdp and _on(fsdp[1]) and not sharded:
+    if fsdp and is_on(fsdp[1]) and not sharded:
         recipe.put("training.optimizer", "sharded", fsdp[0])
     distributed = _take(s, "use_distributed_optimizer")
     sharded = recipe.values.get("training.optimizer") == "sharded"
-    if distributed and not _on(distributed[1]) and not sharded:
+    if distributed and not is_on(distributed[1]) and not sharded:
         recipe.put("training.optimizer", "replicated", distributed[0])
 
 
@@ -124,7 +116,7 @@ def _put_on_host(recipe: SourcedValues, s: Settings, key: str) -> None:
 def _gradients(recipe: SourcedValues, s: Settings) -> None:
     said = _take(s, "grad_reduce_in_fp32")
     if said and recipe.values.get("training.optimizer") != "sharded":
-        recipe.put("training.grad_dtype", "fp32" if _on(said[1]) else "bf16", said[0])
+        recipe.put("training.grad_dtype", "fp32" if is_on(said[1]) else "bf16", said[0])
 
 
 def _cut_experts(recipe: SourcedValues, s: Settings) -> None:
@@ -139,15 +131,28 @@ def _cut_experts(recipe: SourcedValues, s: Settings) -> None:
         )
 
 
-def _chunks(recipe: SourcedValues, s: Settings) -> None:
-    said = _take(s, *(f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", "")))
-    if said and _above(1)(said[1]) and recipe.values.get("training.pp", 1) > 1:
+def _exchange(recipe: SourcedValues, s: Settings) -> None:
+    """Context parallelism by all-to-alls in place of a ring, as Megatron calls it."""
+    said = _take(s, "cp_comm_type")
+    if said and _text(said[1]) == "a2a" and recipe.values.get("training.cp", 1) > 1:
+        recipe.put("training.context_exchange", "ulysses", said[0])
+
+
+def _chunks(recipe: SourcedValues, s: Settings, model: Model) -> None:
+    """Chunks of a pipeline stage, or the layers of each."""
+    names = (f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", ""))
+    said = _take(s, *names, "num_virtual_stages_per_pipeline_rank")
+    each = _take(s, "num_layers_per_virtual_pipeline_stage")
+    stages = recipe.values.get("training.pp", 1)
+    if each and above(0)(each[1]):
+        said = each[0], model.layers // max(1, stages * int(each[1]))
+    if said and above(1)(said[1]) and stages > 1:
         recipe.put("training.vp", said[1], said[0])
 
 
 def _epochs(recipe: SourcedValues, s: Settings) -> None:
     said = _take(s, "ppo_epochs")
-    if said and _above(1)(said[1]):
+    if said and above(1)(said[1]):
         recipe.put("training.epochs", int(said[1]), said[0])
 
 
@@ -176,7 +181,7 @@ def _adapters(recipe: SourcedValues, s: Settings) -> None:
         return
     stated = "training.lora_rank" not in recipe.assumed
     key = recipe.origin["training.lora_rank"] if stated else "LoRA"
-    merged = [k for k, v in s.values.items() if k.endswith("model.lora.merge") and _on(v)]
+    merged = [k for k, v in s.values.items() if k.endswith("model.lora.merge") and is_on(v)]
     s.used |= set(merged)
     nemo = key.startswith("policy.")
     if merged:
@@ -199,7 +204,7 @@ def _rank(recipe: SourcedValues, s: Settings) -> None:
         and not set(key.split(".")) & {*_OTHER_ROLES, "value"}  # a critic's own
     ]
     s.used |= {key for key, _ in ranks}
-    learning = [(k, v) for k, v in ranks if _above(0)(v) and not _is_off(s, k)]
+    learning = [(k, v) for k, v in ranks if above(0)(v) and not _is_off(s, k)]
     if learning:
         recipe.put("training.lora_rank", int(learning[0][1]), learning[0][0])
         return
@@ -230,14 +235,14 @@ def _host_copies(recipe: SourcedValues, s: Settings) -> None:
     said = _named(s, "param_offload", "optimizer_offload", "grad_offload")
     s.used |= {key for key, _ in said}
     if "placement" in recipe.values:
-        stay = [key for key, value in said if not _on(value)]
+        stay = [key for key, value in said if not is_on(value)]
         if stay:
             s.notes += (
                 f"{', '.join(stay)}: these states stay in the HBM; here all of them leave it for "
                 "generation, which takes longer and leaves it more room",
             )
-    elif any(_on(value) for _, value in said):
-        keys = ", ".join(key for key, value in said if _on(value))
+    elif any(is_on(value) for _, value in said):
+        keys = ", ".join(key for key, value in said if is_on(value))
         s.notes += (f"{keys}: the copies to the host and back in each step are not counted",)
 
 
@@ -247,7 +252,7 @@ def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
     """
     tp = recipe.values["generation.tp"]
     replicas, stages, inside = (
-        [(key, value) for key, value in _named(s, *names) if _generates(key) and _above(1)(value)]
+        [(key, value) for key, value in _named(s, *names) if _generates(key) and above(1)(value)]
         for names in (
             ("data_parallel_size",),
             ("pipeline_parallel_size",),
@@ -255,7 +260,7 @@ def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
         )
     )
     dealt = [(k, v) for k, v in _named(s, "expert_parallel_size") if _generates(k)]
-    if not replicas and dealt and _above(tp)(dealt[0][1]) and dealt[0][1] % tp == 0:
+    if not replicas and dealt and above(tp)(dealt[0][1]) and dealt[0][1] % tp == 0:
         replicas = [(dealt[0][0], dealt[0][1] // tp)]  # vLLM's experts stand on all of an engine
     if not stages and _shares_experts(recipe, s, model, replicas, inside):
         return
@@ -287,7 +292,7 @@ def _shares_experts(
     attention, wide = tp, tp
     if replicas:
         wide = tp * int(replicas[0][1])
-    elif inside and on and _on(on[1]) and tp % int(inside[0][1]) == 0:
+    elif inside and on and is_on(on[1]) and tp % int(inside[0][1]) == 0:
         attention = tp // int(inside[0][1])
     if attention == wide:
         return False
@@ -318,7 +323,7 @@ _READERS = (
     _optimizer,
     _gradients,
     _cut_experts,
-    _chunks,
+    _exchange,
     _epochs,
     _critic,
     _adapters,
@@ -330,55 +335,3 @@ _EXPERT_PARALLEL = (
     "sglang_ep_size",
     "sglang_expert_parallel_size",
 )
-MORE_TURNS = (
-    "turns with an environment are not read: each response comes in one; say generation.turns, "
-    "environment_latency and observation"
-)
-_ONE_BY_ONE = (
-    "decoding ahead of the model is not modelled: each token takes a pass, so that generation "
-    "takes longer here"
-)
-_APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (
-        ("fsdp_size",),
-        _above(0),
-        "parameters are sharded over all training GPUs here; where it is fewer, less leaves a "
-        "server than here, and each GPU holds more",
-    ),
-    (
-        ("sglang_speculative_algorithm", "speculative_algorithm", "enable_rollout"),
-        lambda value: value not in (False, "", "false"),
-        _ONE_BY_ONE,
-    ),
-    (("num_speculative_tokens",), _above(0), _ONE_BY_ONE),
-    (("enable_train", "enable_mtp_training"), _on, "the layers that predict further tokens (MTP) "
-     "are not trained here"),
-    (
-        ("over_sampling_batch_size", "over_sample_rate"),
-        _above(0),
-        "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
-        "modelled: here a step begins what it keeps and waits for the longest",
-    ),
-    (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), MORE_TURNS),
-    (("custom_generate_function_path",), bool, MORE_TURNS),
-    (
-        (
-            "update_weight_buffer_size",
-            "update_weights_bucket_megabytes",
-            "update_weights_bucket_bytes",
-            "weight_update_mode",
-        ),
-        bool,
-        "a weight sync is one transfer, with set-up and packing as calibrated, not its buckets",
-    ),
-    (
-        ("enable_rollout_routing_replay", "use_rollout_routing_replay"),
-        _on,
-        "the experts that generation chose go to the training with each token; that is not counted",
-    ),
-    (
-        ("expert_tensor_parallel_size",),
-        _above(1),
-        "experts are dealt whole to the GPUs of training.ep, not cut",
-    ),
-)  # fmt: skip

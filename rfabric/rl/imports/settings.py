@@ -4,6 +4,7 @@
     overrides Hydra's key=value, +key=value, key={a:1,b:[2]} on a command line; ~key takes one of
               the config file away
     flags     --key value, --key=value, --flag
+    launchers a script in the YAML of KubeRay, SkyPilot and the like (`launchers`)
 
 Shell scripts are read, never run (`shell`). What stays unknown keeps its $ and is reported by
 whoever needs it.
@@ -20,6 +21,7 @@ from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_yaml
+from .launchers import script_within
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names
@@ -115,6 +117,8 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
         raise RFabricError(f"{path}: give the job's YAML file or launch script, not {path.suffix}")
     if path.suffix.lower() in (".yaml", ".yml"):
         values, notes = read_yaml(path, environment or {})
+        if launched := script_within(values):
+            return _of_script(path, launched[0], launched[1] | dict(environment or {}))
         return Settings(str(path), values, notes=notes)
     return _of_script(path, read_text(path), environment or {})
 
@@ -127,7 +131,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     script = read_script(path, text, environment)
     job = _job(script)
     values, words = _sorted(_without_launcher(job.words))
-    if not values and not words:
+    if not values:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
     values, config_notes = _over_config(script, values, environment, _removed(words))
@@ -163,7 +167,7 @@ def _without_counts(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, 
     return {key: each for key, each in values.items() if key not in counted}, tuple(notes)
 
 
-_COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi)\)")
+_COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi|device_count|ls /dev/nvidia\*)\)")
 
 
 def _job(script: Script) -> Command:
@@ -171,7 +175,7 @@ def _job(script: Script) -> Command:
 
     Where no python sets anything on the way that was taken, the job may stand on another.
     """
-    most, beside = map(_most, (script.commands, script.beside))
+    most, beside = map(_most, (_that_may_be_rl(script.commands), script.beside))
     if _of_job(beside) and not any(map(_of_job, script.commands)):
         script.notes.append(
             f"the job on line {beside.line} is read, though whether it is reached cannot be known"
@@ -182,6 +186,16 @@ def _job(script: Script) -> Command:
 
 def _most(commands: Sequence[Command]) -> Command:
     return max(commands, key=lambda c: len(_sorted(c.words)[0]), default=Command((), 0))
+
+
+def _that_may_be_rl(commands: Sequence[Command]) -> Sequence[Command]:
+    """Commands without those that fine-tune, generate or evaluate, where another sets much too."""
+    others = [c for c in commands if not any(map(_HALF, c.words))]
+    sets = [len(_sorted(_most(each).words)[0]) for each in (others, commands) if each]
+    return others if others and sets[0] * 2 > sets[-1] else commands
+
+
+_HALF = re.compile(r"sft_loss|--debug-\w+-only|.*(sft_trainer|main_generation|main_eval)").match
 
 
 def _of_job(command: Command) -> bool:

@@ -14,9 +14,11 @@ import tree_sitter
 from ...errors import RFabricError
 from .arithmetic import whole_number
 from .shell_filters import FILTERS, finds, formatted, printed, with_escapes
+from .shell_others import handed_over, inner_text
 from .shell_reads import ShellReads
 from .shell_text import MARK, Command, opaque_piece, readable, unknown_names, unset_piece
 from .shell_words import FunctionEnd, LoopEnd, ScriptEnd
+from .slurm import host_names
 from .yaml_files import MOST_BYTES
 
 DEPTH = 40  # functions, sourced files and `bash -c` inside one another
@@ -40,7 +42,13 @@ class ShellCommands(ShellReads):
             return status
         if name == "test":
             return self.test(arguments, node)
-        inner = _inner_text(words)
+        if name == "xargs" and (made := handed_over(arguments, self.input)):
+            outer, self.input = self.input, ""
+            try:
+                return [self.call(each, node) for each in made][-1]
+            finally:
+                self.input = outer
+        inner = inner_text(words)
         if inner is not None:
             return self._as_program(lambda: self.text(inner[0]), inner[1])
         if (script := self._script_of(words)) is not None:
@@ -61,14 +69,15 @@ class ShellCommands(ShellReads):
             self.keep([word for word in words[1:] if word[:1] != "-"], text, "-a" in words)
         if (found := finds(words, given)) is not None and self.printed is None:
             return found
-        known = printed(words, given, self.folder)
+        known = host_names(words, self.values)
+        known = printed(words, given, self.folder) if known is None else known
         if known is not None and self.printed is not None:
             self.printed.append(known)
             return found is not False
         if self.printed is not None:
             text = (text or "") if words[0] in FILTERS else ""
             names, held = unknown_names(text), MARK.search(text)  # what a filter hands on
-            unknown = held[0] if held else opaque_piece(words[0])
+            unknown = held[0] if held else opaque_piece(_counting(words))
             self.printed.append(unset_piece(names[0]) if names else unknown)
             self.printed.append("\n")
         if not self.asked:
@@ -317,6 +326,14 @@ _BUILTINS: dict[str, Callable[[ShellCommands, list[str], int], bool | None]] = {
 }
 
 
+def _counting(words: list[str]) -> str:
+    """A program by its name, one that counts a machine's GPUs by what it asks."""
+    text = " ".join(words)
+    if "device_count" in text:
+        return "device_count"
+    return "ls /dev/nvidia*" if words[0] == "ls" and "/dev/nvidia" in text else words[0]
+
+
 def _code(words: list[str], before: int) -> int:
     """What `exit N` or `return N` says, as of the command before it where it says nothing."""
     return int(words[0]) % 256 if words and words[0].isdigit() else before
@@ -335,16 +352,6 @@ def nearby(name: str, script: Path) -> Path | None:
         for folder in folders:
             if (file := folder / tail).is_file():
                 return file
-    return None
-
-
-def _inner_text(words: list[str]) -> tuple[str, list[str]] | None:
-    """The commands of `bash -c TEXT NAME WORDS` and their arguments, alone or behind srun, docker
-    exec and the like.
-    """
-    for i, word in enumerate(words[:-2]):
-        if word in ("bash", "sh") and re.fullmatch(r"-\w*c", words[i + 1]):
-            return words[i + 2], words[i + 4 :]
     return None
 
 

@@ -154,10 +154,12 @@ _OF_WORDS: dict[str, Callable[[list[str], str], str | None]] = {
 
 
 def _translated(words: list[str], text: str) -> str | None:
-    """tr OLD NEW, tr -d OLD."""
+    """tr OLD NEW, tr -d OLD; tr -cd OLD: all but these."""
     sets = [_letters(word) for word in words if not re.fullmatch(r"-\w+", word)]
     if words[:1] == ["-d"] and len(sets) == 1 and sets[0]:
         return "".join(sign for sign in text if sign not in sets[0])
+    if words[:1] in (["-cd"], ["-dc"]) and len(sets) == 1 and sets[0]:
+        return "".join(sign for sign in text if sign in sets[0])
     if words[:1] == ["-s"] or len(sets) != 2 or not sets[0] or not sets[1]:
         return None
     new = sets[1].ljust(len(sets[0]), sets[1][-1])

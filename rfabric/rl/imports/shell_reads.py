@@ -20,7 +20,7 @@ class ShellReads(ShellTests):
         """
         if self.input is None or (self.input and known_text(self.input) is None):
             return None
-        options, names = _options(words, _OF_READ)
+        options, names = options_of(words, _OF_READ)
         end = options.get("d", "\n")[:1] or "\0"
         text, ended, self.input = self.input.partition(end)
         if count := whole_number(options.get("n", "0")):
@@ -44,7 +44,7 @@ class ShellReads(ShellTests):
         """
         if self.input is None:
             return None
-        options, names = _options(words, _OF_MAPFILE)
+        options, names = options_of(words, _OF_MAPFILE)
         end = options.get("d", "\n")[:1] or "\0"
         *whole, rest = self.input.split(end)
         lines = [each + end * ("t" not in options) for each in whole] + [rest] * bool(rest)
@@ -93,10 +93,10 @@ class ShellReads(ShellTests):
         return (given[0], "") if given else (None, ":")
 
 
-def _options(words: list[str], taking: str) -> tuple[dict[str, str], list[str]]:
+def options_of(words: list[str], taking: str) -> tuple[dict[str, str], list[str]]:
     """The options before the names, each with its word where it is one of `taking`, and the names.
 
-    >>> _options(["-ra", "A", "-d,", "B"], "ad")
+    >>> options_of(["-ra", "A", "-d,", "B"], "ad")
     ({'r': '', 'a': 'A', 'd': ','}, ['B'])
     """
     options: dict[str, str] = {}

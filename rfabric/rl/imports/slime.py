@@ -6,6 +6,7 @@ Defaults are those of slime's and Megatron-LM's argument parsers.
 import re
 from pathlib import PurePosixPath
 
+from ...compute.named import find_model
 from ...errors import RFabricError
 from .settings import Settings
 from .sourced_values import SourcedValues
@@ -15,7 +16,7 @@ NO_EFFECT = """
     eval seed clip eps kl- entropy advantage-eps temperature top- dropout ref-load hf-checkpoint
     apply-chat shuffle num-rollout log- metadata normalization norm-epsilon rotary init-method bias
     swiglu position vocab tie untie num-layers hidden-size ffn attention-heads group-query
-    query-groups kv-channels qk-layernorm moe- make-vocab attention-softmax attention-backend
+    query-groups kv-channels qk-layernorm moe- make-vocab attention-softmax normalize stop-token
     num-experts runtime-env-json address start-rollout q-lora-rank kv-lora-rank qk- v-head-dim
     multi-latent-attention mscale
 """
@@ -28,28 +29,52 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    s.used.add("advantage-estimator")
+    if s.value("advantage-estimator") == "on_policy_distillation":
+        s.notes += (f"--advantage-estimator on_policy_distillation: {_TEACHER}",)
     if s.values.get("advantage-estimator") == "ppo":
         _critic(recipe, s)
     recipe.put("weight_sync.strategy", "flat", "slime: every engine receives its own copy")
     if s.value("train-backend") != "fsdp":
         recipe.put("weight_sync.gather", "bucket", "slime: Megatron's shards, a bucket at once")
-    if "fp8" in str(s.values.get("hf-checkpoint", "")).lower():
-        recipe.put("weight_sync.precision", "fp8", "--hf-checkpoint: slime sends what it stores")
+    _stored(recipe, s)
     for flag, (usual, said) in _APART.items():
         value = s.value(flag, default=usual)
         if value != usual:
             s.notes += (f"--{flag} {value}: {said}",)
 
 
+_TEACHER = "the teacher's passes are not modelled"
+_STAYS = "this stays in the HBM; here it leaves it for the other phase, which leaves that more room"
 _APART: dict[str, tuple[int, str]] = {  # beside what changes nothing
     "prefill-num-servers": (
         0,
         "servers of their own for prompts are not read; say generation.prefill_gpus",
     ),
     "update-weights-interval": (1, "weights are sent after each step here, not after so many"),
-    "opd-teacher-load": (0, "the teacher's passes are not modelled"),
+    "opd-teacher-load": (0, _TEACHER),
+    "use-opd": (False, _TEACHER),
+    "no-offload-train": (False, _STAYS),
+    "no-offload-rollout": (False, _STAYS),
+    "partial-rollout": (
+        False,
+        "responses that are cut off when a step has enough go on in the next; here none is begun "
+        "that its step does not need",
+    ),
 }
+
+
+def _stored(recipe: SourcedValues, s: Settings) -> None:
+    """SGLang serves a checkpoint as it is stored, and slime sends it so: in FP8 by its name, or as
+    the model was published where the name says no other.
+    """
+    name = PurePosixPath(str(s.values.get("hf-checkpoint", "")).lower()).name
+    model = find_model(name) if name else None
+    published = model is not None and model.stored.startswith("fp8")
+    if "k2-thinking" in name:
+        recipe.put("generation.precision", "int4", "--hf-checkpoint, as it was published")
+    elif "fp8" in name or (published and not re.search("bf16|int4", name)):
+        recipe.put("generation.precision", "fp8", "--hf-checkpoint, as it is stored")
+        recipe.put("weight_sync.precision", "fp8", "--hf-checkpoint: slime sends what it stores")
 
 
 def _critic(recipe: SourcedValues, s: Settings) -> None:
@@ -65,10 +90,14 @@ def _critic(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _refuse_others(s: Settings) -> None:
-    if s.values.get("loss-type") == "sft_loss":
+    half = {
+        "--loss-type sft_loss: the job only trains (SFT)": s.value("loss-type") == "sft_loss",
+        "--debug-train-only: the job only trains": s.find("debug-train-only"),
+        "--debug-rollout-only: the job only generates": s.find("debug-rollout-only"),
+    }
+    if why := next((why for why, holds in half.items() if holds), ""):
         raise RFabricError(
-            f"{s.file}: --loss-type sft_loss: the job only trains (SFT), and a recipe is a step "
-            "that generates responses too"
+            f"{s.file}: {why}, and a recipe is a step that generates responses and trains on them"
         )
 
 
@@ -164,6 +193,7 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("cluster.gpus_per_server", servers[1], f"--{servers[0]}")
 
 
+_LESS_PROMPT = "--rollout-max-context-len less the prompt"
 _NODE = 8  # GPUs of a node, slime's --num-gpus-per-node by default
 
 
@@ -192,12 +222,18 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     prompt = s.number("rollout-max-prompt-len")
     if prompt:
         recipe.put("generation.max_prompt", prompt[1], "--rollout-max-prompt-len")
+        if context and prompt[1] < context[1] < prompt[1] + response:
+            recipe.put("generation.max_response", context[1] - prompt[1], _LESS_PROMPT)
     elif context and context[1] > response:
         recipe.put(
             "generation.max_prompt",
             context[1] - response,
             "--rollout-max-context-len less the response",
         )
+    elif context and context[1] > 1:
+        longest = min(2048, context[1] // 2)
+        recipe.assume("generation.max_prompt", longest, "no flag bounds the prompt")
+        recipe.put("generation.max_response", context[1] - longest, _LESS_PROMPT)
     else:
         budget, cp = s.number("max-tokens-per-gpu"), s.number("context-parallel-size") or ("", 1)
         packed = budget and s.find("use-dynamic-batch-size")
@@ -241,11 +277,22 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     recipe.log_probs(reference, engines="--use-rollout-logprobs" if own and not again else "")
     if s.value("train-backend") == "fsdp":
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
+    s.find("recompute-activations")  # selective, which is what is computed again here anyway
     checkpoints = s.find("gradient-checkpointing") is not None
     full = checkpoints or s.value("recompute-granularity") == "full"
     recipe.recompute(full, "--gradient-checkpointing" if checkpoints else "--recompute-granularity")
-    recipe.put(
-        "training.grad_dtype",
-        "fp32" if s.find("accumulate-allreduce-grads-in-fp32") else "bf16",
-        "--accumulate-allreduce-grads-in-fp32",
-    )
+    _gradients(recipe, s)
+
+
+def _gradients(recipe: SourcedValues, s: Settings) -> None:
+    """Sent in FP32 beside BF16 weights, as Megatron-LM and slime's FSDP have it unless told."""
+    s.find("accumulate-allreduce-grads-in-fp32")
+    short = s.find("grad-reduce-in-bf16")
+    if short or s.value("main-grads-dtype") == "bf16":
+        recipe.put(
+            "training.grad_dtype",
+            "bf16",
+            f"--{'grad-reduce-in-bf16' if short else 'main-grads-dtype'}",
+        )
+    else:
+        recipe.put("training.grad_dtype", "fp32", "by default beside BF16 weights")

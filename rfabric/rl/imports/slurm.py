@@ -3,13 +3,34 @@ command line or on `#SBATCH` lines (names as in sbatch(1), "Output environment v
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from .shell_text import unset_piece
 
 _OPTIONS = {
     r"(?:--nodes|-N)": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     r"(?:--ntasks|-n)": ("SLURM_NTASKS", "SLURM_NPROCS"),
     r"--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
     r"--(?:gpus-per-node|gres)": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+    r"(?:--gpus|-G)": ("SLURM_GPUS",),
+    r"--gpus-per-task": ("SLURM_GPUS_PER_TASK",),
 }
+
+
+def host_names(words: list[str], values: Mapping[str, Any]) -> str | None:
+    """What `scontrol show hostnames` prints: a name for each node that Slurm has told of, which
+    leave their count to the environment where it has not. None of another command.
+
+    >>> host_names(["scontrol", "show", "hostnames"], {"SLURM_NNODES": "2"})
+    'node1\\nnode2\\n'
+    """
+    if words[:2] != ["scontrol", "show"] or words[2:3] not in (["hostname"], ["hostnames"]):
+        return None
+    count = str(values.get("SLURM_NNODES", values.get("SLURM_JOB_NUM_NODES", "")))
+    if not re.fullmatch(r"\d{1,5}", count):
+        return unset_piece("SLURM_NNODES") + "\n"
+    return "".join(f"node{number + 1}\n" for number in range(int(count)))
 
 
 def batch_lines(text: str) -> str:

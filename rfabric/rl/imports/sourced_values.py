@@ -33,12 +33,13 @@ class SourcedValues:
     def put(self, key: str, value: Any, origin: str) -> None:
         """A value that the file, or the user, states."""
         self.values[key], self.origin[key] = value, origin
+        if key in self.assumed:
+            self.assumed.remove(key)
 
     def assume(self, key: str, value: Any, why: str) -> None:
         """A value that nobody stated."""
         self.put(key, value, f"assumed: {why}")
-        if key not in self.assumed:
-            self.assumed.append(key)
+        self.assumed.append(key)
 
     def take(
         self, key: str, *sources: str, default: Any = None, why: str = "the framework's default"

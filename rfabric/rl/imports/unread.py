@@ -13,7 +13,8 @@ GROUPS = (
                 r"nnodes|num_nodes|gpus|load_format|deepep|dispatcher|backend|overlap|[dept]p_size"),
     ("time", r"batch|chunk|graph|eager|kernel|fus|compil|packing|padding|token|turn|specul|mtp|"
              r"draft|schedul|sampl|epoch|critic|estimator|concurren|seqs|requests|async|warmup|"
-             r"attention|steps|len|rollout|engine|worker|tool|agent|distill"),
+             r"attention|attn|steps|len|rollout|engine|worker|tool|agent|distill|reward|balanc|"
+             r"layers|generation|gemm|rm_url|(^|\.)ref\."),
 )  # fmt: skip
 UNKNOWN = "nothing known"
 

@@ -7,6 +7,7 @@ what it includes).
 import re
 
 from ...errors import RFabricError
+from .approximations import MORE_TURNS
 from .settings import Settings
 from .sourced_values import SourcedValues
 
@@ -16,13 +17,13 @@ FILTER, BYPASS = "algorithm.filter_groups.enable", "algorithm.rollout_correction
 NO_EFFECT = """
     .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test
     trainer.total trainer.val trainer.default trainer.resume trainer.max_ trainer.log
-    trainer.rollout_data trainer.balance data.train_files data.val_files data.shuffle data.seed
-    data.prompt_key data.truncation data.filter data.val data.return data.image data.reward
-    data.tokenizer data.trust algorithm.gamma algorithm.lam algorithm.norm algorithm.kl_ctrl
-    algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip temperature top_p top_k val_kwargs
-    loss_agg reward_model.reward_manager reward_model.reward_kwargs
-    custom_reward trust_remote .checkpoint. dist_checkpointing model.path ignore_eos do_sample
-    seed nsys critic_warmup lora_alpha
+    trainer.rollout_data rollout.test rollout.total hydra. dropout pdrop data.train_files
+    data.val_files data.shuffle data.seed data.prompt_key data.truncation data.filter data.val
+    data.return data.image data.reward data.tokenizer data.trust algorithm.gamma algorithm.lam
+    algorithm.norm algorithm.kl_ctrl algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip
+    temperature top_p top_k val_kwargs loss_agg reward_model.reward_manager
+    reward_model.reward_kwargs overlong_buffer filter_groups.metric custom_reward trust_remote
+    .checkpoint. dist_checkpointing ignore_eos do_sample seed nsys critic_warmup lora_alpha
 """
 _NO_CRITIC = re.compile(r"main_(sppo|spin|gkd)$")  # their own config has no estimator
 _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
@@ -140,14 +141,29 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         recipe.take("generation.batch", "data.train_batch_size", default=1024)
         if s.flag(FILTER):
             recipe.rolled_out(*(s.number("data.gen_batch_size") or (FILTER, 0)))
-    recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
-    recipe.take("generation.max_prompt", "data.max_prompt_length", default=512)
-    recipe.take("generation.max_response", "data.max_response_length", default=512)
+    _group(recipe, s)
+    for side in ("prompt", "response"):
+        own = f"{ROLLOUT}.{side}_length"  # by default the name of the data's
+        names = (f"data.max_{side}_length", *[own] * (type(s.value(own)) is int))
+        recipe.take(f"generation.max_{side}", *names, default=512)
     if over := s.number("data.oversample_factor"):  # PRIME's, whose filter keeps a batch of them
         recipe.rolled_out(over[0], recipe.values["generation.batch"] * over[1])
     recipe.stretched("actor_rollout_ref.model.override_config.max_position_embeddings")
     recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
+
+
+def _group(recipe: SourcedValues, s: Settings) -> None:
+    """Responses to a prompt; Search-R1 and verl-agent count its agents beside them, which,
+    as rLLM's, may take many turns.
+    """
+    samples = recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
+    for agents in (f"{ROLLOUT}.n_agent", "env.rollout.n"):
+        if said := s.number(agents):
+            recipe.put("generation.group_size", samples * said[1], f"{ROLLOUT}.n x {agents}")
+    for turns in ("env.max_steps", "rllm.agent.max_steps"):
+        if (steps := s.number(turns)) and steps[1] > 1:
+            s.notes += (f"{turns} = {steps[1]}: {MORE_TURNS}",)
 
 
 # What the engines beside Megatron call the ways in which they cut the training.
@@ -211,10 +227,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     )
     batch = recipe.values["generation.batch"]
     recipe.mini_batches(batch, min(size[1], batch), f"train batch / {size[0]}")
-    reference = s.flag(f"{ACTOR}.use_kl_loss") if s.find(f"{ACTOR}.use_kl_loss") else False
-    reference = reference or (
-        s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False
-    )
+    reference = _reference(s)
     spin = any(word.endswith("main_spin") for word in s.words)
     recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", _bypass(s))
     checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
@@ -223,6 +236,26 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         recipe.recompute(full == "full", "recompute_granularity")
     elif checkpointing is None or s.flag(checkpointing[0]):
         recipe.recompute(True, "enable_gradient_checkpointing")
+
+
+def _reference(s: Settings) -> bool:
+    """Whether KL to a reference policy is asked for, in the loss or in the reward. Before verl had
+    a switch for the latter, every reward held it: in jobs that set neither and still count
+    micro-batches over all ranks.
+    """
+    switches = (f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")
+    said = [s.flag(switch) for switch in switches if s.find(switch)]
+    asks = s.values.get(_KL) or any(".ref." in key for key in s.values)
+    if said or not asks or s.values.get(f"{ACTOR}.ppo_micro_batch_size") is None:
+        return any(said)
+    s.notes += (
+        f"{ACTOR}.ppo_micro_batch_size is of verl before algorithm.use_kl_in_reward, whose rewards "
+        "hold KL to a reference policy; write the switch out for a later one",
+    )
+    return True
+
+
+_KL = "algorithm.kl_ctrl.kl_coef"
 
 
 def _bypass(s: Settings) -> str:

@@ -439,3 +439,16 @@ go $(dirname /a/b/) $(dirname a) $(dirname /) $(dirname /a) $(dirname a/b//) $(b
 f() { go a; }; f; unset -f f; f 2> /dev/null; v=1; unset -v v; go ${v:-gone}
 #----
 O=; go $O$O end; go k=$O$O z ""$O; X="--a=1 --b=2"; go $X$O ${X}${X} "$X"$X
+#----
+go $(( $(echo "0,1,2" | tr -cd , | wc -c) + 1 )) $(echo a1b22 | tr -dc 0-9)
+#----
+go $(printf '1\n2 3\n' | xargs -n 2 echo a) $(printf 'a b\n\n c\n' | xargs -I{} echo "x{}y") $(printf "'p q' r" | xargs printf '%s;')
+#----
+cat > .env <<'E'
+# nodes
+N=3
+M=a/b
+E
+export $(grep -v '^#' .env | xargs); go $N $M; bash -c 'go $N'
+#----
+printf '%s\n' a=1 'b="2 3"' | xargs bash -c 'go "$@"' name; echo "x,y" | xargs -d , -n 1 bash -c 'go "$0"'; printf '1 2\n3\n' | xargs -L 1 bash -c 'go "$@"' n

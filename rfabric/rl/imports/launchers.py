@@ -1,0 +1,72 @@
+"""YAML that tells a cluster's launcher what to run, and the script in it: KubeRay's and Kubernetes'
+jobs, SkyPilot, dstack, Docker compose.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+_RUNS = ("entrypoint", "run", "command", "commands", "args", "script")
+_SETS = ("env", "envs", "environment")
+_STARTS, _TELLS = re.compile(r"(?<![\w.-])python[\d.]*\s"), re.compile(r"\S=\S|\s--\S")
+_MOST = 100_000  # values looked at
+
+
+def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
+    """The commands that a launcher's file has its nodes run, and the variables it sets for them;
+    None of a file that starts no python.
+
+    `values`: by dotted key, as `yaml_files` flattens them.
+
+    >>> script_within({"envs.N": 2, "run": "cd x\\npython3 -m job nodes=$N"})
+    ('cd x\\npython3 -m job nodes=$N', {'N': '2'})
+    >>> script_within({"spec.containers": [{"command": ["python3", "job.py", "--b", "2"]}]})
+    ('python3 job.py --b 2', {})
+    """
+    said = list(islice(_leaves(values), _MOST))
+    texts = (_text(value) for path, value in said if path[-1] in _RUNS)
+    starts = (text for text in texts if _STARTS.search(text) and _TELLS.search(text))
+    script = max(starts, key=len, default="")
+    return (script, _variables(said)) if script else None
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Values with their keys, those in lists of mappings too."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(each, (*path, *str(key).split(".")))
+    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        yield path, value
+        for each in value:
+            yield from _leaves(each, path)
+    elif path:
+        yield path, value
+
+
+def _text(value: Any) -> str:
+    """Words of one command, or commands one by one where they hold several words."""
+    said = value if isinstance(value, list) else [value]
+    if any(isinstance(each, list | Mapping) for each in said):
+        return ""
+    words = [str(each) for each in said]
+    apart = words[0].split()[1:] if words else ()
+    return "\n".join(words) if apart or len(words) == 1 else shlex.join(words)
+
+
+def _variables(said: list[tuple[tuple[str, ...], Any]]) -> dict[str, str]:
+    """N: 2, N=2 in a list, and Kubernetes' {name: N, value: 2}."""
+    told: dict[str, str] = {}
+    for path, value in said:
+        if len(path) > 1 and path[-2] in _SETS and not isinstance(value, list):
+            told[path[-1]] = str(value)
+        elif path[-1] in _SETS and isinstance(value, list):
+            named = [each for each in value if isinstance(each, Mapping)]
+            told |= {str(e["name"]): str(e["value"]) for e in named if {"name", "value"} <= set(e)}
+            told |= dict(e.split("=", 1) for e in value if isinstance(e, str) and "=" in e)
+        elif path[-1] == "num_nodes":
+            told["SKYPILOT_NUM_NODES"] = str(value)
+        elif path[-1] == "accelerators" and (gpus := re.fullmatch(r"[^:]+:(\d+)", str(value))):
+            told["SKYPILOT_NUM_GPUS_PER_NODE"] = gpus[1]
+    return {name: text for name, text in told.items() if name not in ("name", "value")}
