@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from ...errors import RFabricError
+from .arithmetic import whole_number
 from .settings import Settings, shown
 from .sourced_values import SourcedValues
 
@@ -19,10 +20,8 @@ NO_EFFECT = """
     temperature top_p top_k reward rewards model_args. data_args tracker profiler rpc_timeout
     system_envs hydra num_beams num_workers validation pretrain norm_
 """
-_NUMBER = r"\s*(\d{1,7})\s*"
-_RANGE = re.compile(
-    rf"\s*list\(\s*range\({_NUMBER}(?:,{_NUMBER}(?:,\s*([1-9]\d{{0,6}})\s*)?)?\)\s*\)\s*"
-)
+_RANGE = re.compile(r"list\(range\((.*)\)\)|\[\*range\((.*)\)\]|range\((.*)\)")
+_MOST = 10**6  # GPUs of a job
 
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
@@ -63,20 +62,23 @@ _OTHERS = {
 
 
 def devices(value: Any, where: str) -> set[int]:
-    """GPUs of a device_mapping, read without running it: a list, or sums of lists and
-    `list(range(a, b))`.
+    """GPUs of a device_mapping, read without running it: a list, or sums of lists and of
+    `list(range(a, b))`, whose ends may be worked out, as 8*2.
     """
     if isinstance(value, list) and all(isinstance(i, int) for i in value):
         return set(value)
-    gpus: set[int] = set()
-    for part in str(value).split("+"):
-        run = _RANGE.fullmatch(part)
-        gpus |= (
-            set(range(*(int(x) for x in run.groups() if x is not None)))
-            if run
-            else _listed(part, where)
-        )
-    return gpus
+    text = re.sub(r"\s+", "", str(value))
+    parts = re.split(r"\+(?![^(\[]*[)\]])", text)
+    return set().union(*(_run(part) or _listed(part, where) for part in parts))
+
+
+def _run(text: str) -> set[int]:
+    """The numbers of a range; none where it is something else."""
+    run = _RANGE.fullmatch(text)
+    ends = [whole_number(end) for end in run[run.lastindex or 0].split(",")] if run else []
+    known = [end for end in ends if end is not None and 0 <= end <= _MOST]
+    fits = len(known) == len(ends) in (1, 2, 3) and all(known[2:])
+    return set(range(*known)) if fits else set()
 
 
 def _listed(text: str, where: str) -> set[int]:
@@ -228,8 +230,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         "per_device_train_batch_size, by default",
         1,
     )
-    budget = s.number(f"{TRAIN}.max_tokens_per_microbatch_in_train")
-    if budget and s.flag(f"{TRAIN}.use_dynamic_batching_in_train"):
+    if budget := _budget(s):
         recipe.micro_batch(-(-budget[1] // recipe.values["training.cp"]), f"{budget[0]} / cp")
     else:
         recipe.whole_sequences(each[1], each[0])
@@ -259,6 +260,19 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         recipe.log_probs(reference, "", skip if s.flag(skip) else "")
     _recompute(recipe, s, config, "megatron" in strategy)
+
+
+def _budget(s: Settings) -> tuple[str, int | float] | None:
+    """Tokens of a micro-batch where sequences are batched by their length, or packed and the packs
+    balanced; other ways of packing keep the number of sequences.
+    """
+    batched = s.number(f"{TRAIN}.max_tokens_per_microbatch_in_train")
+    if s.flag(f"{TRAIN}.use_dynamic_batching_in_train"):
+        return batched
+    args = f"{TRAIN}.sequence_packing_args"
+    packed = s.number(f"{args}.max_packed_sequence_length_train")
+    balanced = s.value(f"{args}.algorithm", default="none") != "none"
+    return packed if s.flag(f"{TRAIN}.use_sequence_packing") and balanced else None
 
 
 def _shards(recipe: SourcedValues, s: Settings, config: str, strategy: str) -> None:

@@ -1,7 +1,8 @@
 """YAML of a job as OmegaConf and Hydra read it, flattened to `dotted.key: value`.
 
     defaults:        parents named beside the file, in a list or alone; `_self_` says where the
-                     file itself comes; `group: name` is the file group/name.yaml under that key
+                     file itself comes; `group: name` is the file group/name.yaml under that key;
+                     a section with `_override_: true` stands in place of theirs
     ${a.b} ${.c}     other keys, absolute and relative; ${oc.env:NAME,default}: the environment
     ${mul:a,b}       arithmetic that frameworks register: add sub mul div max min int_div
 
@@ -21,6 +22,7 @@ from ...files import read_text as read_plain
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
 DEPTH, MOST_KEYS = 40, 100_000
+_ALONE = "_override_"  # NeMo-RL: nothing of the parents' section stays
 _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 _ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*))?\}")
 
@@ -123,6 +125,8 @@ def _over(below: dict, above: dict) -> dict:
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        if both and value.get(_ALONE) is True:
+            both, value = False, {k: v for k, v in value.items() if k != _ALONE}
         merged[key] = _over(merged[key], value) if both else value
     return merged
 
