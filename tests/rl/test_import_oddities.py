@@ -94,6 +94,47 @@ def test_words_of_what_starts_the_job_are_not_its_own(tmp_path):
     assert read_settings(path).values == {"b": 2, "file": "x.py"}
 
 
+def test_a_sourced_file_sees_the_name_of_the_script(tmp_path):
+    """$0 is the script that was called, BASH_SOURCE the file that stands there."""
+    (tmp_path / "common.env").write_text("NAME=$(basename $0 .sh)\nHERE=$(basename $BASH_SOURCE)\n")
+    (path := tmp_path / "grpo-8b.sh").write_text(
+        "source common.env\npython job.py name=$NAME here=$HERE\n"
+    )
+    values = read_settings(path).values
+    assert (values["name"], values["here"]) == ("grpo-8b", "common.env")
+    (path := tmp_path / "all.sh").write_text("bash grpo-8b.sh\n")
+    assert read_settings(path).values["name"] == "grpo-8b"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "read -r -d '' COMMAND <<X\ncd / && \\\npython job.py a=1 b=2\nX\nexport COMMAND\n",
+        "export COMMAND='srun python job.py a=1 b=2'\n",
+    ],
+)
+def test_a_command_that_is_exported_to_a_job_script(tmp_path, script):
+    (path := tmp_path / "job.sh").write_text(f"{script}MOUNTS=x sbatch --nodes=2 ray.sub\n")
+    assert read_settings(path).values == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("export N=8\n{job}", "8"),
+        ("N=8 {job}", "8"),
+        ("N=8\n{job}", "4"),  # of the script alone
+        ("{job}", "4"),
+        ("export N=16; N=8 {job}; export N=2", "8"),
+    ],
+)
+def test_a_config_file_sees_what_its_script_exports(tmp_path, script, answer):
+    (tmp_path / "conf.yaml").write_text("n: ${oc.env:N,4}\nm: 1\n")
+    job = "python job.py --config_path . --config_name conf x=1 y=2"
+    (path := tmp_path / "job.sh").write_text(script.format(job=job))
+    assert str(read_settings(path).values["n"]) == answer
+
+
 # --- settings by their names ------------------------------------------------------------------
 
 

@@ -130,7 +130,8 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     if not values and not words:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
-    values, config_notes = _over_config(script, values, environment, _removed(words))
+    seen = {**environment, **job.environment}
+    values, config_notes = _over_config(script, values, seen, _removed(words))
     values, counted = _without_counts(values)
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
     return Settings(

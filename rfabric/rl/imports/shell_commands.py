@@ -72,7 +72,10 @@ class ShellCommands(ShellReads):
             self.printed.append(unset_piece(names[0]) if names else unknown)
             self.printed.append("\n")
         if not self.asked:
-            self.script.commands.append(Command(tuple(words), line))
+            told = any(word.lstrip("-").startswith("config") for word in words)
+            seen = self.state.seen_by_programs().values if told else {}
+            said = {name: readable(str(value)) for name, value in seen.items()}
+            self.script.commands.append(Command(tuple(words), line, said))
         return None
 
     def keep(self, files: list[str], text: str, more: bool) -> None:
@@ -110,7 +113,11 @@ class ShellCommands(ShellReads):
                 "is unknown"
             )
             return None
-        return self._as_program(lambda: self.source(words, line), words[1:])
+        outer, self.program = self.program, nearby(words[0], self.script.path) or Path(words[0])
+        try:
+            return self._as_program(lambda: self.source(words, line), words[1:])
+        finally:
+            self.program = outer
 
     def _as_program(self, walk: Callable[[], bool | None], arguments: list[str]) -> bool | None:
         """Walk what another shell would do: it sees what is exported, and keeps what it sets."""

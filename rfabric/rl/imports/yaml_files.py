@@ -48,7 +48,9 @@ def read_yaml(
             value = {part: value}
         nested = _over(nested, value)
     _check_size(nested, str(path))
-    return flattened(_resolved(nested, environment)), tuple(notes)
+    told = _with_environment(nested, environment)
+    _check_size(told, str(path))  # what the environment says may hold names too
+    return flattened(_resolved(nested, told)), tuple(notes)
 
 
 def read_text(path: Path) -> str:
@@ -182,14 +184,16 @@ def _absolute(key: str, dots: str, name: str) -> str:
     return ".".join([*parents, name])
 
 
-def _resolved(nested: dict, environment: Mapping[str, str]) -> dict:
-    """What OmegaConf makes of each value; those that do not resolve stay as they are written."""
+def _resolved(nested: dict, told: dict) -> dict:
+    """What OmegaConf makes of each value, its environment `told`; those that do not resolve stay
+    as they are written.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     _register_resolvers()
     try:
-        config = OmegaConf.create(_with_environment(nested, environment))
+        config = OmegaConf.create(told)
     except (OmegaConfBaseException, ValueError, RecursionError):
         return nested
 
