@@ -118,6 +118,31 @@ def test_a_command_that_is_exported_to_a_job_script(tmp_path, script):
     assert read_settings(path).values == {"a": 1, "b": 2}
 
 
+@pytest.mark.parametrize("wrap", ["--wrap={}", "--wrap {}"])
+def test_a_command_that_sbatch_wraps(tmp_path, wrap):
+    text = wrap.format("'srun python job.py a=1 b=$SLURM_NNODES'")
+    (path := tmp_path / "job.sh").write_text(f"sbatch --nodes=2 {text}\n")
+    assert read_settings(path).values == {"a": 1, "b": 2}
+
+
+def test_a_config_file_that_a_script_makes_has_its_parents(tmp_path):
+    (tmp_path / "base.yaml").write_text("n: 4\nm: 1\n")
+    (path := tmp_path / "job.sh").write_text(
+        "mkdir -p runs/x\ncat > runs/x/c.yaml <<END\ndefaults: ../../base.yaml\nm: 2\nEND\n"
+        "python job.py --config runs/x/c.yaml\n"
+    )
+    values = read_settings(path).values
+    assert (values["n"], values["m"]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "before", ["ray start --head --port=1 --num-gpus 8", "hf download x --local-dir y --token z"]
+)
+def test_what_prepares_a_job_is_none_however_much_it_says(tmp_path, before):
+    (path := tmp_path / "job.sh").write_text(f"{before}\npython job.py --name x\n")
+    assert read_settings(path).values == {"name": "x"}
+
+
 @pytest.mark.parametrize(
     ("script", "answer"),
     [
@@ -349,6 +374,21 @@ def test_rolls_micro_batches_by_their_tokens(job):
 
 
 @pytest.mark.parametrize(
+    ("accumulated", "more", "updates"),
+    [(16, {}, 2), (16, {"batch_adjust_mode": "delete"}, 1), (8, {}, 4), (512, {}, 1)],
+)
+def test_roll_evens_out_the_batches_of_agents(job, accumulated, more, updates):
+    """100 trajectories on 4 ranks."""
+    args = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": accumulated}
+    said = {"actor_train__training_args": args, "rollout_batch_size": 100} | more
+    values = yaml.safe_load(roll(**said)) | {"train_env_manager": {"group_size": 4}}
+    made = job("roll", yaml.safe_dump(values), "job.yaml")
+    assert made.recipe()["training"]["mini_batches"] == updates
+    assert any("batch_adjust_mode" in note for note in made.notes)
+    assert not made.misfit
+
+
+@pytest.mark.parametrize(
     ("algorithm", "tokens"), [("load_balance", 8192), ("none", 2560), (None, 2560)]
 )
 def test_roll_balances_packs_of_so_many_tokens(job, algorithm, tokens):
@@ -356,6 +396,14 @@ def test_roll_balances_packs_of_so_many_tokens(job, algorithm, tokens):
     said = {"actor_train__use_sequence_packing": True, "actor_train__sequence_packing_args": args}
     training = job("roll", roll(**said), "job.yaml").recipe()["training"]
     assert training["micro_batch_tokens"] == tokens
+
+
+def test_roll_actions_are_as_long_as_the_engine_lets_them(job):
+    values = yaml.safe_load(roll(sequence_length=8192, response_length=4096))
+    values |= {"train_env_manager": {"group_size": 8}, "max_actions_per_traj": 5}
+    values["actor_infer"]["generating_args"] = {"max_new_tokens": 256}
+    generation = job("roll", yaml.safe_dump(values), "job.yaml").recipe()["generation"]
+    assert (generation["turns"], generation["max_response"]) == (5, 5 * 256)
 
 
 @pytest.mark.parametrize(("accumulated", "passes"), [(128, 0), (64, 1)])

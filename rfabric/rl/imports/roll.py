@@ -4,6 +4,7 @@ Roles stand on `device_mapping`; equal ones are colocated.
 """
 
 import ast
+import math
 import re
 from typing import Any
 
@@ -141,7 +142,8 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         default=1,
     )
     turns = _prompts(recipe, s)
-    response = s.number("response_length", f"{INFER}.generating_args.max_new_tokens")
+    lengths = "response_length", f"{INFER}.generating_args.max_new_tokens"
+    response = s.number(*(lengths[::-1] if turns else lengths))  # the latter is of one action
     total, prompt = s.number("sequence_length"), s.number("prompt_length")
     if response is None:
         raise RFabricError(s.lacks("response_length"))
@@ -240,6 +242,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     ranks = len(_mapped(s, TRAIN)) // max(1, together)
     samples = recipe.samples
     size = each[1] * accumulated[1] * ranks if accumulated else samples
+    if size and samples % size and s.find("train_env_manager.group_size"):
+        size = _evened_out(s, samples, size)
     recipe.mini_batches(
         samples,
         min(size, samples),
@@ -260,6 +264,20 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         recipe.log_probs(reference, "", skip if s.flag(skip) else "")
     _recompute(recipe, s, config, "megatron" in strategy)
+
+
+def _evened_out(s: Settings, samples: int, size: float) -> float:
+    """The mini-batch of an agentic pipeline, which copies trajectories, or drops some, until a
+    batch holds whole mini-batches; here they are all a little smaller, or larger.
+    """
+    mode = s.value("batch_adjust_mode", default="copy")
+    updates = max(1, math.floor(samples / size) if mode == "delete" else math.ceil(samples / size))
+    updates = next(n for n in range(updates, 0, -1) if samples % n == 0)
+    s.notes += (
+        f"{samples} trajectories are no whole mini-batches of {size}: batch_adjust_mode = {mode} "
+        f"makes them so; here {updates} of {samples // updates}",
+    )
+    return samples // updates
 
 
 def _budget(s: Settings) -> tuple[str, int | float] | None:

@@ -168,7 +168,8 @@ _COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi)\)")
 
 
 def _job(script: Script) -> Command:
-    """The command that sets most; scripts also fetch data, convert checkpoints and start Ray.
+    """The command that sets most, of those that may be a job: scripts also fetch data, convert
+    checkpoints and start Ray.
 
     Where no python sets anything on the way that was taken, the job may stand on another.
     """
@@ -182,7 +183,19 @@ def _job(script: Script) -> Command:
 
 
 def _most(commands: Sequence[Command]) -> Command:
-    return max(commands, key=lambda c: len(_sorted(c.words)[0]), default=Command((), 0))
+    likely = [command for command in commands if _may_be_job(command.words)]
+    most = max(likely or commands, key=lambda c: len(_sorted(c.words)[0]), default=None)
+    return most or Command((), 0)
+
+
+def _may_be_job(words: Sequence[str]) -> bool:
+    """Whether a command names a python, a module or a setting within a section: `ray start --head
+    --port=1` and a download do not.
+    """
+    return any(word == "-m" or _PYTHON.fullmatch(word) or _INSIDE.match(word) for word in words)
+
+
+_INSIDE = re.compile(r"[-+]{0,2}[A-Za-z_]\w*\.[\w.]+=")
 
 
 def _of_job(command: Command) -> bool:
@@ -227,26 +240,28 @@ def _over_config(
         return values, ()
     name = readable("/".join(filter(None, (said.get("config_path", ""), name))))
     own = {key: each for key, each in values.items() if not key.startswith("config")}
-    with _config_file(script, name) as file:
+    with _config_file(script, name) as (file, folder):
         if file is None:
             why = "is not near the script; what it sets is left out"
             return values, (f"the config file {name} {why}",)
-        below, notes = read_yaml(file, environment, own, removed)
+        below, notes = read_yaml(file, environment, own, removed, folder)
     return below | own, (f"the config file {file.name} is read below the command's words", *notes)
 
 
 @contextmanager
-def _config_file(script: Script, name: str) -> Iterator[Path | None]:
-    """The config file that a command names, as the script writes it or as it stands near."""
+def _config_file(script: Script, name: str) -> Iterator[tuple[Path | None, Path | None]]:
+    """The config file that a command names, as it stands near, or as the script writes it and
+    where.
+    """
     name = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
     made = posixpath.normpath(posixpath.join(script.path.parent, name))
     if made not in script.written:
-        yield nearby(name, script.path)
+        yield nearby(name, script.path), None
         return
     with TemporaryDirectory() as folder:
         file = Path(folder) / Path(name).name
         file.write_text(readable(script.written[made]), encoding="utf-8")
-        yield file
+        yield file, Path(made).parent
 
 
 def _left_out(script: Script, job: Command) -> tuple[str, ...]:

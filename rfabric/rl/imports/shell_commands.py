@@ -45,9 +45,9 @@ class ShellCommands(ShellReads):
             return self._as_program(lambda: self.text(inner[0]), inner[1])
         if (script := self._script_of(words)) is not None:
             return self._script(script, line)
-        if name == "sbatch" and (file := self._batch_file(arguments)):
+        if name == "sbatch" and (batch := self._batch(arguments, line)):
             self.told_by_slurm(" ".join(arguments))
-            return self._script([file], line)
+            return batch()
         return self._program(words, line)
 
     def _program(self, words: list[str], line: int) -> bool | None:
@@ -86,9 +86,15 @@ class ShellCommands(ShellReads):
     def _place(self, name: str) -> str:
         return posixpath.normpath(posixpath.join(self.folder, name))
 
-    def _batch_file(self, words: list[str]) -> str | None:
-        """The job script that sbatch is given, where it stands near this one."""
-        return next((w for w in words if w[0:1] != "-" and self.file_text(w) is not None), None)
+    def _batch(self, words: list[str], line: int) -> Callable[[], bool | None] | None:
+        """The walk of what sbatch is given: the text of --wrap, or a job script near this one."""
+        wrap = next((i for i, w in enumerate(words) if re.match(r"--wrap(=|$)", w)), None)
+        if wrap is not None:
+            text = words[wrap].partition("=")[2] or " ".join(words[wrap + 1 : wrap + 2])
+            return lambda: self._as_program(lambda: self.text(text), [])
+        near = (w for w in words if w[0:1] != "-" and self.file_text(w) is not None)
+        file = next(near, None)
+        return file and (lambda: self._script([file], line))  # type: ignore[return-value]
 
     def _script_of(self, words: list[str]) -> list[str] | None:
         """The script, and its arguments, that `bash FILE` runs, alone or behind srun, ray job

@@ -13,6 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,16 @@ def read_yaml(
     environment: Mapping[str, str],
     overrides: Mapping[str, Any] | None = None,
     removed: Sequence[str] = (),
+    folder: Path | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of a YAML file over those of its parents, and notes on parents that are not there;
     `overrides` by dotted key stand above all, and names of them mean their values; `removed` keys
-    are taken away before.
+    are taken away before; `folder`: where the file would stand, and its parents with it.
 
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
-    nested = _merged(path, notes)
+    nested = _merged(path, notes, folder=folder)
     for key in removed:
         _take_away(nested, key.split("."))
     for key, value in (overrides or {}).items():
@@ -72,7 +74,9 @@ def read_text(path: Path) -> str:
 # --- parents --------------------------------------------------------------------------------------
 
 
-def _merged(path: Path, notes: list[str], seen: tuple[Path, ...] = ()) -> dict:
+def _merged(
+    path: Path, notes: list[str], seen: tuple[Path, ...] = (), folder: Path | None = None
+) -> dict:
     """The mapping of a YAML file over those of its parents, in Hydra's order."""
     if path.resolve() in seen:
         raise RFabricError(f"{path}: its defaults lead back to itself")
@@ -83,7 +87,9 @@ def _merged(path: Path, notes: list[str], seen: tuple[Path, ...] = ()) -> dict:
         if parent == "_self_":
             merged, below = _over(merged, own), False
             continue
-        file = path.parent / (parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml")
+        name = parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml"
+        # a folder that a script makes is not there: `..` leads out of it by name alone
+        file = Path(normpath(folder / name)) if folder else path.parent / name
         if file.is_file():
             inherited = _merged(file, notes, (*seen, path.resolve()))
             merged = _over(merged, {package: inherited} if package else inherited)
