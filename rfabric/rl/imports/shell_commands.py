@@ -94,7 +94,7 @@ class ShellCommands(ShellReads):
             return lambda: self._as_program(lambda: self.text(text), [])
         near = (w for w in words if w[0:1] != "-" and self.file_text(w) is not None)
         file = next(near, None)
-        return file and (lambda: self._script([file], line))  # type: ignore[return-value]
+        return None if file is None else lambda: self._script([file], line)
 
     def _script_of(self, words: list[str]) -> list[str] | None:
         """The script, and its arguments, that `bash FILE` runs, alone or behind srun, ray job
