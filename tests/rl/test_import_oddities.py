@@ -144,6 +144,24 @@ def test_what_prepares_a_job_is_none_however_much_it_says(tmp_path, before):
 
 
 @pytest.mark.parametrize(
+    ("text", "told", "answer"),
+    [
+        ("${oc.env:HOME}", {}, "$HOME"),  # of whom the job is, not of who reads it
+        ("${oc.env:HOME,${oc.env:B,8}}", {}, "8"),
+        ("${oc.env:A,${oc.env:B,8}}", {"B": "16"}, "16"),
+        ("${oc.env:A,}", {}, ""),
+        ("${oc.env:A}", {"A": "${oc.env:A}${oc.env:A}"}, "$A"),
+        ("${mul:${oc.decode:${oc.env:A,4}},2}", {}, 8),
+        ("${eval:'${b} * 2 + 1'}", {}, 9),
+        ("${eval:'open(1)'}", {}, "${eval:'open(1)'}"),
+    ],
+)
+def test_what_a_config_file_asks_of_the_environment(tmp_path, text, told, answer):
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump({"a": text, "b": 4}))
+    assert read_settings(path, told).values["a"] == answer
+
+
+@pytest.mark.parametrize(
     ("script", "answer"),
     [
         ("export N=8\n{job}", "8"),

@@ -4,7 +4,7 @@
                      file itself comes; `group: name` is the file group/name.yaml under that key;
                      a section with `_override_: true` stands in place of theirs
     ${a.b} ${.c}     other keys, absolute and relative; ${oc.env:NAME,default}: the environment
-    ${mul:a,b}       arithmetic that frameworks register: add sub mul div max min int_div
+    ${mul:a,b}       arithmetic that frameworks register: add sub mul div max min int_div, and eval
 
 Values come out as OmegaConf resolves them; one that depends on what is not there keeps its `${`.
 """
@@ -13,6 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from os.path import normpath
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from typing import Any
 from ...errors import RFabricError
 from ...files import parse_yaml
 from ...files import read_text as read_plain
+from .arithmetic import whole_number
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
-DEPTH, MOST_KEYS = 40, 100_000
+DEPTH, MOST_KEYS, MOST_TEXT = 40, 100_000, 1000  # the last: characters of a variable
 _ALONE = "_override_"  # NeMo-RL: nothing of the parents' section stays
 _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
+_DECODED = re.compile(r"\$\{oc\.decode:\s*([^{}$]*)\}")
 _ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*))?\}")
 
 
@@ -51,7 +54,7 @@ def read_yaml(
         nested = _over(nested, value)
     _check_size(nested, str(path))
     told = _with_environment(nested, environment)
-    _check_size(told, str(path))  # what the environment says may hold names too
+    _check_size(told, str(path))
     return flattened(_resolved(nested, told)), tuple(notes)
 
 
@@ -230,9 +233,16 @@ def _with_environment(value: Any, environment: Mapping[str, str]) -> Any:
         return [_with_environment(each, environment) for each in value]
     if not isinstance(value, str):
         return value
-    return _ENVIRONMENT.sub(
-        lambda m: environment.get(m[1], m[2] if m[2] is not None else f"${m[1]}"), value
-    )
+    while (told := _ENVIRONMENT.sub(partial(_set, environment), value)) != value:
+        value = told  # a default may name another: ${oc.env:A,${oc.env:B,8}}
+    return _DECODED.sub(r"\1", value)
+
+
+def _set(environment: Mapping[str, str], asked: re.Match) -> str:
+    """A variable's text, which is no name of anything; its default, or else its name."""
+    text = environment.get(asked[1], asked[2])
+    known = text is not None and len(text) <= MOST_TEXT and "${" not in text
+    return text if known else f"${asked[1]}"
 
 
 # What frameworks register with OmegaConf (NeMo-RL's mul, ROLL's and others' names for the rest).
@@ -253,13 +263,23 @@ def _register_resolvers() -> None:
     from omegaconf import OmegaConf
 
     register = getattr(OmegaConf, "register_resolver", OmegaConf.register_new_resolver)
-    for name, function in _ARITHMETIC.items():
+    resolvers = {name: _on_numbers(function) for name, function in _ARITHMETIC.items()}
+    for name, function in (resolvers | {"eval": _sum}).items():
         if not OmegaConf.has_resolver(name):
-            register(name, _on_numbers(function))
+            register(name, function)
+
+
+def _sum(text: Any) -> int:
+    """`${eval:'8 * 2'}`, where it is whole-number arithmetic."""
+    value = whole_number(str(text).replace("//", "/"))
+    if value is None:
+        raise ValueError(f"no arithmetic: {text}")
+    return value
 
 
 def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     def resolver(*values: Any) -> Any:
+        values = tuple(int(v) if str(v).isdecimal() else v for v in values)  # of the environment
         if not all(isinstance(value, (int, float)) for value in values):
             raise ValueError(f"not numbers: {values}")
         return function(*values)
