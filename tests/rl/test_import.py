@@ -280,6 +280,8 @@ def test_roll_roles_on_shared_gpus_are_colocated(job):
         ("list(range(0,4))", {0, 1, 2, 3}),
         (("list(range(2)) + list(range(6, 8))"), {0, 1, 6, 7}),
         ("[1, 3]", {1, 3}),
+        ("range(4 * 1, 4 * 2)", {4, 5, 6, 7}),
+        ("[*range(2)] + [8 ]", {0, 1, 8}),
     ],
 )
 def test_device_mapping(text, gpus):

@@ -177,6 +177,90 @@ def test_of_fine_tuning_and_rl_the_rl_is_read(job):
         job("slime", f"python3 fetch.py --model Qwen3-4B\n{few}")
 
 
+def test_a_sourced_file_sees_the_name_of_the_script(tmp_path):
+    """$0 is the script that was called, BASH_SOURCE the file that stands there."""
+    (tmp_path / "common.env").write_text("NAME=$(basename $0 .sh)\nHERE=$(basename $BASH_SOURCE)\n")
+    (path := tmp_path / "grpo-8b.sh").write_text(
+        "source common.env\npython job.py name=$NAME here=$HERE\n"
+    )
+    values = read_settings(path).values
+    assert (values["name"], values["here"]) == ("grpo-8b", "common.env")
+    (path := tmp_path / "all.sh").write_text("bash grpo-8b.sh\n")
+    assert read_settings(path).values["name"] == "grpo-8b"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "read -r -d '' COMMAND <<X\ncd / && \\\npython job.py a=1 b=2\nX\nexport COMMAND\n",
+        "export COMMAND='srun python job.py a=1 b=2'\n",
+    ],
+)
+def test_a_command_that_is_exported_to_a_job_script(tmp_path, script):
+    (path := tmp_path / "job.sh").write_text(f"{script}MOUNTS=x sbatch --nodes=2 ray.sub\n")
+    assert read_settings(path).values == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("wrap", ["--wrap={}", "--wrap {}"])
+def test_a_command_that_sbatch_wraps(tmp_path, wrap):
+    text = wrap.format("'srun python job.py a=1 b=$SLURM_NNODES'")
+    (path := tmp_path / "job.sh").write_text(f"sbatch --nodes=2 {text}\n")
+    assert read_settings(path).values == {"a": 1, "b": 2}
+
+
+def test_a_config_file_that_a_script_makes_has_its_parents(tmp_path):
+    (tmp_path / "base.yaml").write_text("n: 4\nm: 1\n")
+    (path := tmp_path / "job.sh").write_text(
+        "mkdir -p runs/x\ncat > runs/x/c.yaml <<END\ndefaults: ../../base.yaml\nm: 2\nEND\n"
+        "python job.py --config runs/x/c.yaml\n"
+    )
+    values = read_settings(path).values
+    assert (values["n"], values["m"]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "before", ["ray start --head --port=1 --num-gpus 8", "hf download x --local-dir y --token z"]
+)
+def test_what_prepares_a_job_is_none_however_much_it_says(tmp_path, before):
+    (path := tmp_path / "job.sh").write_text(f"{before}\npython job.py --name x\n")
+    assert read_settings(path).values == {"name": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "answer"),
+    [
+        ("${oc.env:HOME}", {}, "$HOME"),  # of whom the job is, not of who reads it
+        ("${oc.env:HOME,${oc.env:B,8}}", {}, "8"),
+        ("${oc.env:A,${oc.env:B,8}}", {"B": "16"}, "16"),
+        ("${oc.env:A,}", {}, ""),
+        ("${oc.env:A}", {"A": "${oc.env:A}${oc.env:A}"}, "$A"),
+        ("${mul:${oc.decode:${oc.env:A,4}},2}", {}, 8),
+        ("${eval:'${b} * 2 + 1'}", {}, 9),
+        ("${eval:'open(1)'}", {}, "${eval:'open(1)'}"),
+    ],
+)
+def test_what_a_config_file_asks_of_the_environment(tmp_path, text, told, answer):
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump({"a": text, "b": 4}))
+    assert read_settings(path, told).values["a"] == answer
+
+
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("export N=8\n{job}", "8"),
+        ("N=8 {job}", "8"),
+        ("N=8\n{job}", "4"),  # of the script alone
+        ("{job}", "4"),
+        ("export N=16; N=8 {job}; export N=2", "8"),
+    ],
+)
+def test_a_config_file_sees_what_its_script_exports(tmp_path, script, answer):
+    (tmp_path / "conf.yaml").write_text("n: ${oc.env:N,4}\nm: 1\n")
+    job = "python job.py --config_path . --config_name conf x=1 y=2"
+    (path := tmp_path / "job.sh").write_text(script.format(job=job))
+    assert str(read_settings(path).values["n"]) == answer
+
+
 # --- settings by their names ------------------------------------------------------------------
 
 
@@ -437,6 +521,66 @@ def test_nemos_parent_that_is_not_there_still_tells_its_defaults(job):
         job("nemo-rl", yaml.safe_dump({"defaults": "../mine.yaml"} | NEMO), "job.yaml")
 
 
+def nemo(**said):
+    """A NeMo-RL job of 4 nodes on its own, with more settings by dotted key."""
+    values = {
+        "grpo": {"num_prompts_per_step": 32, "num_generations_per_prompt": 16},
+        "policy": NEMO["policy"] | {"max_total_sequence_length": 4096},
+        "cluster": {"gpus_per_node": 8, "num_nodes": 4},
+    }
+    for key, value in said.items():
+        part, _, rest = key.partition("__")
+        values[part] = values.get(part, {}) | ({rest: value} if rest else value)
+    return yaml.safe_dump(values)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "gpus"),
+    [
+        (4, {}, 24),  # a whole node
+        (1, {}, 6),
+        (4, {"enabled": False}, 32),
+        (4, {"resources": None}, 32),
+    ],
+)
+def test_nemos_reward_model_has_gpus_of_the_cluster(job, nodes, more, gpus):
+    judge = {"resources": {"gpus_per_node": 2, "num_nodes": 1}} | more
+    text = nemo(env__reward_model=judge, cluster__num_nodes=nodes)
+    made = job("nemo-rl", text, "job.yaml")
+    assert made.recipe()["cluster"]["training_gpus"] == gpus
+    assert any("a reward model has" in note for note in made.notes) == (gpus in (24, 6))
+
+
+def test_nemos_models_of_environments_are_said(job):
+    text = nemo(env__nemo_gym={"num_gpu_nodes": 4})
+    assert any("num_gpu_nodes = 4" in note for note in job("nemo-rl", text, "job.yaml").notes)
+
+
+def test_nemos_section_in_place_of_its_parents(job, tmp_path):
+    engine = {"vllm_cfg": {"tensor_parallel_size": 4}, "max_new_tokens": 512}
+    (tmp_path / "base.yaml").write_text(nemo(policy__generation=engine))
+    for said, length in (({"_override_": True}, 2048), ({}, 512)):
+        generation = {"backend": "sglang", "sglang_cfg": {"tp_size": 2}} | said
+        child = {"defaults": "base.yaml", "policy": {"generation": generation}}
+        made = job("nemo-rl", yaml.safe_dump(child), "job.yaml")
+        generation = made.recipe()["generation"]
+        assert (generation["tp"], generation["max_response"]) == (2, length)
+        assert not any("_override_" in key for key in made.unmapped)
+
+
+def test_nemos_two_engines_cannot_both_train(job):
+    on = {"policy__megatron_cfg": {"enabled": True}, "policy__dtensor_cfg": {"enabled": True}}
+    made = job("nemo-rl", nemo(**on), "job.yaml")
+    assert any("both are enabled, which NeMo-RL refuses" in note for note in made.notes)
+    assert "optimizer" not in made.recipe()["training"]
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_nemos_older_name_of_recomputation(job, said):
+    made = job("nemo-rl", nemo(policy__activation_checkpointing_enabled=said), "job.yaml")
+    assert made.recipe()["training"]["recompute"] == ("full" if said else "selective")
+
+
 def roll(**said):
     values = yaml.safe_load(ROLL)
     for key, value in said.items():
@@ -468,6 +612,39 @@ def test_rolls_micro_batches_by_their_tokens(job):
     for said, expected in ((tokens | on, 8192), (tokens, 2560)):
         training = job("roll", roll(**said), "job.yaml").recipe()["training"]
         assert training["micro_batch_tokens"] == expected  # on each of two context-parallel ranks
+
+
+@pytest.mark.parametrize(
+    ("accumulated", "more", "updates"),
+    [(16, {}, 2), (16, {"batch_adjust_mode": "delete"}, 1), (8, {}, 4), (512, {}, 1)],
+)
+def test_roll_evens_out_the_batches_of_agents(job, accumulated, more, updates):
+    """100 trajectories on 4 ranks."""
+    args = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": accumulated}
+    said = {"actor_train__training_args": args, "rollout_batch_size": 100} | more
+    values = yaml.safe_load(roll(**said)) | {"train_env_manager": {"group_size": 4}}
+    made = job("roll", yaml.safe_dump(values), "job.yaml")
+    assert made.recipe()["training"]["mini_batches"] == updates
+    assert any("batch_adjust_mode" in note for note in made.notes)
+    assert not made.misfit
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "tokens"), [("load_balance", 8192), ("none", 2560), (None, 2560)]
+)
+def test_roll_balances_packs_of_so_many_tokens(job, algorithm, tokens):
+    args = {"algorithm": algorithm, "max_packed_sequence_length_train": 16384}
+    said = {"actor_train__use_sequence_packing": True, "actor_train__sequence_packing_args": args}
+    training = job("roll", roll(**said), "job.yaml").recipe()["training"]
+    assert training["micro_batch_tokens"] == tokens
+
+
+def test_roll_actions_are_as_long_as_the_engine_lets_them(job):
+    values = yaml.safe_load(roll(sequence_length=8192, response_length=4096))
+    values |= {"train_env_manager": {"group_size": 8}, "max_actions_per_traj": 5}
+    values["actor_infer"]["generating_args"] = {"max_new_tokens": 256}
+    generation = job("roll", yaml.safe_dump(values), "job.yaml").recipe()["generation"]
+    assert (generation["turns"], generation["max_response"]) == (5, 5 * 256)
 
 
 @pytest.mark.parametrize(("accumulated", "passes"), [(128, 0), (64, 1)])
@@ -503,3 +680,83 @@ def test_areal_recomputes_as_much_as_megatrons_section_says(job, said, recompute
     text = AREAL.replace("backend: \"megatron:d8\"", "backend: \"megatron:d8\", megatron: "
                          f"{{recompute_granularity: {said}}}")  # fmt: skip
     assert job("areal", text, "job.yaml").recipe()["training"]["recompute"] == recompute
+
+
+def areal(backends, **actor):
+    """An AReaL job of these backends, or of one allocation mode."""
+    values = yaml.safe_load(AREAL)
+    if len(backends) == 1:
+        values["allocation_mode"] = backends[0]
+    else:
+        values["rollout"]["backend"], values["actor"]["backend"] = backends
+    values["actor"] |= actor
+    return yaml.safe_dump(values)
+
+
+@pytest.mark.parametrize(
+    ("backend", "exchange"),
+    [("fsdp:d2c4", "ulysses"), ("archon:d2c4", "ulysses"), ("megatron:d2c4", None)],
+)
+def test_areal_cuts_micro_batches_over_context_ranks(job, backend, exchange):
+    text = areal(("sglang:d8", backend), mb_spec={"max_tokens_per_mb": 16384})
+    training = job("areal", text, "job.yaml").recipe()["training"]
+    assert (training["cp"], training["micro_batch_tokens"]) == (4, 4096)
+    assert training.get("context_exchange") == exchange
+
+
+@pytest.mark.parametrize(
+    ("mode", "optimizer"),
+    [
+        ("sglang:d8+d8", "sharded"),
+        ("sglang:d8+d2p2t2", None),
+        ("sglang:d8+(attn:d4t2|ffn:d2e4)", None),
+        ("sglang.d8p1m1+d8p1m1", None),  # of AReaL 0.3, which had Megatron's engine alone
+    ],
+)
+def test_areal_trains_with_the_engine_that_can(job, mode, optimizer):
+    training = job("areal", areal((mode,)), "job.yaml").recipe()["training"]
+    assert training.get("optimizer") == optimizer
+
+
+@pytest.mark.parametrize(
+    ("mode", "shared"),
+    [
+        ("sglang[rollout]:d8+fsdp[actor]:d4t2|fsdp[critic]:d8", False),
+        ("sglang[rollout]:d8+fsdp[critic]:d8|fsdp[actor]:d4t2", False),
+        ("sglang:d8|fsdp:d4t2|fsdp[ref]:d8", True),
+    ],
+)
+def test_areal_roles_on_the_actors_gpus_are_no_third_pool(job, mode, shared):
+    made = job("areal", areal((mode,)), "job.yaml").recipe()
+    assert (made["cluster"]["training_gpus"], made["cluster"]["generation_gpus"]) == (8, 8)
+    assert made["training"]["tp"] == 2
+    assert ("placement" in made) == shared
+
+
+def test_areal_without_a_mode_has_its_backends(job):
+    text = areal(("vllm:d8", "fsdp:d8")) + "allocation_mode: ''\n"
+    assert job("areal", text, "job.yaml").recipe()["cluster"]["training_gpus"] == 8
+
+
+def test_areal_settings_by_their_older_names(job):
+    words = (
+        "n_nodes=4 n_gpus_per_node=8 allocation_mode=sglang.d24p1m1+d8p1m1 group_size=16 "
+        "actor.path=Qwen/Qwen3-8B dataset.train_bs_n_seqs=128 dataset.max_prompt_len=2048 "
+        "ppo.gen.max_new_tokens=4096 ppo.ppo_n_minibatches=2 ppo.use_decoupled_loss=True "
+        "actor_train.mb_spec.max_tokens_per_mb=16384 max_head_offpolicyness=4 "
+        "max_concurrent_rollouts=64"
+    )
+    made = job("areal", f"python3 training/main_async_ppo.py {words}\n")
+    recipe, generation, training = (
+        made.recipe(),
+        made.recipe()["generation"],
+        made.recipe()["training"],
+    )
+    assert (recipe["pipeline"], recipe["staleness"]) == ("async", 4)
+    assert (generation["batch"], generation["group_size"]) == (128, 16)
+    assert (generation["max_prompt"], generation["max_response"]) == (2048, 4096)
+    assert generation["concurrent"] == 64
+    assert (training["micro_batch_tokens"], training["mini_batches"]) == (16384, 2)
+    assert training["log_prob_passes"] == 1
+    assert any("names of AReaL 0.3" in note for note in made.notes)
+    assert not made.unmapped

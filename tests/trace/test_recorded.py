@@ -127,6 +127,19 @@ def test_kineto_files_of_all_ranks_are_one_job(tmp_path):
         KINETO.read(tmp_path)
 
 
+def test_kineto_folders_hold_other_files_and_ranks_that_only_names_say(tmp_path):
+    for rank in (0, 1):
+        profile(tmp_path / f"step5_rank-{rank}.json", kernel(), distributedInfo={})
+    (tmp_path / "metrics.json").write_text('{"loss": [1, 2]}')
+    trace = KINETO.read(tmp_path, gpus_per_server=1)
+    assert (trace.size > 0).sum() == 2 and len(trace.hosts) == 2
+    assert "metrics.json: no profile, left out" in notes(trace)
+    assert "rank that only its name says" in notes(trace)
+    (tmp_path / "step5_rank-1.json").rename(tmp_path / "other.json")
+    with pytest.raises(RFabricError, match="other.json: distributedInfo names no rank"):
+        KINETO.read(tmp_path)
+
+
 def exchanged(path: Path, ins: str, outs: str, rank=0, n=(0, 0), **more) -> Path:
     counts = {"In msg nelems": n[0], "Out msg nelems": n[1]}
     splits = {"In split size": ins, "Out split size": outs}
@@ -367,6 +380,25 @@ def test_inspector_takes_a_size_of_nothing(tmp_path):
     (tmp_path / "t.jsonl").write_text(line(size=0) + line(sn=2, size=100))
     trace = NCCL_INSPECTOR.read(tmp_path / "t.jsonl")
     assert trace.size[trace.size > 0].tolist() == [100, 100]
+
+
+def test_inspector_counts_each_kind_of_a_communicator_by_itself(tmp_path):
+    """As NCCL numbers them: the first all-reduce and the first broadcast are both 1."""
+    every = (("AllReduce", 4000, 1000), ("Broadcast", 100, 2000))
+    text = "".join(line(c, rank=r, size=s, time=t) for c, s, t in every for r in (0, 1))
+    (tmp_path / "t.jsonl").write_text(text)
+    trace = NCCL_INSPECTOR.read(tmp_path / "t.jsonl")
+    assert sorted(trace.size[trace.size > 0].tolist()) == [100, 4000, 4000]
+    assert "differ in size" not in notes(trace)
+
+
+def test_inspector_leaves_out_lines_of_sends(tmp_path):
+    sends = line().replace("coll_perf", "p2p_perf")
+    (tmp_path / "t.jsonl").write_text(line() + sends + line(sn=2, time=2000))
+    assert "1 lines of p2p_perf dropped" in notes(NCCL_INSPECTOR.read(tmp_path / "t.jsonl"))
+    (tmp_path / "t.jsonl").write_text(sends)
+    with pytest.raises(RFabricError, match="holds no collective"):
+        NCCL_INSPECTOR.read(tmp_path / "t.jsonl")
 
 
 # --- Nsight Systems -------------------------------------------------------------------------------

@@ -27,6 +27,21 @@ NO_EFFECT = """
 """
 _ENGINES = ("megatron", "archon")  # whose sections say how much is recomputed
 _OLD_POLICY = ("actor.recompute_logprob", "actor.use_decoupled_loss")  # the latter implies it
+# What settings were called until AReaL 0.3 (training/main_async_ppo.py), and are today.
+_RENAMED = {
+    "n_nodes": "cluster.n_nodes",
+    "n_gpus_per_node": "cluster.n_gpus_per_node",
+    "max_head_offpolicyness": "rollout.max_head_offpolicyness",
+    "max_concurrent_rollouts": "rollout.max_concurrent_rollouts",
+    "dataset.train_bs_n_seqs": "train_dataset.batch_size",
+    "dataset.max_prompt_len": "train_dataset.max_length",
+    "group_size": "gconfig.n_samples",
+    "ppo.gen.max_new_tokens": "gconfig.max_new_tokens",
+    "actor_train.mb_spec.max_tokens_per_mb": "actor.mb_spec.max_tokens_per_mb",
+} | {
+    f"ppo.{key}": f"actor.{key}"
+    for key in ("ppo_n_minibatches", "kl_ctl", "recompute_logprob", "use_decoupled_loss")
+}
 _BACKEND = re.compile(
     r"(?:(?P<engine>[a-z_]+)(?:\[\w+\])?[:.])?(?P<sizes>\(.*\)|[dptmces\d]+)", re.DOTALL
 )
@@ -47,6 +62,11 @@ class Backend:
     expert: int = 1
 
     @property
+    def trainer(self) -> str:
+        """The engine that trains: the one named, else AReaL's choice by what it must split."""
+        return self.engine or ("megatron" if self.pipeline * self.expert > 1 else "fsdp")
+
+    @property
     def gpus(self) -> int:
         """GPUs of all its replicas; experts stand inside the others."""
         return self.data * self.pipeline * self.tensor * self.context
@@ -61,7 +81,7 @@ def read_backend(text: str, where: str) -> Backend:
     whole = _BACKEND.fullmatch(str(text).strip())
     if whole is None:
         raise RFabricError(f"{where}: {shown(text)} is no backend; write for example sglang:d4p1t1")
-    engine = whole["engine"] or ""
+    engine = whole["engine"] or ("megatron" if "m" in whole["sizes"] else "")  # the oldest's
     parts = dict(
         part.partition(":")[::2] if ":" in part else ("attn", part)
         for part in whole["sizes"].strip("()").split("|")
@@ -83,6 +103,7 @@ def _ways(text: str, where: str) -> dict[str, int]:
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
+    _rename(s)
     model = s.find("actor.path", "model.path")
     recipe.put("model", str(model[1]) if model else "", model[0] if model else "")
     generation, training, colocated = _backends(s)
@@ -94,23 +115,21 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("weight_sync.strategy", "flat", "AReaL: every inference engine gets its own copy")
 
 
+def _rename(s: Settings) -> None:
+    """Call the settings of older jobs as they are called today."""
+    old = [key for key in _RENAMED if key in s.values and _RENAMED[key] not in s.values]
+    for held in (s.values, s.environment):
+        held |= {_RENAMED[key]: held.pop(key) for key in old if key in held}  # type: ignore
+    if old:
+        said = ", ".join(f"{key}: {_RENAMED[key]}" for key in old)
+        s.notes += (f"names of AReaL 0.3, by those of today: {said}",)
+
+
 def _backends(s: Settings) -> tuple[Backend, Backend, bool]:
     """The backends of generation and training, and whether they share GPUs."""
     mode = s.value("allocation_mode")
-    if isinstance(mode, str):
-        colocated = bool(re.search(r"\|(?![^(]*\))", mode))
-        parts = re.split(r"[+|](?![^(]*\))", mode)
-        where = f"{s.file}: allocation_mode"
-        if len(parts) < 2:
-            raise RFabricError(f"{where}: {shown(mode)} generates nothing; a recipe needs both")
-        if parts[1] in ("eval", "cpu"):
-            raise RFabricError(f"{where}: {shown(mode)} trains nothing; a recipe needs both")
-        if len(parts) > 2:
-            raise RFabricError(
-                f"{where}: {shown(mode)} has {len(parts)} parts; a recipe has generation and "
-                "training, no critic or reference on GPUs of its own"
-            )
-        return read_backend(parts[0], where), read_backend(parts[1], where), colocated
+    if isinstance(mode, str) and mode:
+        return _allocated(mode, f"{s.file}: allocation_mode")
     rollout, actor = s.find("rollout.backend"), s.find("actor.backend")
     if rollout is None or actor is None:
         lacks = "rollout.backend" if rollout is None else "actor.backend"
@@ -126,6 +145,29 @@ def _backends(s: Settings) -> tuple[Backend, Backend, bool]:
         read_backend(actor[1], f"{s.file}: {actor[0]}"),
         shared,
     )
+
+
+def _allocated(mode: str, where: str) -> tuple[Backend, Backend, bool]:
+    """The backends that an allocation mode joins: + by GPUs of their own, | on the same ones."""
+    pools = [_split(r"\|", pool) for pool in _split(r"\+", mode)]
+    parts = [part for pool in pools for part in pool]
+    if len(parts) < 2:
+        raise RFabricError(f"{where}: {shown(mode)} generates nothing; a recipe needs both")
+    if parts[1] in ("eval", "cpu"):
+        raise RFabricError(f"{where}: {shown(mode)} trains nothing; a recipe needs both")
+    if len(pools) > 2:
+        raise RFabricError(
+            f"{where}: {shown(mode)} has {len(pools)} parts with GPUs of their own; a recipe has "
+            "generation and training, no critic or reference on GPUs of its own"
+        )
+    train = pools[-1] if len(pools) > 1 else parts[1:]
+    actor = next((part for part in train if "[actor]" in part), train[0])
+    return read_backend(parts[0], where), read_backend(actor, where), len(pools[0]) > 1
+
+
+def _split(sign: str, mode: str) -> list[str]:
+    """The parts of a mode at a sign outside brackets."""
+    return [part.strip() for part in re.split(sign + r"(?![^(]*\))", mode)]
 
 
 def _cluster(
@@ -196,11 +238,13 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
         ("ep", backend.expert),
     ):
         recipe.put(f"training.{key}", ways, origin)
-    if backend.engine != "megatron":
-        recipe.put("training.optimizer", "sharded", f"{backend.engine or 'fsdp'}: FSDP2")
+    if backend.trainer != "megatron":
+        recipe.put("training.optimizer", "sharded", f"{backend.trainer}: FSDP2")
+        if backend.context > 1:
+            recipe.put("training.context_exchange", "ulysses", f"{backend.trainer}: Ulysses")
     budget = s.number("actor.mb_spec.max_tokens_per_mb")
     if budget:
-        recipe.micro_batch(budget[1], budget[0])
+        recipe.micro_batch(-(-budget[1] // backend.context), f"{budget[0]} / cp")
     else:
         recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
     recipe.take("training.mini_batches", "actor.ppo_n_minibatches", default=4)

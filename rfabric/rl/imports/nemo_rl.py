@@ -7,7 +7,7 @@ from .settings import Settings
 from .sourced_values import SourcedValues
 
 MEGATRON, DTENSOR, GENERATION = "policy.megatron_cfg", "policy.dtensor_cfg", "policy.generation"
-RESOURCES = f"{GENERATION}.colocated.resources"
+RESOURCES, JUDGE = f"{GENERATION}.colocated.resources", "env.reward_model"
 WAYS = ("grpo", "ppo")
 NO_EFFECT = """
     optimizer. scheduler lr_ logger. checkpointing loss_fn. data. env. seed val_ max_num_steps
@@ -20,6 +20,8 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
     _refuse_others(s)
     _inherit(s)
+    if s.flag(f"{MEGATRON}.enabled") and s.flag(f"{DTENSOR}.enabled"):
+        s.notes += (f"{MEGATRON} and {DTENSOR}: both are enabled, which NeMo-RL refuses",)
     s.drop(f"{DTENSOR}." if _config(s) == MEGATRON else f"{MEGATRON}.")
     for way in WAYS:
         if not s.flag(f"{way}.async_{way}.enabled"):
@@ -88,8 +90,9 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
         s.number("cluster.gpus_per_node") or ("", 1),
         s.number("cluster.num_nodes") or ("", 1),
     )
-    every = each[1] * nodes[1]
-    origin = "cluster.num_nodes x cluster.gpus_per_node"
+    judges = _judges(s, each[1], nodes[1])
+    every = each[1] * nodes[1] - judges
+    origin = "cluster.num_nodes x cluster.gpus_per_node" + f", less {JUDGE}" * bool(judges)
     colocated = s.find(f"{GENERATION}.colocated.enabled")
     own_nodes, own = s.number(f"{RESOURCES}.num_nodes"), s.number(f"{RESOURCES}.gpus_per_node")
     if colocated is None or s.flag(colocated[0]):
@@ -107,6 +110,22 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
         )
         _pipeline(recipe, s)
     recipe.put("cluster.gpus_per_server", each[1], "cluster.gpus_per_node")
+
+
+def _judges(s: Settings, each: float, nodes: float) -> float:
+    """GPUs of the cluster that a reward model has for itself: whole nodes of several, else its part
+    of the one.
+    """
+    own = s.number(f"{JUDGE}.resources.gpus_per_node")
+    taken = s.number(f"{JUDGE}.resources.num_nodes") or ("", 1)
+    beside = s.number("env.nemo_gym.num_gpu_nodes")
+    if beside and beside[1]:
+        s.notes += (f"{beside[0]} = {beside[1]}: models of the environments are not modelled",)
+    if own is None or (s.find(f"{JUDGE}.enabled") and not s.flag(f"{JUDGE}.enabled")):
+        return 0
+    gpus = taken[1] * each if nodes > 1 else own[1]
+    s.notes += (f"{JUDGE}: a reward model has {gpus} of the GPUs; its passes are not modelled",)
+    return gpus
 
 
 _ASYNC = tuple(f"{way}.async_{way}.enabled" for way in WAYS)
@@ -207,14 +226,13 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
 
 def _config(s: Settings) -> str:
     """The section of the engine that trains; the other's settings are there, and off."""
-    megatron = s.find(f"{MEGATRON}.enabled")
-    return MEGATRON if megatron and s.flag(megatron[0]) else DTENSOR
+    return MEGATRON if s.flag(f"{MEGATRON}.enabled") else DTENSOR
 
 
 def _packed(s: Settings) -> tuple[str, float] | None:
     """Tokens of a micro-batch where sequences are packed or batched by their length."""
     ways = (f"policy.{way}" for way in ("sequence_packing", "dynamic_batching"))
-    on = [way for way in ways if s.find(f"{way}.enabled") and s.flag(f"{way}.enabled")]
+    on = [way for way in ways if s.flag(f"{way}.enabled")]
     return s.number(*(f"{way}.train_mb_tokens" for way in on))
 
 
@@ -244,7 +262,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         key for w in WAYS if s.flag(key := f"{w}.skip_reference_policy_logprobs_calculation")
     ]
     recipe.log_probs((penalty is None or bool(penalty[1])) and not skipped)
-    again = f"{config}.activation_checkpointing"
+    names = f"{config}.activation_checkpointing", "policy.activation_checkpointing_enabled"
+    again = s.find(*names) or (names[0], False)  # the latter: NeMo-RL 0.2 with FSDP1
     granularity = s.find(f"{config}.recompute_granularity") or ("", "full")
-    full = s.find(again) is not None and s.flag(again) and granularity[1] == "full"
-    recipe.recompute(full, f"{again}{', ' * bool(granularity[0])}{granularity[0]}")
+    full = s.flag(again[0]) and granularity[1] == "full"
+    recipe.recompute(full, f"{again[0]}{', ' * bool(granularity[0])}{granularity[0]}")

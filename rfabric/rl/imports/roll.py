@@ -4,10 +4,12 @@ Roles stand on `device_mapping`; equal ones are colocated.
 """
 
 import ast
+import math
 import re
 from typing import Any
 
 from ...errors import RFabricError
+from .arithmetic import whole_number
 from .settings import Settings, shown
 from .sourced_values import SourcedValues
 
@@ -19,10 +21,8 @@ NO_EFFECT = """
     temperature top_p top_k reward rewards model_args. data_args tracker profiler rpc_timeout
     system_envs hydra num_beams num_workers validation pretrain norm_
 """
-_NUMBER = r"\s*(\d{1,7})\s*"
-_RANGE = re.compile(
-    rf"\s*list\(\s*range\({_NUMBER}(?:,{_NUMBER}(?:,\s*([1-9]\d{{0,6}})\s*)?)?\)\s*\)\s*"
-)
+_RANGE = re.compile(r"list\(range\((.*)\)\)|\[\*range\((.*)\)\]|range\((.*)\)")
+_MOST = 10**6  # GPUs of a job
 
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
@@ -63,20 +63,23 @@ _OTHERS = {
 
 
 def devices(value: Any, where: str) -> set[int]:
-    """GPUs of a device_mapping, read without running it: a list, or sums of lists and
-    `list(range(a, b))`.
+    """GPUs of a device_mapping, read without running it: a list, or sums of lists and of
+    `list(range(a, b))`, whose ends may be worked out, as 8*2.
     """
     if isinstance(value, list) and all(isinstance(i, int) for i in value):
         return set(value)
-    gpus: set[int] = set()
-    for part in str(value).split("+"):
-        run = _RANGE.fullmatch(part)
-        gpus |= (
-            set(range(*(int(x) for x in run.groups() if x is not None)))
-            if run
-            else _listed(part, where)
-        )
-    return gpus
+    text = re.sub(r"\s+", "", str(value))
+    parts = re.split(r"\+(?![^(\[]*[)\]])", text)
+    return set().union(*(_run(part) or _listed(part, where) for part in parts))
+
+
+def _run(text: str) -> set[int]:
+    """The numbers of a range; none where it is something else."""
+    run = _RANGE.fullmatch(text)
+    ends = [whole_number(end) for end in run[run.lastindex or 0].split(",")] if run else []
+    known = [end for end in ends if end is not None and 0 <= end <= _MOST]
+    fits = len(known) == len(ends) in (1, 2, 3) and all(known[2:])
+    return set(range(*known)) if fits else set()
 
 
 def _listed(text: str, where: str) -> set[int]:
@@ -139,7 +142,8 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         default=1,
     )
     turns = _prompts(recipe, s)
-    response = s.number("response_length", f"{INFER}.generating_args.max_new_tokens")
+    lengths = "response_length", f"{INFER}.generating_args.max_new_tokens"
+    response = s.number(*(lengths[::-1] if turns else lengths))  # the latter is of one action
     total, prompt = s.number("sequence_length"), s.number("prompt_length")
     if response is None:
         raise RFabricError(s.lacks("response_length"))
@@ -228,8 +232,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         "per_device_train_batch_size, by default",
         1,
     )
-    budget = s.number(f"{TRAIN}.max_tokens_per_microbatch_in_train")
-    if budget and s.flag(f"{TRAIN}.use_dynamic_batching_in_train"):
+    if budget := _budget(s):
         recipe.micro_batch(-(-budget[1] // recipe.values["training.cp"]), f"{budget[0]} / cp")
     else:
         recipe.whole_sequences(each[1], each[0])
@@ -239,6 +242,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     ranks = len(_mapped(s, TRAIN)) // max(1, together)
     samples = recipe.samples
     size = each[1] * accumulated[1] * ranks if accumulated else samples
+    if size and samples % size and s.find("train_env_manager.group_size"):
+        size = _evened_out(s, samples, size)
     recipe.mini_batches(
         samples,
         min(size, samples),
@@ -259,6 +264,33 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         recipe.log_probs(reference, "", skip if s.flag(skip) else "")
     _recompute(recipe, s, config, "megatron" in strategy)
+
+
+def _evened_out(s: Settings, samples: int, size: float) -> float:
+    """The mini-batch of an agentic pipeline, which copies trajectories, or drops some, until a
+    batch holds whole mini-batches; here they are all a little smaller, or larger.
+    """
+    mode = s.value("batch_adjust_mode", default="copy")
+    updates = max(1, math.floor(samples / size) if mode == "delete" else math.ceil(samples / size))
+    updates = next(n for n in range(updates, 0, -1) if samples % n == 0)
+    s.notes += (
+        f"{samples} trajectories are no whole mini-batches of {size}: batch_adjust_mode = {mode} "
+        f"makes them so; here {updates} of {samples // updates}",
+    )
+    return samples // updates
+
+
+def _budget(s: Settings) -> tuple[str, int | float] | None:
+    """Tokens of a micro-batch where sequences are batched by their length, or packed and the packs
+    balanced; other ways of packing keep the number of sequences.
+    """
+    batched = s.number(f"{TRAIN}.max_tokens_per_microbatch_in_train")
+    if s.flag(f"{TRAIN}.use_dynamic_batching_in_train"):
+        return batched
+    args = f"{TRAIN}.sequence_packing_args"
+    packed = s.number(f"{args}.max_packed_sequence_length_train")
+    balanced = s.value(f"{args}.algorithm", default="none") != "none"
+    return packed if s.flag(f"{TRAIN}.use_sequence_packing") and balanced else None
 
 
 def _shards(recipe: SourcedValues, s: Settings, config: str, strategy: str) -> None:

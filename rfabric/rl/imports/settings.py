@@ -134,7 +134,8 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     if not values:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
-    values, config_notes = _over_config(script, values, environment, _removed(words))
+    seen = {**environment, **job.environment}
+    values, config_notes = _over_config(script, values, seen, _removed(words))
     values, counted = _without_counts(values)
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
     return Settings(
@@ -171,7 +172,8 @@ _COUNTS = re.compile(r"\$\((?:nvidia-smi|rocm-smi|amd-smi|npu-smi|device_count|l
 
 
 def _job(script: Script) -> Command:
-    """The command that sets most; scripts also fetch data, convert checkpoints and start Ray.
+    """The command that sets most, of those that may be a job: scripts also fetch data, convert
+    checkpoints and start Ray.
 
     Where no python sets anything on the way that was taken, the job may stand on another.
     """
@@ -185,7 +187,19 @@ def _job(script: Script) -> Command:
 
 
 def _most(commands: Sequence[Command]) -> Command:
-    return max(commands, key=lambda c: len(_sorted(c.words)[0]), default=Command((), 0))
+    likely = [command for command in commands if _may_be_job(command.words)]
+    most = max(likely or commands, key=lambda c: len(_sorted(c.words)[0]), default=None)
+    return most or Command((), 0)
+
+
+def _may_be_job(words: Sequence[str]) -> bool:
+    """Whether a command names a python, a module or a setting within a section: `ray start --head
+    --port=1` and a download do not.
+    """
+    return any(word == "-m" or _PYTHON.fullmatch(word) or _INSIDE.match(word) for word in words)
+
+
+_INSIDE = re.compile(r"[-+]{0,2}[A-Za-z_]\w*\.[\w.]+=")
 
 
 def _that_may_be_rl(commands: Sequence[Command]) -> Sequence[Command]:
@@ -240,26 +254,28 @@ def _over_config(
         return values, ()
     name = readable("/".join(filter(None, (said.get("config_path", ""), name))))
     own = {key: each for key, each in values.items() if not key.startswith("config")}
-    with _config_file(script, name) as file:
+    with _config_file(script, name) as (file, folder):
         if file is None:
             why = "is not near the script; what it sets is left out"
             return values, (f"the config file {name} {why}",)
-        below, notes = read_yaml(file, environment, own, removed)
+        below, notes = read_yaml(file, environment, own, removed, folder)
     return below | own, (f"the config file {file.name} is read below the command's words", *notes)
 
 
 @contextmanager
-def _config_file(script: Script, name: str) -> Iterator[Path | None]:
-    """The config file that a command names, as the script writes it or as it stands near."""
+def _config_file(script: Script, name: str) -> Iterator[tuple[Path | None, Path | None]]:
+    """The config file that a command names, as it stands near, or as the script writes it and
+    where.
+    """
     name = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
     made = posixpath.normpath(posixpath.join(script.path.parent, name))
     if made not in script.written:
-        yield nearby(name, script.path)
+        yield nearby(name, script.path), None
         return
     with TemporaryDirectory() as folder:
         file = Path(folder) / Path(name).name
         file.write_text(readable(script.written[made]), encoding="utf-8")
-        yield file
+        yield file, Path(made).parent
 
 
 def _left_out(script: Script, job: Command) -> tuple[str, ...]:

@@ -53,9 +53,9 @@ class ShellCommands(ShellReads):
             return self._as_program(lambda: self.text(inner[0]), inner[1])
         if (script := self._script_of(words)) is not None:
             return self._script(script, line)
-        if name == "sbatch" and (file := self._batch_file(arguments)):
+        if name == "sbatch" and (batch := self._batch(arguments, line)):
             self.told_by_slurm(" ".join(arguments))
-            return self._script([file], line)
+            return batch()
         return self._program(words, line)
 
     def _program(self, words: list[str], line: int) -> bool | None:
@@ -81,7 +81,10 @@ class ShellCommands(ShellReads):
             self.printed.append(unset_piece(names[0]) if names else unknown)
             self.printed.append("\n")
         if not self.asked:
-            self.script.commands.append(Command(tuple(words), line))
+            told = any(word.lstrip("-").startswith("config") for word in words)
+            seen = self.state.seen_by_programs().values if told else {}
+            said = {name: readable(str(value)) for name, value in seen.items()}
+            self.script.commands.append(Command(tuple(words), line, said))
         return None
 
     def keep(self, files: list[str], text: str, more: bool) -> None:
@@ -92,9 +95,15 @@ class ShellCommands(ShellReads):
     def _place(self, name: str) -> str:
         return posixpath.normpath(posixpath.join(self.folder, name))
 
-    def _batch_file(self, words: list[str]) -> str | None:
-        """The job script that sbatch is given, where it stands near this one."""
-        return next((w for w in words if w[0:1] != "-" and self.file_text(w) is not None), None)
+    def _batch(self, words: list[str], line: int) -> Callable[[], bool | None] | None:
+        """The walk of what sbatch is given: the text of --wrap, or a job script near this one."""
+        wrap = next((i for i, w in enumerate(words) if re.match(r"--wrap(=|$)", w)), None)
+        if wrap is not None:
+            text = words[wrap].partition("=")[2] or " ".join(words[wrap + 1 : wrap + 2])
+            return lambda: self._as_program(lambda: self.text(text), [])
+        near = (w for w in words if w[0:1] != "-" and self.file_text(w) is not None)
+        file = next(near, None)
+        return None if file is None else lambda: self._script([file], line)
 
     def _script_of(self, words: list[str]) -> list[str] | None:
         """The script, and its arguments, that `bash FILE` runs, alone or behind srun, ray job
@@ -119,7 +128,11 @@ class ShellCommands(ShellReads):
                 "is unknown"
             )
             return None
-        return self._as_program(lambda: self.source(words, line), words[1:])
+        outer, self.program = self.program, nearby(words[0], self.script.path) or Path(words[0])
+        try:
+            return self._as_program(lambda: self.source(words, line), words[1:])
+        finally:
+            self.program = outer
 
     def _as_program(self, walk: Callable[[], bool | None], arguments: list[str]) -> bool | None:
         """Walk what another shell would do: it sees what is exported, and keeps what it sets."""

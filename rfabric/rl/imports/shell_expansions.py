@@ -39,6 +39,7 @@ class ShellExpansions(ShellSums):
 
     script: Script
     arguments: list[str]
+    program: Path
     file: Path
     folder: str
     code: int  # of the last command, what $? says
@@ -55,7 +56,7 @@ class ShellExpansions(ShellSums):
         if name.isdigit():
             index = int(name)
             if index == 0:
-                return str(self.file)
+                return str(self.program)
             return self.arguments[index - 1] if index <= len(self.arguments) else ""
         if name in ("@", "*"):
             return " ".join(self.arguments)
@@ -180,7 +181,7 @@ class ShellExpansions(ShellSums):
         if words is None or (not words and self._operator(node)[0] in _DEFAULTS):
             return self._in_place_of_all(node)
         if array_name(node) is None:
-            return self._some([str(self.file), *words], node, 1)
+            return self._some([str(self.program), *words], node, 1)
         return self._some(words, node, 0)
 
     def _all_of(self, node: tree_sitter.Node) -> list[str] | None:
@@ -241,7 +242,7 @@ class ShellExpansions(ShellSums):
         head = next((c for c in node.children if c.type in _NAMES), None)
         if head is None:
             if text_of(node) == "${!#}":
-                return self.arguments[-1] if self.arguments else str(self.file)
+                return self.arguments[-1] if self.arguments else str(self.program)
             counted = text_of(node) == "${#}"
             return str(len(self.arguments)) if counted else opaque_piece(text_of(node)[1:])
         if node.children[1].type == "#":

@@ -164,10 +164,11 @@ class ShellStatements(ShellCommands):
         here = next((c for c in node.children if c.type == "herestring_redirect"), None)
         text = self.one(here.named_children[0]) + "\n" if here is not None else None
         with self._for_this_command(told), self._reading(text):
-            handed = told.get("COMMAND") if words[0] in ("sbatch", "srun") else None
-            if handed:  # COMMAND="..." sbatch run.sub
+            if handed := self._handed(words, told):
                 self.told_by_slurm(" ".join(words))
-                return self.in_other_shell(lambda: self.text(handed), self.state.copy())
+                state = self.state.copy()
+                state.exported.discard("COMMAND")
+                return self.in_other_shell(lambda: self.text(handed), state)
             if self.input is not None and _is_shell(words):
                 given = self.input
                 return self._as_program(lambda: self.text(given), [])
@@ -176,6 +177,13 @@ class ShellStatements(ShellCommands):
                 with self._for_this_command(said):
                     return self.call(words[at:], node)
             return self.call(words, node)
+
+    def _handed(self, words: list[str], told: dict[str, str]) -> str:
+        """What a job script is given to run: COMMAND="..." sbatch ray.sub, or exported before."""
+        if words[0] not in ("sbatch", "srun"):
+            return ""
+        batch = self.state.seen_by_programs().values if words[0] == "sbatch" else told
+        return str(batch.get("COMMAND", ""))
 
     def _told(self, node: tree_sitter.Node) -> dict[str, str]:
         """The variables set for one command alone: A=1 B=2 command."""

@@ -6,7 +6,7 @@ two private characters, so that it can be told from what is known and shown as a
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +26,13 @@ Values = str | list[str]
 
 @dataclass(frozen=True)
 class Command:
-    """The words of a command and the line it begins on."""
+    """The words of a command and the line it begins on; `environment`: variables that one sees
+    which is given a config file.
+    """
 
     words: tuple[str, ...]
     line: int
+    environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass

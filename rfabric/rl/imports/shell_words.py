@@ -69,7 +69,7 @@ class ShellWords(ShellExpansions):
         self.arguments = [numbered.get(i, "") for i in range(1, max(numbered, default=0) + 1)]
         self.cells = {}
         self.functions: dict[str, tree_sitter.Node] = {}
-        self.file = script.path
+        self.program = self.file = script.path  # $0, and the file that is walked
         self.folder = str(script.path.parent)
         self.depth = self.steps = self.grown = self.loops = 0
         self.status: bool | None = True

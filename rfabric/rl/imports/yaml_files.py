@@ -1,9 +1,10 @@
 """YAML of a job as OmegaConf and Hydra read it, flattened to `dotted.key: value`.
 
     defaults:        parents named beside the file, in a list or alone; `_self_` says where the
-                     file itself comes; `group: name` is the file group/name.yaml under that key
+                     file itself comes; `group: name` is the file group/name.yaml under that key;
+                     a section with `_override_: true` stands in place of theirs
     ${a.b} ${.c}     other keys, absolute and relative; ${oc.env:NAME,default}: the environment
-    ${mul:a,b}       arithmetic that frameworks register: add sub mul div max min int_div
+    ${mul:a,b}       arithmetic that frameworks register: add sub mul div max min int_div, and eval
 
 Values come out as OmegaConf resolves them; one that depends on what is not there keeps its `${`.
 """
@@ -12,16 +13,21 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_yaml
 from ...files import read_text as read_plain
+from .arithmetic import whole_number
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
-DEPTH, MOST_KEYS = 40, 100_000
+DEPTH, MOST_KEYS, MOST_TEXT = 40, 100_000, 1000  # the last: characters of a variable
+_ALONE = "_override_"  # NeMo-RL: nothing of the parents' section stays
 _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
+_DECODED = re.compile(r"\$\{oc\.decode:\s*([^{}$]*)\}")
 _ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*))?\}")
 
 
@@ -30,15 +36,16 @@ def read_yaml(
     environment: Mapping[str, str],
     overrides: Mapping[str, Any] | None = None,
     removed: Sequence[str] = (),
+    folder: Path | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of a YAML file over those of its parents, and notes on parents that are not there;
     `overrides` by dotted key stand above all, and names of them mean their values; `removed` keys
-    are taken away before.
+    are taken away before; `folder`: where the file would stand, and its parents with it.
 
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
-    nested = _merged(path, notes)
+    nested = _merged(path, notes, folder=folder)
     for key in removed:
         _take_away(nested, key.split("."))
     for key, value in (overrides or {}).items():
@@ -46,7 +53,9 @@ def read_yaml(
             value = {part: value}
         nested = _over(nested, value)
     _check_size(nested, str(path))
-    return flattened(_resolved(nested, environment)), tuple(notes)
+    told = _with_environment(nested, environment)
+    _check_size(told, str(path))
+    return flattened(_resolved(nested, told)), tuple(notes)
 
 
 def read_text(path: Path) -> str:
@@ -68,7 +77,9 @@ def read_text(path: Path) -> str:
 # --- parents --------------------------------------------------------------------------------------
 
 
-def _merged(path: Path, notes: list[str], seen: tuple[Path, ...] = ()) -> dict:
+def _merged(
+    path: Path, notes: list[str], seen: tuple[Path, ...] = (), folder: Path | None = None
+) -> dict:
     """The mapping of a YAML file over those of its parents, in Hydra's order."""
     if path.resolve() in seen:
         raise RFabricError(f"{path}: its defaults lead back to itself")
@@ -79,7 +90,9 @@ def _merged(path: Path, notes: list[str], seen: tuple[Path, ...] = ()) -> dict:
         if parent == "_self_":
             merged, below = _over(merged, own), False
             continue
-        file = path.parent / (parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml")
+        name = parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml"
+        # a folder that a script makes is not there: `..` leads out of it by name alone
+        file = Path(normpath(folder / name)) if folder else path.parent / name
         if file.is_file():
             inherited = _merged(file, notes, (*seen, path.resolve()))
             merged = _over(merged, {package: inherited} if package else inherited)
@@ -123,6 +136,8 @@ def _over(below: dict, above: dict) -> dict:
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        if both and value.get(_ALONE) is True:
+            both, value = False, {k: v for k, v in value.items() if k != _ALONE}
         merged[key] = _over(merged[key], value) if both else value
     return merged
 
@@ -178,14 +193,16 @@ def _absolute(key: str, dots: str, name: str) -> str:
     return ".".join([*parents, name])
 
 
-def _resolved(nested: dict, environment: Mapping[str, str]) -> dict:
-    """What OmegaConf makes of each value; those that do not resolve stay as they are written."""
+def _resolved(nested: dict, told: dict) -> dict:
+    """What OmegaConf makes of each value, its environment `told`; those that do not resolve stay
+    as they are written.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     _register_resolvers()
     try:
-        config = OmegaConf.create(_with_environment(nested, environment))
+        config = OmegaConf.create(told)
     except (OmegaConfBaseException, ValueError, RecursionError):
         return nested
 
@@ -216,9 +233,16 @@ def _with_environment(value: Any, environment: Mapping[str, str]) -> Any:
         return [_with_environment(each, environment) for each in value]
     if not isinstance(value, str):
         return value
-    return _ENVIRONMENT.sub(
-        lambda m: environment.get(m[1], m[2] if m[2] is not None else f"${m[1]}"), value
-    )
+    while (told := _ENVIRONMENT.sub(partial(_set, environment), value)) != value:
+        value = told  # a default may name another: ${oc.env:A,${oc.env:B,8}}
+    return _DECODED.sub(r"\1", value)
+
+
+def _set(environment: Mapping[str, str], asked: re.Match) -> str:
+    """A variable's text, which is no name of anything; its default, or else its name."""
+    text = environment.get(asked[1], asked[2])
+    known = text is not None and len(text) <= MOST_TEXT and "${" not in text
+    return text if known else f"${asked[1]}"
 
 
 # What frameworks register with OmegaConf (NeMo-RL's mul, ROLL's and others' names for the rest).
@@ -239,13 +263,23 @@ def _register_resolvers() -> None:
     from omegaconf import OmegaConf
 
     register = getattr(OmegaConf, "register_resolver", OmegaConf.register_new_resolver)
-    for name, function in _ARITHMETIC.items():
+    resolvers = {name: _on_numbers(function) for name, function in _ARITHMETIC.items()}
+    for name, function in (resolvers | {"eval": _sum}).items():
         if not OmegaConf.has_resolver(name):
-            register(name, _on_numbers(function))
+            register(name, function)
+
+
+def _sum(text: Any) -> int:
+    """`${eval:'8 * 2'}`, where it is whole-number arithmetic."""
+    value = whole_number(str(text).replace("//", "/"))
+    if value is None:
+        raise ValueError(f"no arithmetic: {text}")
+    return value
 
 
 def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     def resolver(*values: Any) -> Any:
+        values = tuple(int(v) if str(v).isdecimal() else v for v in values)  # of the environment
         if not all(isinstance(value, (int, float)) for value in values):
             raise ValueError(f"not numbers: {values}")
         return function(*values)

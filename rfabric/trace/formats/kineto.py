@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import RFabricError
-from ...files import open_text
+from ...files import open_bytes, open_text
 from ...units import US
 from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
@@ -29,7 +29,8 @@ from .kineto_stream import streamed
 
 BUSY = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 HOST, ON_GPU = ("user_annotation", "cpu_op", "operator"), "gpu_user_annotation"
-STEP = re.compile(r"ProfilerStep#(\d+)")
+STEP, RANK = re.compile(r"ProfilerStep#(\d+)"), re.compile(r"(?i)rank[-_]?(\d{1,6})(?!\d)")
+HEAD = 4096  # bytes of a file, by which it is told
 # bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters
 TYPES = {
     1: "byte char bool uint8 int8 unsignedchar signedchar float8_e4m3fn float8_e5m2",
@@ -40,12 +41,14 @@ WIDTH = {name: width for width, names in TYPES.items() for name in names.split()
 
 
 def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
-    files = sorted(f for f in path.iterdir() if _named(f)) if path.is_dir() else [path]
+    named = sorted(f for f in path.iterdir() if _named(f)) if path.is_dir() else [path]
+    files = [f for f in named if _is_profile(f)] or named
     if not files:
         raise RFabricError("holds no .json or .json.gz; give the folder of the profiler's files")
     ranks = [_File(file, skip.split("+") if skip else (), len(files) > 1) for file in files]
     logs = [one.log for one in ranks]
     notes = [note for one in ranks for note in one.notes]
+    notes += [f"{file.name}: no profile, left out" for file in named if file not in files]
     most = max((r + 1 for log in logs for c in log.collectives for r in c.group), default=1)
     world = max(most, *(one.world for one in ranks), *(one.rank + 1 for one in ranks))
     server = gpus_per_server or max(one.devices for one in ranks)
@@ -57,6 +60,11 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
 
 def _named(file: Path) -> bool:
     return file.name.endswith((".json", ".json.gz", ".json.zst"))
+
+
+def _is_profile(file: Path) -> bool:
+    with open_bytes(file) as opened:
+        return _sniff(opened.read(HEAD))
 
 
 class _File:
@@ -117,6 +125,9 @@ class _File:
                 f"{self.path.name}: schemaVersion {head['schemaVersion']!r}; version 1 is read"
             )
         job = head.get("distributedInfo") or {}
+        if several and "rank" not in job and (named := RANK.search(self.path.name)):
+            self.counts["rank that only its name says"] += 1
+            job = job | {"rank": int(named[1])}
         if several and "rank" not in job:
             raise RFabricError(
                 f"{self.path.name}: distributedInfo names no rank; record with torch.distributed "

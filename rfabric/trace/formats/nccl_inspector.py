@@ -15,6 +15,7 @@ say when (`event_trace_ts`).
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,25 +23,26 @@ from ...errors import RFabricError
 from ...files import json_objects, lines_of, open_text
 from ...units import US
 from ..model import Trace
-from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
+from ..recorded import KINDS, RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat, first_line
 from .lowering import PER_RANK
 
-VERSIONS = ("v4",)
+VERSIONS, PERF = ("v4",), "coll_perf"
 
 
 def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     files = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
-    lines = [line for file in files for line in _lines(file)]
+    beside: Counter = Counter()
+    lines = [line for file in files for line in _lines(file, beside)]
     if not lines:
-        raise RFabricError("holds no line of NCCL Inspector")
+        raise RFabricError("holds no collective of NCCL Inspector")
     job = _Job(lines, gpus_per_server)
     skipped = skip.split("+") if skip else ()
     logs: dict[int, list[Recorded]] = {}
     for line in lines:
         if one := line.recorded(job, skipped):
             logs.setdefault(job.ranks[line.process], []).append(one)
-    notes = list(job.notes)
+    notes = [*job.notes, *(f"{count} lines of {kind} dropped" for kind, count in beside.items())]
     dropped = len(lines) - sum(map(len, logs.values()))
     if dropped:
         notes.append(f"{dropped} lines dropped: sends and receives name no peer, or skipped")
@@ -56,7 +58,7 @@ class _Line:
 
     def __init__(self, where: str, said: dict):
         self.where = where
-        header, meta, perf = (self._part(said, key) for key in ("header", "metadata", "coll_perf"))
+        header, meta, perf = (self._part(said, key) for key in ("header", "metadata", PERF))
         version = str(meta.get("inspector_output_format_version", ""))
         if not version.startswith(VERSIONS):
             raise RFabricError(
@@ -104,8 +106,10 @@ class _Line:
         if kind in ("", "send", "recv") or self.ranks < 2:
             return None
         size = self.size * (self.ranks if kind in PER_RANK and not self._is_whole() else 1)
+        # NCCL counts each kind of a communicator by itself
+        number = self.number, list(KINDS.values()).index(kind)
         return Recorded(
-            kind, checked_size(size, self.where), job.group(self), self.comm, self.number,
+            kind, checked_size(size, self.where), job.group(self), self.comm, number,
             self.start, self.start + self.seconds,
         )  # fmt: skip
 
@@ -186,10 +190,15 @@ def _in_order(some: list[Recorded]) -> list[Recorded]:
     return ordered
 
 
-def _lines(path: Path) -> Iterator[_Line]:
+def _lines(path: Path, beside: Counter) -> Iterator[_Line]:
+    """The lines of collectives; those of sends and receives, `p2p_perf`, are counted `beside`."""
     try:
         with open_text(path) as file:
             for number, said in json_objects(lines_of(file)):
+                other = next((key for key in said if key.endswith("_perf")), PERF)
+                if PERF not in said and other != PERF:
+                    beside[other] += 1
+                    continue
                 yield _Line(f"{path.name}, line {number}", said)
     except RFabricError as error:
         raise RFabricError(f"{path.name}, {error}") from error

@@ -243,7 +243,8 @@ def _ids(after) -> list[str]:
 
 def _row(rows: dict[str, int], after: str, name: str) -> int:
     if after not in rows:
-        raise RFabricError(f"{name}: waits for {after!r}, which is no id of this trace")
+        way = "; put blanks between ids" if re.search(r"[,;]", after) else ""
+        raise RFabricError(f"{name}: waits for {after!r}, which is no id of this trace{way}")
     return rows[after]
 
 
