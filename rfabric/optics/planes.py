@@ -26,8 +26,8 @@ Pair = tuple[str, str]
 
 
 def planes(fabric: Fabric) -> list[int]:
-    """The planes that hold OCSes, ascending."""
-    return sorted({n.plane for n in fabric.ocses})
+    """The planes in which racks have uplinks to OCSes, ascending; a core may stand in none."""
+    return list(uplinks(fabric))
 
 
 def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
@@ -141,7 +141,7 @@ class Uplinks(NamedTuple):
 
 @kept
 def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
-    """By plane.
+    """By plane, ascending.
 
     The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in
     order.

@@ -15,6 +15,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
 from rfabric.optics import Circuit, Circuits, Demand, light, outlook, parse_policy, planes, regions
 from rfabric.optics import joined as circuits_of
+from rfabric.optics.bound import bound
 from rfabric.optics.check import faults
 from rfabric.optics.cores import cores_of
 from rfabric.optics.guarded import check_policy
@@ -167,6 +168,31 @@ def test_racks_meet_in_the_core_in_whatever_order_cables_are_listed():
         assert len(set(regions(fabric)[0].values())) == 1
         lit = light(fabric, {0: [("t1", "t2")]})
         assert set(lit) == {Circuit.parse(text) for text in ("a1:1-2", "a2:1-2", "c1:1-2")}
+
+
+@pytest.mark.parametrize("core", [-1, 1, 7])
+def test_a_core_may_stand_in_any_plane_or_in_none_and_serve_several(core):
+    """Two pods of a rack each, two planes of uplinks, one core OCS for both."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i, pod=i - 1) for i in (1, 2)]
+    nodes += [Node(f"h{i}", "host", "host", pod=i - 1) for i in (1, 2)]
+    nodes += [
+        Node(f"a{i}", "ocs", "aggregation", dpid=2 + i, plane=(i - 1) // 2, pod=(i - 1) % 2)
+        for i in (1, 2, 3, 4)
+    ]
+    nodes.append(Node("c1", "ocs", "core", dpid=9, plane=core))
+    links = [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), RATE) for i in (1, 2)]
+    for i in (1, 2, 3, 4):
+        links.append(Link(Port(f"t{2 - i % 2}", 2 + (i - 1) // 2), Port(f"a{i}", 1), RATE))
+        links.append(Link(Port(f"a{i}", 2), Port("c1", i), RATE))
+    fabric = Fabric("one core", nodes, links)
+    assert planes(fabric) == [0, 1] and region_table(fabric).tolist() == [[0, 0], [0, 0]]
+    one = {"a1:1-2", "a2:1-2", "c1:1-2"}
+    assert set(light(fabric, {0: [("t1", "t2")]})) == {Circuit.parse(text) for text in one}
+    wanted = demand_of(fabric, {("t1", "t2"): 1e9})
+    for name in ("static", "demand", "rotor", "mesh"):
+        lit = parse_policy(name, fabric).decide(wanted, Circuits(), 0.0)
+        assert circuits_of(fabric, lit) == {frozenset(("t1", "t2")): 2}
+    assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(1e9, 2 * RATE))
 
 
 # --- cores ----------------------------------------------------------------------------------------

@@ -230,6 +230,47 @@ def test_pairs_move_to_a_second_way_until_both_need_as_long(pairs, either):
     assert (routes.lights.rate[calm[:, 0]] == FAST).all()
 
 
+@pytest.mark.parametrize(("faster", "moves"), [(1.0005, False), (1.002, True)])
+def test_a_pair_moves_for_more_than_a_thousandth_of_its_seconds(faster, moves, either):
+    """It lies over one spine; the cables of the other are a little faster."""
+    rates = ("s1", FAST), ("s2", faster * FAST)
+    spines = [(t, s, rate) for t in ("t1", "t2") for s, rate in rates]
+    fabric = cabled(*spines, *line()[1:])
+    choices, c = routes_of(fabric).choices, cabling_of(fabric)
+    row = {node.name: c.row[i] for i, node in enumerate(fabric.nodes)}
+    placer = Placer(choices, Kinds(np.full((1, 1), 1e9)), np.array([0]), np.array([1]))
+    on = [
+        [choices.bundles.across(row[a], row[b]) for a, b in (("t1", spine), (spine, "t2"))]
+        for spine in ("s1", "s2")
+    ]
+    placer._place(np.array(on[:1]), np.zeros(1))
+    assert placer.arcs.tolist() == [on[moves]]  # bundles of one: arcs have their numbers
+
+
+@pytest.mark.parametrize(
+    ("moved", "seconds", "looks"),
+    [(0, [9.0], 1), (1, [10.0, 9.0, 8.995, 1.0], 3), (1, [10.0, 9.0, 8.99, 9.5, 1.0], 4),
+     (1, [0.9**i for i in range(99)], placing.MOST_ROUNDS)],
+)  # fmt: skip
+def test_pairs_are_looked_at_again_while_that_shortens_the_busiest_cable(moved, seconds, looks):
+    """By more than a thousandth of its seconds, and a few times at most."""
+
+    class Told(Placer):
+        looked = 0
+
+        def _move(self, enough):
+            self.looked += 1
+            return moved
+
+        @property
+        def _seconds(self):
+            return np.array([seconds[self.looked - 1]])
+
+    placer = Told(routes_of(cabled(*line())).choices, Kinds(np.ones((1, 1))), *np.array([[0], [1]]))
+    placer._place(np.zeros((1, 0), int), np.zeros(1))
+    assert placer.looked == looks
+
+
 def test_kinds_that_are_sent_one_after_another_share_a_cable(either):
     """Two kinds of two pairs each over two spines: each kind takes both, whatever the other does;
     a pair of both kinds counts in both.
