@@ -137,7 +137,7 @@ class Ways:
                 else:
                     front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
         # a copy: a slice would keep the whole array alive
-        return rings, costs[: FAR + 1 if rings.itemsize > 1 else NEAR + 1].copy()
+        return rings, costs[: np.iinfo(rings.dtype).max + 1].copy()
 
     @cached_property
     def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric import native
+from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
 from rfabric.optics import Circuits, Demand, outlook, parse_policy
 from rfabric.optics.outlook import Load
@@ -254,6 +255,27 @@ def test_rings_of_few_sets_of_circuits_are_kept_and_take_little(monkeypatch):
         assert sum(part.nbytes for part in some._rings) < 4096
     assert [some._around is not None for some in met[-4:]] == [False, True, True, True]
     assert len(fabric.memo["rings"]) == 3
+
+
+@pytest.mark.parametrize("racks", [20, 600])
+def test_a_rack_that_nothing_joins_is_told_however_many_rings_there_are(racks):
+    whole = ring(racks)
+    nodes = [*whole.nodes, Node("s", "eps", "edge", dpid=racks + 1), Node("h", "host", "host")]
+    apart = Fabric("apart", nodes, [*whole.links, Link(Port("h", 1), Port("s", 1), RATE)])
+    some = routes_of(apart).ways
+    assert some.reach[:-1, :-1].all() and not some.joins_all
+    assert some.reach[-1].tolist() == some.reach[:, -1].tolist() == [False] * racks + [True]
+    rings, costs = some._rings
+    assert len(costs) == 1 << 8 * rings.itemsize and np.isfinite(costs).sum() == racks // 2 + 1
+
+
+def test_more_rings_than_there_are_numbers_for_are_an_error(monkeypatch):
+    """Around each of 30 switches in a ring there are 16."""
+    monkeypatch.setattr(ways, "FAR", 16)
+    assert routes_of(ring(30)).ways.reach.all()
+    monkeypatch.setattr(ways, "FAR", 15)
+    with pytest.raises(RFabricError, match="more than 15 different costs; give the links fewer"):
+        routes_of(ring(30)).ways.reach.all()
 
 
 @pytest.mark.parametrize("racks", [508, 512, 600])

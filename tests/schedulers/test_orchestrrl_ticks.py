@@ -1,18 +1,22 @@
 """OrchestrRL tick by tick: what a step begins with, what is in flight, when servers are back."""
 
 from functools import cache
+from math import inf, nan
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe
 from rfabric.schedulers.base import Answer
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, generation
+from rfabric.schedulers.orchestrrl import seats as seats_module
 from rfabric.schedulers.orchestrrl.generation import StepOutcome, _Generating, _ready, _Replica
 from rfabric.schedulers.orchestrrl.negotiation import Alive, Settled
-from rfabric.schedulers.orchestrrl.replanning import Assignment
-from rfabric.schedulers.orchestrrl.seats import Seats
+from rfabric.schedulers.orchestrrl.outlook import Cut, CutOutlook
+from rfabric.schedulers.orchestrrl.replanning import Assignment, keep
+from rfabric.schedulers.orchestrrl.seats import Seats, _holds
 from rfabric.schedulers.orchestrrl.segments import Move, Segment
 
 
@@ -189,3 +193,87 @@ def test_kv_that_a_replica_has_no_room_for_is_computed_again():
         some = alive(*((0, size + more * (i == 2), 1, True) for i in range(3)))
         made = play._renewed(here, some, np.arange(3), {id(here): 0}, "balancing")
         assert made.session.cached_prompts == held
+
+
+# --- the balancer ---------------------------------------------------------------------------------
+
+
+def balanced(counts, monkeypatch, gain=0.5, **tuning):
+    """What the balancer is asked to decide and does, of so many responses a replica, where moving
+    one would leave this share of the seconds.
+    """
+    seats = seats_of(**tuning)
+    cut, asked, done = width(seats, 4), [], []
+    play = object.__new__(_Generating)
+    play.seats, play.counts = seats, {"balanced": 0}
+    play.cuts = np.full(4, cut)
+    play.replicas = [
+        _Replica(k, cut, seats.gpus(k, cut, i), np.zeros(0, int)) for k in range(4) for i in (0, 1)
+    ]
+    some = alive(*((at, 100, 50, True) for at, n in enumerate(counts) for _ in range(n)))
+    cuts = len(seats.engines.cuts)
+    seen = CutOutlook(np.ones(cuts), np.ones((cuts, sum(counts))))
+    moved = np.where(np.arange(len(some.ids)) == 0, 7, some.replica)
+
+    def even(p, cut, most):
+        asked.append((p, most))
+        return Assignment(moved, cut, gain * keep(p).seconds)
+
+    monkeypatch.setattr(generation, "evened", even)
+    monkeypatch.setattr(play, "_outlook", lambda alive: seen)
+    monkeypatch.setattr(play, "_settled", lambda p, kv, find: find(p))
+    monkeypatch.setattr(play, "_rebuild", lambda *what: done.append(what[1:]))
+    play._balance(some)
+    assert play.counts["balanced"] == len(done)
+    assert [(to.tolist(), name) for to, name in done] in ([], [(moved.tolist(), "balancing")])
+    return asked, bool(done), seats, cut
+
+
+@pytest.mark.parametrize(
+    ("counts", "looks"),
+    [([3, 1, 3, 3, 3, 3, 3, 3], True), ([3, 2, 3, 3, 2, 2, 2, 2], False),
+     ([2] + [0] * 7, True), ([1] * 8, False)],
+)  # fmt: skip
+def test_the_balancer_looks_where_one_replica_has_two_more_than_another(counts, looks, monkeypatch):
+    asked, _, seats, cut = balanced(counts, monkeypatch)
+    assert bool(asked) == looks
+    for p, most in asked:
+        assert most == 2  # two a second, one second
+        assert p.seat.tolist() == [at for at, n in enumerate(counts) for _ in range(n)]
+        assert p.cut.tolist() == [cut] * 8 and p.capacity.tolist() == list(seats.engines.kv_tokens)
+        # a response is work of one replica of its server, not of the whole
+        assert p.work[:, 0].tolist() == list(seats.engines.replicas)
+
+
+@pytest.mark.parametrize(
+    ("moves", "balance", "most"), [(2.0, 1.0, 2), (0.6, 2.0, 1), (0.4, 2.0, 0), (0.0, 1.0, 0)]
+)
+def test_the_balancer_moves_so_many_a_second_in_whole_numbers(moves, balance, most, monkeypatch):
+    asked, _, *_ = balanced([5] + [0] * 7, monkeypatch, moves=moves, balance_s=balance)
+    assert [most for _, most in asked] == ([most] if most else [])
+
+
+@pytest.mark.parametrize(("gain", "moves"), [(0.89, True), (0.91, False)])
+def test_the_balancer_moves_where_that_gains_more_than_the_hysteresis(gain, moves, monkeypatch):
+    assert balanced([5] + [0] * 7, monkeypatch, gain, hysteresis=0.1)[1] == moves
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_settings_have_their_least_and_only_the_planner_may_be_left_out():
+    least = {"period_s": 0.1, "balance_s": 0.1, "hysteresis": 0.0, "switch_s": 0.0, "moves": 0.0}
+    assert Tuning(**least) and Tuning(period_s=inf).period_s == inf
+    for key, low in least.items():
+        for wrong in (low - 0.01, nan, *([inf] if key != "period_s" else [])):
+            with pytest.raises(RFabricError, match=f"{key.removesuffix('_s')} .* {low:g} or more"):
+                Tuning(**{key: wrong})
+
+
+@pytest.mark.parametrize(("more", "holds"), [(0, True), (-1, False)])
+def test_a_cut_holds_the_longest_sequence_of_each_attention_replica(more, holds, monkeypatch):
+    w = read_recipe("grpo-64", ("model=Qwen3-30B-A3B", "training.ep=8"))
+    made = SimpleNamespace(kv_capacity_tokens=2 * w.generation.longest + more)
+    monkeypatch.setattr(seats_module, "_server", lambda w, cut: made)
+    assert _holds(w, Cut(2, 2)) == holds and not _holds(w, Cut(2, 4))
+    assert not _holds(w, Cut(3, 2))  # heads that it does not divide
