@@ -45,7 +45,9 @@ def numbers(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> np.ndarray:
     try:
         return np.array([(index[a], index[b]) for a, b in pairs], np.int64).reshape(-1, 2).T
     except KeyError as error:
-        raise _no_uplink(plane, error.args[0]) from None
+        raise RFabricError(
+            f"plane {plane}: fabric {fabric.name} has no rack {error.args[0]!r}"
+        ) from None
 
 
 def join(fabric: Fabric, matchings: dict[int, np.ndarray]) -> Circuits:
@@ -113,8 +115,12 @@ def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
     used: set[int] = set()
     for pair in racks.T.tolist():
         for rack in pair:
-            if rack in used or table[rack] < 0:
-                raise _no_uplink(plane, names[rack])
+            if table[rack] < 0:
+                raise RFabricError(f"plane {plane}: rack {names[rack]} has no uplink to an OCS")
+            if rack in used:
+                raise RFabricError(
+                    f"plane {plane}: rack {names[rack]} has one uplink, it cannot be joined twice"
+                )
             used.add(rack)
         if table[pair[0]] != table[pair[1]]:
             one, other = (names[rack] for rack in pair)
@@ -122,10 +128,6 @@ def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
                 f"plane {plane}: no OCS joins {one} and {other}; they lie in different regions "
                 "(optics.regions)"
             )
-
-
-def _no_uplink(plane: int, rack: str) -> RFabricError:
-    return RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
 
 
 class Uplinks(NamedTuple):
