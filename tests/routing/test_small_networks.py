@@ -271,6 +271,53 @@ def test_pairs_are_looked_at_again_while_that_shortens_the_busiest_cable(moved, 
     assert placer.looked == looks
 
 
+@pytest.mark.parametrize(
+    ("seconds", "all_dealt", "chosen"),
+    [([10.5, 1.0], True, 0), ([10.6, 10.2], True, 1), ([10.6, 10.6], True, 0),
+     ([10.6, 11.0], True, 0), ([99.0, 1.0], False, 0)],
+)  # fmt: skip
+def test_one_after_another_is_tried_where_colouring_leaves_a_kind_late(seconds, all_dealt, chosen):
+    """By more than a twentieth of what cards and racks need anyway, 8 and 10 s; what is no sooner
+    is not taken. Pairs that colouring cannot place are placed so in any case.
+    """
+
+    class Told(Placer):
+        tried = 0
+
+        def _place(self, rows, enough):
+            assert rows.shape[1] == (2 if self.tried == 0 else 0) and enough.tolist() == [10.0]
+            self.arcs, self.tried = np.array([[self.tried]]), self.tried + 1
+
+        def _tiered(self):
+            dealt = 0 if all_dealt else self.bundles.nowhere
+            return np.array([[dealt, self.bundles.nowhere]])
+
+        @property
+        def _seconds(self):
+            return np.array([seconds[self.tried - 1]])
+
+    placer = Told(routes_of(cabled(*line())).choices, Kinds(np.ones((1, 1))), *np.array([[0], [1]]))
+    placer.__dict__["_rack_seconds"] = np.array([10.0])
+    hops = placer.run(np.array([8.0]))
+    assert hops.tolist() == [[placer.bundles.path[chosen]]]
+    assert placer.tried == (1 if seconds[0] == 10.5 or not all_dealt else 2)
+
+
+def test_light_paths_side_by_side_share_what_goes_over_their_switches():
+    """Two cables up and three down by one spine, one each way by the other: the first carries two
+    thirds, evenly on each cable.
+    """
+    cables = [("t1", "s1", FAST)] * 2 + [("t2", "s1", FAST)] * 3
+    cables += [("t1", "s2", FAST), ("t2", "s2", FAST)]
+    fabric = cabled(*cables, *line()[1:])
+    parts = split(routes_of(fabric).choices, np.array([0]), np.array([3]))
+    load = np.bincount(parts.links, np.repeat(parts.share, np.diff(parts.offsets)))
+    assert load[[0, 2]].tolist() == pytest.approx([1 / 3] * 2)
+    assert load[[5, 7, 9]].tolist() == pytest.approx([2 / 9] * 3)
+    assert load[[10, 13]].tolist() == pytest.approx([1 / 3] * 2)
+    assert len(parts.share) == 6 + 1
+
+
 def test_kinds_that_are_sent_one_after_another_share_a_cable(either):
     """Two kinds of two pairs each over two spines: each kind takes both, whatever the other does;
     a pair of both kinds counts in both.
