@@ -16,7 +16,11 @@ from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
 from rfabric.optics import (
     Circuit,
     Circuits,
+    Decision,
     Demand,
+    Rewire,
+    RewireRecord,
+    Timing,
     light,
     outlook,
     parse_policy,
@@ -414,6 +418,35 @@ def test_the_last_circuits_and_those_of_the_start_are_kept_to_return_to(met):
     assert list(Rewiring.back.fget(kept)) == every[-2::-1][:MOST_BACK] + start
 
 
+def test_a_blocked_stage_that_asks_again_leaves_the_others_blocked():
+    made = Rewiring(SIX, Timing(), Circuits())
+    for stage in ("one", "two", "three"):
+        made.begin(stage, np.array([0]), 0.0)
+    made.wait()
+    assert made.blocked == ["one", "two", "three"] and made.asking == ()
+    made.ask("two")
+    assert made.blocked == ["one", "three"] and made.asking == ("two",)
+
+
+def test_rewires_are_numbered_as_they_come_unless_a_controller_has_a_number():
+    """Nothing is lost where nothing is said of it."""
+    made, start = Rewiring(SIX, Timing(), Circuits()), np.zeros(1)
+    for turn, epoch in enumerate((0, 0, 7, 0)):
+        wanted = light(SIX, {0: [("t1", SIX.racks[turn + 1])]})
+        made.take(Decision(Rewire.between(made.circuits, wanted), "test", wanted), float(turn))
+        made.done(turn + 0.1, turn + 0.2, turn + 0.2, start, epoch=epoch)
+    assert [(r.epoch, r.lost_bytes) for r in made.records] == [(1, 0), (2, 0), (7, 0), (4, 0)]
+    assert [r.circuits_changed for r in made.records] == [1, 2, 2, 2]
+    plain = RewireRecord(1, "training", 0.0, 1.0, 2.0, 3.0, 4)
+    assert (plain.lost_bytes, plain.why, plain.hidden, plain.dark) == (0, "", 3.0, 2.0)
+
+
+def test_a_demand_follows_the_one_before_it_where_nothing_is_said():
+    wanted = demand_of(SIX, {("t1", "t2"): 1.0})
+    assert wanted.follows == (1,) and wanted.window == np.inf
+    assert (wanted.floor, wanted.lead, wanted.ahead) == (0.0, 0.0, 0.0)
+
+
 # --- policies of others, and names that are none --------------------------------------------------
 
 
@@ -480,6 +513,16 @@ def test_a_policy_of_a_file_must_keep_its_fabric_and_its_name(kept, tmp_path):
     file.write_text(FORGETFUL.format(kept=kept))
     with pytest.raises(RFabricError, match="its __init__ keeps no fabric and name"):
         parse_policy(f"{file}:mine", SIX)
+
+
+def test_a_slot_is_said_of_a_policy_of_a_file_where_it_is_asked_by_the_slot(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(FORGETFUL.format(kept="dict(fabric=fabric, name=name, **more)"))
+    assert parse_policy(f"{file}:mine", SIX).granularity == "per-phase"
+    turning = parse_policy(f"{file}:mine,granularity=time-slotted,slot=1s", SIX)
+    assert (turning.granularity, turning.slot) == ("time-slotted", 1.0)
+    with pytest.raises(RFabricError, match="slot goes with granularity=time-slotted"):
+        parse_policy(f"{file}:mine,slot=1s", SIX)
 
 
 def test_a_rack_that_is_none_is_named():
