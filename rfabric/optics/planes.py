@@ -143,7 +143,7 @@ class Uplinks(NamedTuple):
 
 @kept
 def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
-    """By plane, ascending.
+    """By plane, ascending. RFabricError where a rack has several in one.
 
     The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in
     order.
@@ -161,9 +161,21 @@ def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
     for number in distinct(plane).tolist():
         here, table = plane == number, np.full((2, len(fabric.racks)), -1, np.int64)
         racks = c.rack[c.node[below[here] ^ 1]]
+        _refuse_twice(fabric, number, racks)
         table[:, racks] = below[here], facing[here]
         by_plane[number] = Uplinks(racks, *table)
     return by_plane
+
+
+def _refuse_twice(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
+    """RFabricError for a rack with several uplinks in a plane, of which one would be used."""
+    counts = np.bincount(racks)
+    if counts.max() > 1:
+        rack = int(counts.argmax())
+        raise RFabricError(
+            f"plane {plane}: rack {fabric.racks[rack]} has {counts[rack]} uplinks to its OCSes; "
+            "in a plane it has one, so number the planes of the OCSes, or divide the OCS"
+        )
 
 
 def _ocs_ports(fabric: Fabric) -> np.ndarray:

@@ -3,6 +3,7 @@ made of matchings, and policies of others.
 """
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -322,6 +323,10 @@ def test_circuits_stay_where_others_would_be_as_good():
     assert all(len(some) == 4 for some in policy.options(wanted, lit))
     slow = light(fabric, {0: [("t1", "t2"), ("t3", "t4")]})
     assert len(policy.decide(wanted, slow, 0.0)) == 4
+    one = transfer_seconds(2e9, RATE)
+    for floor, stays in ((0.6 * one, False), (0.99 * one, False), (one, True), (2 * one, True)):
+        limited = replace(wanted, floor=floor)  # by cards
+        assert (policy.decide(limited, slow, 0.0) == slow) == stays
 
 
 @pytest.mark.parametrize(("limit", "whole"), [(8, True), (7, False)])
