@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rfabric import native
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
-from rfabric.optics import Circuits, Demand, outlook, parse_policy
+from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
 from rfabric.routing import inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
@@ -127,9 +127,11 @@ def test_a_very_slow_link_hides_no_way_that_leads_back(join, monkeypatch):
 def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatch):
     """Bundles of several light paths: which is the least loaded depends on how kinds add up."""
     random, fabric = np.random.default_rng(kinds), parse_fabric("rfabric,pods=4,tors=4,gpus=8", 0)
-    idle = Demand.none(fabric.racks)
-    lit = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
-    hosts = len(fabric.hosts)
+    racks, hosts = fabric.racks, len(fabric.hosts)
+    across = list(zip(racks[:8], racks[8:], strict=True))
+    beside = list(zip(racks[::2], racks[1::2], strict=True))
+    lit = light(fabric, dict(enumerate([across, across, across, beside])))
+    assert routes_of(fabric, lit).choices.bundles.width.max() == 3
     src, dst = np.divmod(np.unique(random.integers(0, hosts * hosts, 4 * hosts)), hosts)
     src, dst = src[src != dst], dst[src != dst]
     sent = random.random((kinds, len(src))) * (random.random((kinds, len(src))) < 0.7) * 1e9

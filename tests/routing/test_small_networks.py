@@ -1,7 +1,7 @@
 """Networks so small that every way of them can be listed, and placings with a closed form."""
 
 from collections import Counter
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -301,6 +301,17 @@ def test_one_after_another_is_tried_where_colouring_leaves_a_kind_late(seconds, 
     hops = placer.run(np.array([8.0]))
     assert hops.tolist() == [[placer.bundles.path[chosen]]]
     assert placer.tried == (1 if seconds[0] == 10.5 or not all_dealt else 2)
+
+
+def test_kinds_of_pairs_alike_are_what_each_of_them_sends():
+    """Four pairs of three different sets of kinds, one of them of none."""
+    sent = np.array([[1.0, 0.0, 1.0, 0.0], [1.0, 2.0, 3.0, 0.0], [1.0, 0.0, 2.0, 0.0]])
+    ends = np.zeros(4, int), np.ones(4, int)
+    placer = Placer(routes_of(cabled(*line())).choices, Kinds(sent), *ends)
+    first, kinds = placer._kinds_of
+    own = [kinds[a:b].tolist() for a, b in pairwise(first.tolist())]
+    assert [own[s] for s in placer.signature] == [[0, 1, 2], [1], [0, 1, 2], []]
+    assert len(own) == 3 and len(kinds) == first[-1] == 4
 
 
 def test_light_paths_side_by_side_share_what_goes_over_their_switches():
