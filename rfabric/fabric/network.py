@@ -310,7 +310,9 @@ def _with_planes(network: Network) -> Network:
     for part in _parts(replace(network, nodes=within, cables=cables)):
         below = set().union(*(near[name] for name in part)) - ocses
         plane = next((i for i, held in enumerate(taken) if not held & below), len(taken))
-        taken[plane:] = [below.union(*taken[plane : plane + 1]), *taken[plane + 1 :]]
+        if plane == len(taken):
+            taken.append(set())
+        taken[plane] |= below
         nodes |= {name: replace(nodes[name], plane=plane) for name in part}
     said = f"{len(taken)} planes of OCSes told by their cables"
     return replace(network, nodes=nodes, dropped=(*network.dropped, said))
