@@ -16,6 +16,7 @@ from rfabric.routing.placing import Kinds, Placer
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import CHOOSERS, SCHEMES, Routing, Sent, _leads, split
 from rfabric.routing.tiers import tiered
+from rfabric.units import transfer_seconds
 
 FAST, THIN = 4e11, 1e11
 
@@ -230,9 +231,15 @@ def test_pairs_move_to_a_second_way_until_both_need_as_long(pairs, either):
     assert (routes.lights.rate[calm[:, 0]] == FAST).all()
 
 
-@pytest.mark.parametrize(("faster", "moves"), [(1.0005, False), (1.002, True)])
-def test_a_pair_moves_for_more_than_a_thousandth_of_its_seconds(faster, moves, either):
-    """It lies over one spine; the cables of the other are a little faster."""
+@pytest.mark.parametrize(
+    ("faster", "late", "moves"),
+    [(1.0005, 9.0, False), (1.002, 9.0, True), (2.0, 1.0, False), (2.0, 1.0005, False),
+     (2.0, 1.002, True)],
+)  # fmt: skip
+def test_a_pair_moves_for_more_than_a_thousandth_of_its_seconds(faster, late, moves, either):
+    """It lies over one spine, whose cables need so many times what cards do; those of the other are
+    faster.
+    """
     rates = ("s1", FAST), ("s2", faster * FAST)
     spines = [(t, s, rate) for t in ("t1", "t2") for s, rate in rates]
     fabric = cabled(*spines, *line()[1:])
@@ -243,7 +250,7 @@ def test_a_pair_moves_for_more_than_a_thousandth_of_its_seconds(faster, moves, e
         [choices.bundles.across(row[a], row[b]) for a, b in (("t1", spine), (spine, "t2"))]
         for spine in ("s1", "s2")
     ]
-    placer._place(np.array(on[:1]), np.zeros(1))
+    placer._place(np.array(on[:1]), np.array([transfer_seconds(1e9, FAST) / late]))
     assert placer.arcs[0, :2].tolist() == on[moves]  # bundles of one: arcs have their numbers
 
 
