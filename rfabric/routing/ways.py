@@ -233,7 +233,7 @@ class Ways:
         joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)
         joined[hashed] = False
         lengths = np.diff(self.lights.offsets)
-        hops = [np.where(joined, hop, -1) for hop in chosen.T]
+        hops = list(chosen.T)
         taken = [np.where(hop >= 0, lengths[hop], 0) for hop in hops]
         ends, laid = self._laid(src, dst, joined, hops, taken)
         if not len(hashed):
