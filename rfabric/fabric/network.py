@@ -78,6 +78,7 @@ def fabric_of(network: Network, form: str, assumed: Assumed) -> Fabric:
     _refuse_host_to_host(known)
     known = _one_nic_a_host(_whole(known, assumed.part))
     known, counts = _rated(known, assumed)
+    known = _with_planes(known)
     fabric = _built(_with_tiers(known), assumed)
     _say(fabric, known, form, counts, assumed)
     return fabric
@@ -294,6 +295,27 @@ def _with_tiers(network: Network) -> Network:
     return replace(
         network, nodes={n: replace(role, tier=tiers.get(n, "host")) for n, role in nodes.items()}
     )
+
+
+def _with_planes(network: Network) -> Network:
+    """Where the file says of no OCS in which plane it lies: those that cables join lie in one, and
+    so do others to which no switch has cables too.
+    """
+    nodes, taken = dict(network.nodes), list[set[str]]()
+    ocses = {name for name, role in nodes.items() if role.kind == "ocs"}
+    if not ocses or any(nodes[name].plane is not None for name in ocses):
+        return network
+    near, within = _neighbours(network), {n: role for n, role in nodes.items() if n in ocses}
+    cables = tuple(cable for cable in network.cables if {cable.a, cable.b} <= ocses)
+    for part in _parts(replace(network, nodes=within, cables=cables)):
+        below = set().union(*(near[name] for name in part)) - ocses
+        plane = next((i for i, held in enumerate(taken) if not held & below), len(taken))
+        if plane == len(taken):
+            taken.append(set())
+        taken[plane] |= below
+        nodes |= {name: replace(nodes[name], plane=plane) for name in part}
+    said = f"{len(taken)} planes of OCSes told by their cables"
+    return replace(network, nodes=nodes, dropped=(*network.dropped, said))
 
 
 def _neighbours(network: Network) -> dict[str, set[str]]:

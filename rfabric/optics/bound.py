@@ -79,8 +79,7 @@ def cut_seconds(fabric: Fabric, demand: Demand) -> float:
 def _optical_rates(fabric: Fabric) -> np.ndarray:
     """float64[planes, racks]: bit/s of each rack's uplink in each plane, 0 where it has none."""
     table = np.zeros(region_table(fabric).shape)
-    for row, plane in enumerate(sorted(uplinks(fabric))):
-        up = uplinks(fabric)[plane]
+    for row, up in enumerate(uplinks(fabric).values()):
         table[row, up.racks] = cabling_of(fabric).rate[up.port[up.racks]]
     return table
 

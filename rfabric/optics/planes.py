@@ -26,8 +26,8 @@ Pair = tuple[str, str]
 
 
 def planes(fabric: Fabric) -> list[int]:
-    """The planes that hold OCSes, ascending."""
-    return sorted({n.plane for n in fabric.ocses})
+    """The planes in which racks have uplinks to OCSes, ascending; a core may stand in none."""
+    return list(uplinks(fabric))
 
 
 def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
@@ -45,7 +45,9 @@ def numbers(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> np.ndarray:
     try:
         return np.array([(index[a], index[b]) for a, b in pairs], np.int64).reshape(-1, 2).T
     except KeyError as error:
-        raise _no_uplink(plane, error.args[0]) from None
+        raise RFabricError(
+            f"plane {plane}: fabric {fabric.name} has no rack {error.args[0]!r}"
+        ) from None
 
 
 def join(fabric: Fabric, matchings: dict[int, np.ndarray]) -> Circuits:
@@ -113,8 +115,12 @@ def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
     used: set[int] = set()
     for pair in racks.T.tolist():
         for rack in pair:
-            if rack in used or table[rack] < 0:
-                raise _no_uplink(plane, names[rack])
+            if table[rack] < 0:
+                raise RFabricError(f"plane {plane}: rack {names[rack]} has no uplink to an OCS")
+            if rack in used:
+                raise RFabricError(
+                    f"plane {plane}: rack {names[rack]} has one uplink, it cannot be joined twice"
+                )
             used.add(rack)
         if table[pair[0]] != table[pair[1]]:
             one, other = (names[rack] for rack in pair)
@@ -122,10 +128,6 @@ def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
                 f"plane {plane}: no OCS joins {one} and {other}; they lie in different regions "
                 "(optics.regions)"
             )
-
-
-def _no_uplink(plane: int, rack: str) -> RFabricError:
-    return RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
 
 
 class Uplinks(NamedTuple):
@@ -141,7 +143,7 @@ class Uplinks(NamedTuple):
 
 @kept
 def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
-    """By plane.
+    """By plane, ascending. RFabricError where a rack has several in one.
 
     The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in
     order.
@@ -159,9 +161,21 @@ def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
     for number in distinct(plane).tolist():
         here, table = plane == number, np.full((2, len(fabric.racks)), -1, np.int64)
         racks = c.rack[c.node[below[here] ^ 1]]
+        _refuse_twice(fabric, number, racks)
         table[:, racks] = below[here], facing[here]
         by_plane[number] = Uplinks(racks, *table)
     return by_plane
+
+
+def _refuse_twice(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
+    """RFabricError for a rack with several uplinks in a plane, of which one would be used."""
+    counts = np.bincount(racks)
+    if counts.max() > 1:
+        rack = int(counts.argmax())
+        raise RFabricError(
+            f"plane {plane}: rack {fabric.racks[rack]} has {counts[rack]} uplinks to its OCSes; "
+            "in a plane it has one, so number the planes of the OCSes, or divide the OCS"
+        )
 
 
 def _ocs_ports(fabric: Fabric) -> np.ndarray:

@@ -454,8 +454,6 @@ def _numbered(fabric: Fabric, matchings: Matchings) -> list[np.ndarray]:
     """
     every = zip(planes(fabric), region_table(fabric), matchings, strict=True)
     pairs = [(numbers(fabric, plane, pairs), here) for plane, here, pairs in every]
-    if (region_table(fabric) == 0).all():
-        return [racks for racks, _ in pairs]
     return [
         racks[:, (here[racks[0]] == here[racks[1]]) & (here[racks[0]] >= 0)]
         for racks, here in pairs

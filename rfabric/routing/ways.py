@@ -137,7 +137,7 @@ class Ways:
                 else:
                     front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
         # a copy: a slice would keep the whole array alive
-        return rings, costs[: FAR + 1 if rings.itemsize > 1 else NEAR + 1].copy()
+        return rings, costs[: np.iinfo(rings.dtype).max + 1].copy()
 
     @cached_property
     def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -233,7 +233,7 @@ class Ways:
         joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)
         joined[hashed] = False
         lengths = np.diff(self.lights.offsets)
-        hops = [np.where(joined, hop, -1) for hop in chosen.T]
+        hops = list(chosen.T)
         taken = [np.where(hop >= 0, lengths[hop], 0) for hop in hops]
         ends, laid = self._laid(src, dst, joined, hops, taken)
         if not len(hashed):

@@ -24,6 +24,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, fat_tree, leaf_spine, parse_fabric
 from rfabric.fabric.builders import Sketch
 from rfabric.fabric.formats import TOPOLOGIES, written
+from rfabric.optics import joined, light, planes
 from rfabric.routing import Routes, unreachable
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
@@ -251,6 +252,43 @@ def test_the_speeds_of_the_topology_zoo_and_attributes_that_say_nothing_here(tmp
     assert "attributes of edges left out: weight" in caplog.text
     edges[0]["LinkSpeedRaw"] = 4e10
     assert read(made(tmp_path / "z.json", node_link(edges))).links[0].rate == 4e10
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_planes_of_ocses_are_told_by_their_cables_unless_the_file_says_them(said, tmp_path, caplog):
+    """Two pods of two ToRs. Two planes meet in a core each, of the third each pod is alone."""
+    edges = [(f"h{i}", f"tor{i}") for i in range(4)]
+    for i, plane in product(range(4), "xyz"):
+        edges.append((f"tor{i}", f"{plane}{i // 2}"))
+    edges += [(f"{plane}{pod}", f"{plane}-core") for plane in "xy" for pod in "0011"]
+    told = json.loads(node_link(edges, rate="400G"))
+    for node in told["nodes"]:
+        if node["id"][0] in "xyz":
+            node |= {"kind": "ocs"} | ({"plane": 7 + "xyz".index(node["id"][0])} if said else {})
+        elif node["id"][0] == "h":
+            node["kind"] = "host"
+    fabric = read(made(tmp_path / "o.json", json.dumps(told)))
+    names, first = fabric.parameters["names"], 7 if said else 0
+    assert {names[n.name]: n.plane - first for n in fabric.ocses} == {
+        "x0": 0, "x1": 0, "x-core": 0, "y0": 1, "y1": 1, "y-core": 1, "z0": 2, "z1": 2,
+    }  # fmt: skip
+    assert ("3 planes of OCSes told by their cables" in caplog.text) != said
+    racks = dict(zip((names[rack] for rack in fabric.racks), fabric.racks, strict=True))
+    far, near = (racks["tor0"], racks["tor2"]), (racks["tor0"], racks["tor1"])
+    circuits = light(fabric, {first: [far], first + 1: [far], first + 2: [near]})
+    assert joined(fabric, circuits) == {frozenset(far): 2, frozenset(near): 1}
+    with pytest.raises(RFabricError, match="no OCS joins t1 and t3"):
+        light(fabric, {first + 2: [far]})
+
+
+def test_two_cables_to_one_ocs_are_refused_before_circuits_are_sought(tmp_path):
+    edges = [("h0", "tor0"), ("h1", "tor1"), *[("tor0", "o")] * 2, ("tor1", "o")]
+    told = json.loads(node_link(edges, rate="400G"))
+    told["nodes"][-1]["kind"] = "ocs"
+    fabric = read(made(tmp_path / "o.json", json.dumps(told)))
+    assert fabric.ocses[0].plane == 0
+    with pytest.raises(RFabricError, match="plane 0: rack t1 has 2 uplinks to its OCSes; in a"):
+        planes(fabric)
 
 
 def test_a_host_of_several_cables_is_as_many_and_no_switch(tmp_path, caplog):

@@ -3,6 +3,7 @@ made of matchings, and policies of others.
 """
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -13,8 +14,23 @@ from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
-from rfabric.optics import Circuit, Circuits, Demand, light, outlook, parse_policy, planes, regions
+from rfabric.optics import (
+    Circuit,
+    Circuits,
+    Decision,
+    Demand,
+    Rewire,
+    RewireRecord,
+    Timing,
+    light,
+    outlook,
+    parse_policy,
+    planes,
+    policies,
+    regions,
+)
 from rfabric.optics import joined as circuits_of
+from rfabric.optics.bound import _Program, bound
 from rfabric.optics.check import faults
 from rfabric.optics.cores import cores_of
 from rfabric.optics.guarded import check_policy
@@ -24,7 +40,7 @@ from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drai
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
 from rfabric.optics.solvers import SOLVERS, _heaviest, thin_rates
-from rfabric.optics.templates import mesh, round_of, turns
+from rfabric.optics.templates import mesh, round_of, tree, turns
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
 
@@ -149,8 +165,11 @@ def test_a_rack_without_an_uplink_in_a_plane_has_none_in_its_tables():
     assert both.above.tolist() == one.above.tolist() == [-1, -1]
     here, there = region_table(fabric).tolist()
     assert here[0] == here[1] >= 0 and there[0] >= 0 and there[1] == -1
-    with pytest.raises(RFabricError, match="plane 1: rack t2"):
+    with pytest.raises(RFabricError, match="plane 1: rack t2 has no uplink to an OCS"):
         light(fabric, {1: [("t1", "t2")]})
+    with pytest.raises(RFabricError, match="plane 2: rack t1 has no uplink to an OCS"):
+        light(fabric, {2: [("t1", "t2")]})
+    assert light(fabric, {1: []}) == Circuits()
 
 
 def test_racks_meet_in_the_core_in_whatever_order_cables_are_listed():
@@ -167,6 +186,31 @@ def test_racks_meet_in_the_core_in_whatever_order_cables_are_listed():
         assert len(set(regions(fabric)[0].values())) == 1
         lit = light(fabric, {0: [("t1", "t2")]})
         assert set(lit) == {Circuit.parse(text) for text in ("a1:1-2", "a2:1-2", "c1:1-2")}
+
+
+@pytest.mark.parametrize("core", [-1, 1, 7])
+def test_a_core_may_stand_in_any_plane_or_in_none_and_serve_several(core):
+    """Two pods of a rack each, two planes of uplinks, one core OCS for both."""
+    nodes = [Node(f"t{i}", "eps", "edge", dpid=i, pod=i - 1) for i in (1, 2)]
+    nodes += [Node(f"h{i}", "host", "host", pod=i - 1) for i in (1, 2)]
+    nodes += [
+        Node(f"a{i}", "ocs", "aggregation", dpid=2 + i, plane=(i - 1) // 2, pod=(i - 1) % 2)
+        for i in (1, 2, 3, 4)
+    ]
+    nodes.append(Node("c1", "ocs", "core", dpid=9, plane=core))
+    links = [Link(Port(f"t{i}", 1), Port(f"h{i}", 1), RATE) for i in (1, 2)]
+    for i in (1, 2, 3, 4):
+        links.append(Link(Port(f"t{2 - i % 2}", 2 + (i - 1) // 2), Port(f"a{i}", 1), RATE))
+        links.append(Link(Port(f"a{i}", 2), Port("c1", i), RATE))
+    fabric = Fabric("one core", nodes, links)
+    assert planes(fabric) == [0, 1] and region_table(fabric).tolist() == [[0, 0], [0, 0]]
+    one = {"a1:1-2", "a2:1-2", "c1:1-2"}
+    assert set(light(fabric, {0: [("t1", "t2")]})) == {Circuit.parse(text) for text in one}
+    wanted = demand_of(fabric, {("t1", "t2"): 1e9})
+    for name in ("static", "demand", "rotor", "mesh"):
+        lit = parse_policy(name, fabric).decide(wanted, Circuits(), 0.0)
+        assert circuits_of(fabric, lit) == {frozenset(("t1", "t2")): 2}
+    assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(1e9, 2 * RATE))
 
 
 # --- cores ----------------------------------------------------------------------------------------
@@ -264,6 +308,91 @@ def test_what_leaves_a_rack_without_a_circuit_counts_every_neighbour_once():
     assert thin_rates(Fabric("row", nodes, links)).tolist() == [1e11, 3e11, 2e11]
 
 
+# --- policies -------------------------------------------------------------------------------------
+
+
+def test_circuits_stay_where_others_would_be_as_good():
+    """t1 sends t2 twice what t3 sends t4: two circuits and one take the same time. A second one for
+    t3 and t4 would shorten nothing.
+    """
+    fabric = rfabric(pods=1, tors=4, gpus=2, planes=2, electrical=0)
+    wanted = demand_of(fabric, {("t1", "t2"): 2e9, ("t3", "t4"): 1e9})
+    lit = light(fabric, {0: [("t1", "t2"), ("t3", "t4")], 1: [("t1", "t2")]})
+    policy = parse_policy("demand", fabric)
+    assert policy.decide(wanted, lit, 0.0) == lit
+    assert all(len(some) == 4 for some in policy.options(wanted, lit))
+    slow = light(fabric, {0: [("t1", "t2"), ("t3", "t4")]})
+    assert len(policy.decide(wanted, slow, 0.0)) == 4
+    one = transfer_seconds(2e9, RATE)
+    for floor, stays in ((0.6 * one, False), (0.99 * one, False), (one, True), (2 * one, True)):
+        limited = replace(wanted, floor=floor)  # by cards
+        assert (policy.decide(limited, slow, 0.0) == slow) == stays
+
+
+@pytest.mark.parametrize(("limit", "whole"), [(8, True), (7, False)])
+def test_slots_come_to_every_pair_up_to_so_many_racks(limit, whole, monkeypatch):
+    """One uplink, no cables: what is sent among the first six hides the little that goes to the
+    last two, whom a rack's few heaviest partners leave out.
+    """
+    fabric = rfabric(pods=1, tors=8, gpus=1, planes=1, electrical=0)
+    racks = fabric.racks
+    sizes = dict.fromkeys(combinations(racks[:6], 2), 1e9)
+    sizes |= {(a, b): 1e3 for a in racks[:6] for b in racks[6:]}
+    monkeypatch.setattr(policies, "MOST_RACKS_COMPARED", limit)
+    monkeypatch.setattr(policies, "bridged", lambda fabric, matchings, demand: matchings)
+    cycle = parse_policy("bvn", fabric).cycle(demand_of(fabric, sizes), Circuits())
+    met = {frozenset(pair) for lit in cycle for pair in circuits_of(fabric, lit)}
+    assert ({frozenset(pair) for pair in sizes} <= met) == whole and len(cycle) <= 16
+
+
+@pytest.mark.parametrize("relayed", [True, False])
+def test_a_tree_has_relays_that_receive_and_send_or_else_the_first_pod_of_those_that_receive(
+    relayed,
+):
+    """Pods of two racks: the first sends to the second, that to the third; or to both itself."""
+    fabric = rfabric(pods=3, tors=2, gpus=2, planes=2)
+    a, b, c = (fabric.racks[i : i + 2] for i in (0, 2, 4))
+    levels = [(a, b), (b if relayed else a, c)]
+    sent = {pair: 1e9 for up, down in levels for pair in zip(up, down, strict=True)}
+    lit = parse_policy("tree", fabric).decide(demand_of(fabric, sent), Circuits(), 0.0)
+    first, second = (
+        {frozenset(pair) for pair in circuits_of(fabric, light(fabric, {plane: some}))}
+        for plane, some in enumerate(tree(list(a), list(b), list(c), 2))
+    )
+    assert set(circuits_of(fabric, lit)) == first | second
+    back = {(high, low): size for (low, high), size in sent.items()}
+    rounds = parse_policy("tree", fabric).decide(demand_of(fabric, sent | back), Circuits(), 0.0)
+    best = _best_rounds(demand_of(fabric, sent | back), list(fabric.racks), 2)
+    assert set(rounds) == set(light(fabric, dict(enumerate(best))))  # nobody only receives
+
+
+def test_the_last_few_answers_are_kept():
+    """A question that is asked again counts as the latest."""
+    fabric, asked = rfabric(pods=1, tors=2, gpus=1, planes=1), []
+
+    def answer(question):
+        return policies._kept(fabric, (question,), lambda: asked.append(question) or question)
+
+    for question in (*range(policies.KEPT), 0):
+        assert answer(question) == question
+    assert asked == list(range(policies.KEPT))
+    answer("one more")  # takes the place of 1, not of 0
+    assert [answer(0), answer(2)] == [0, 2] and asked[-1] == "one more"
+    assert answer(1) == asked[-1] == 1
+
+
+def test_the_program_is_solved_up_to_its_largest_size():
+    """A triangle of one uplink each takes more than any rack's cut says."""
+    fabric = rfabric(pods=1, tors=3, gpus=1, planes=1, electrical=0)
+    ring = {("t1", "t2"): 1e12, ("t2", "t3"): 1e12, ("t3", "t1"): 1e12}
+    wanted = demand_of(fabric, ring)
+    size = _Program(fabric, wanted).size
+    assert size == 1 + 3 * 6 + 3  # one number, three sources on six arcs, three pairs
+    solved, not_solved = (bound(fabric, wanted, most=most) for most in (size, size - 1))
+    assert (solved.why, not_solved.why) == ("lp", "cut")
+    assert solved.seconds > not_solved.seconds == pytest.approx(transfer_seconds(1e12, RATE))
+
+
 # --- what loads ask, and what is kept -------------------------------------------------------------
 
 
@@ -292,6 +421,35 @@ def test_the_last_circuits_and_those_of_the_start_are_kept_to_return_to(met):
     kept = SimpleNamespace(epochs=list(enumerate(every)), circuits=every[-1])
     start = [] if met <= MOST_BACK else every[:1]
     assert list(Rewiring.back.fget(kept)) == every[-2::-1][:MOST_BACK] + start
+
+
+def test_a_blocked_stage_that_asks_again_leaves_the_others_blocked():
+    made = Rewiring(SIX, Timing(), Circuits())
+    for stage in ("one", "two", "three"):
+        made.begin(stage, np.array([0]), 0.0)
+    made.wait()
+    assert made.blocked == ["one", "two", "three"] and made.asking == ()
+    made.ask("two")
+    assert made.blocked == ["one", "three"] and made.asking == ("two",)
+
+
+def test_rewires_are_numbered_as_they_come_unless_a_controller_has_a_number():
+    """Nothing is lost where nothing is said of it."""
+    made, start = Rewiring(SIX, Timing(), Circuits()), np.zeros(1)
+    for turn, epoch in enumerate((0, 0, 7, 0)):
+        wanted = light(SIX, {0: [("t1", SIX.racks[turn + 1])]})
+        made.take(Decision(Rewire.between(made.circuits, wanted), "test", wanted), float(turn))
+        made.done(turn + 0.1, turn + 0.2, turn + 0.2, start, epoch=epoch)
+    assert [(r.epoch, r.lost_bytes) for r in made.records] == [(1, 0), (2, 0), (7, 0), (4, 0)]
+    assert [r.circuits_changed for r in made.records] == [1, 2, 2, 2]
+    plain = RewireRecord(1, "training", 0.0, 1.0, 2.0, 3.0, 4)
+    assert (plain.lost_bytes, plain.why, plain.hidden, plain.dark) == (0, "", 3.0, 2.0)
+
+
+def test_a_demand_follows_the_one_before_it_where_nothing_is_said():
+    wanted = demand_of(SIX, {("t1", "t2"): 1.0})
+    assert wanted.follows == (1,) and wanted.window == np.inf
+    assert (wanted.floor, wanted.lead, wanted.ahead) == (0.0, 0.0, 0.0)
 
 
 # --- policies of others, and names that are none --------------------------------------------------
@@ -362,8 +520,18 @@ def test_a_policy_of_a_file_must_keep_its_fabric_and_its_name(kept, tmp_path):
         parse_policy(f"{file}:mine", SIX)
 
 
+def test_a_slot_is_said_of_a_policy_of_a_file_where_it_is_asked_by_the_slot(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(FORGETFUL.format(kept="dict(fabric=fabric, name=name, **more)"))
+    assert parse_policy(f"{file}:mine", SIX).granularity == "per-phase"
+    turning = parse_policy(f"{file}:mine,granularity=time-slotted,slot=1s", SIX)
+    assert (turning.granularity, turning.slot) == ("time-slotted", 1.0)
+    with pytest.raises(RFabricError, match="slot goes with granularity=time-slotted"):
+        parse_policy(f"{file}:mine,slot=1s", SIX)
+
+
 def test_a_rack_that_is_none_is_named():
-    with pytest.raises(RFabricError, match="t99"):
+    with pytest.raises(RFabricError, match="plane 0: fabric rfabric has no rack 't99'"):
         light(SIX, {0: [("t1", "t99")]})
 
 

@@ -290,6 +290,20 @@ def test_before_the_job_a_rewire_is_worth_any_gain():
     assert not intend(FOUR, policy, wanted, Circuits(), 0.0, dark=1e-9).rewire
 
 
+def test_circuits_that_stay_say_what_a_rewire_would_have_changed():
+    """A gain below the guard is sooner all the same, however small."""
+    for seconds, text in ((0.5, "500 ms sooner"), (-0.5, "500 ms later"), (2e-3, "2 ms sooner")):
+        assert refusal(seconds) == f"predicted to end {text}: circuits stay"
+    assert refusal(-np.inf) == "would cut off what is in flight: circuits stay"
+
+
+def test_before_the_job_what_gains_nothing_is_no_next_best():
+    two, one, none = lit(FOUR, [(0, 1)], [(0, 1)]), lit(FOUR, [(0, 1)]), lit(FOUR, [(2, 3)])
+    wanted = asks(FOUR, (0, 1, 1e12))
+    decision = intend(FOUR, Fixed(one), wanted, Circuits(), 0.0, dark=0.0, also=[none, two])
+    assert decision.circuits == two and decision.others == (one,)
+
+
 def test_what_a_decision_lets_arrive_when_is_told_of_what_begins():
     """1 TB takes 80 s on the thin cable and 20 s on a circuit, half of it half as long; who sends
     more than another on the same link has that one's time on top of its own.

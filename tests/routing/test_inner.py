@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric import native
+from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
-from rfabric.optics import Circuits, Demand, outlook, parse_policy
+from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
 from rfabric.routing import inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
@@ -126,9 +127,11 @@ def test_a_very_slow_link_hides_no_way_that_leads_back(join, monkeypatch):
 def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatch):
     """Bundles of several light paths: which is the least loaded depends on how kinds add up."""
     random, fabric = np.random.default_rng(kinds), parse_fabric("rfabric,pods=4,tors=4,gpus=8", 0)
-    idle = Demand.none(fabric.racks)
-    lit = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
-    hosts = len(fabric.hosts)
+    racks, hosts = fabric.racks, len(fabric.hosts)
+    across = list(zip(racks[:8], racks[8:], strict=True))
+    beside = list(zip(racks[::2], racks[1::2], strict=True))
+    lit = light(fabric, dict(enumerate([across, across, across, beside])))
+    assert routes_of(fabric, lit).choices.bundles.width.max() == 3
     src, dst = np.divmod(np.unique(random.integers(0, hosts * hosts, 4 * hosts)), hosts)
     src, dst = src[src != dst], dst[src != dst]
     sent = random.random((kinds, len(src))) * (random.random((kinds, len(src))) < 0.7) * 1e9
@@ -254,6 +257,27 @@ def test_rings_of_few_sets_of_circuits_are_kept_and_take_little(monkeypatch):
         assert sum(part.nbytes for part in some._rings) < 4096
     assert [some._around is not None for some in met[-4:]] == [False, True, True, True]
     assert len(fabric.memo["rings"]) == 3
+
+
+@pytest.mark.parametrize("racks", [20, 600])
+def test_a_rack_that_nothing_joins_is_told_however_many_rings_there_are(racks):
+    whole = ring(racks)
+    nodes = [*whole.nodes, Node("s", "eps", "edge", dpid=racks + 1), Node("h", "host", "host")]
+    apart = Fabric("apart", nodes, [*whole.links, Link(Port("h", 1), Port("s", 1), RATE)])
+    some = routes_of(apart).ways
+    assert some.reach[:-1, :-1].all() and not some.joins_all
+    assert some.reach[-1].tolist() == some.reach[:, -1].tolist() == [False] * racks + [True]
+    rings, costs = some._rings
+    assert len(costs) == 1 << 8 * rings.itemsize and np.isfinite(costs).sum() == racks // 2 + 1
+
+
+def test_more_rings_than_there_are_numbers_for_are_an_error(monkeypatch):
+    """Around each of 30 switches in a ring there are 16."""
+    monkeypatch.setattr(ways, "FAR", 16)
+    assert routes_of(ring(30)).ways.reach.all()
+    monkeypatch.setattr(ways, "FAR", 15)
+    with pytest.raises(RFabricError, match="more than 15 different costs; give the links fewer"):
+        routes_of(ring(30)).ways.reach.all()
 
 
 @pytest.mark.parametrize("racks", [508, 512, 600])

@@ -324,6 +324,17 @@ def test_pairs_of_hundreds_of_kinds_are_placed_by_all_that_they_send():
     assert schemes._lumped(few) is few and schemes._lumped(alike) is alike
 
 
+@pytest.mark.parametrize(
+    ("kinds", "combined", "each"), [(64, 600, True), (65, 512, True), (65, 513, False)]
+)
+def test_kinds_are_placed_each_while_they_or_their_combinations_are_few(kinds, combined, each):
+    """Pairs send in the kinds that the binary digits of their number say, `combined` in turn."""
+    src, dst = np.divmod(np.arange(600), 25)
+    sent = np.zeros((kinds, 600))
+    sent[:10] = 1e9 * (np.arange(600) % combined >> np.arange(10)[:, None] & 1)
+    assert len(schemes._lumped(Sent(src, dst, sent)).bytes) == (kinds if each else 1)
+
+
 @given(st.integers(0, 2**32 - 1))
 def test_what_some_pairs_send_is_as_if_nothing_else_were_sent(seed):
     rng = np.random.default_rng(seed)

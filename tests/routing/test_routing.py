@@ -2,7 +2,7 @@
 and no worse than the hash.
 """
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -291,3 +291,22 @@ def test_a_pair_that_was_not_named_is_left_to_the_hash():
     fabric = FABRICS["fat-tree"]
     placed, hashed = Routes(fabric, (), routing("placed", fabric, [("h1", "h8")])), Routes(fabric)
     assert placed.links("h2", "h7") == hashed.links("h2", "h7")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("named", [0, 1])
+@pytest.mark.parametrize("name", sorted(FABRICS))
+def test_pairs_that_were_named_and_others_are_laid_out_together(name, named, dark):
+    """Every second pair is named, the last one or the one before it; some have no way."""
+    fabric = FABRICS[name]
+    pairs = [(a, b) for a in fabric.hosts[:5] for b in fabric.hosts if a != b]
+    lit = Circuits() if dark else start(fabric)
+    routes = Routes(fabric, lit, routing("placed", fabric, pairs[named::2]))
+    numbers = np.array([[fabric.host_index[h] for h in pair] for pair in pairs])
+    offsets, links = routes.links_of(*numbers.T)
+    assert len(offsets) == len(pairs) + 1 and offsets[-1] == len(links)
+    alone = [routes.links(*pair) for pair in pairs]
+    assert [tuple(links[a:b].tolist()) for a, b in pairwise(offsets.tolist())] == alone
+    hashed = Routes(fabric, lit)
+    assert all(alone[i] == hashed.links(*pairs[i]) for i in range(1 - named, len(pairs), 2))
+    assert (() in alone) == (dark and name == "bare")

@@ -1,7 +1,7 @@
 """Networks so small that every way of them can be listed, and placings with a closed form."""
 
 from collections import Counter
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from rfabric.routing.placing import Kinds, Placer
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import CHOOSERS, SCHEMES, Routing, Sent, _leads, split
 from rfabric.routing.tiers import tiered
+from rfabric.units import transfer_seconds
 
 FAST, THIN = 4e11, 1e11
 
@@ -228,6 +229,111 @@ def test_pairs_move_to_a_second_way_until_both_need_as_long(pairs, either):
     # what network cards need anyway is no reason to leave the circuit
     calm = Placer(routes.choices, Kinds(np.full((1, pairs), 1e9)), *ends).run(np.full(1, 1e3))
     assert (routes.lights.rate[calm[:, 0]] == FAST).all()
+
+
+@pytest.mark.parametrize(
+    ("faster", "late", "moves"),
+    [(1.0005, 9.0, False), (1.002, 9.0, True), (2.0, 1.0, False), (2.0, 1.0005, False),
+     (2.0, 1.002, True)],
+)  # fmt: skip
+def test_a_pair_moves_for_more_than_a_thousandth_of_its_seconds(faster, late, moves, either):
+    """It lies over one spine, whose cables need so many times what cards do; those of the other are
+    faster.
+    """
+    rates = ("s1", FAST), ("s2", faster * FAST)
+    spines = [(t, s, rate) for t in ("t1", "t2") for s, rate in rates]
+    fabric = cabled(*spines, *line()[1:])
+    choices, c = routes_of(fabric).choices, cabling_of(fabric)
+    row = {node.name: c.row[i] for i, node in enumerate(fabric.nodes)}
+    placer = Placer(choices, Kinds(np.full((1, 1), 1e9)), np.array([0]), np.array([1]))
+    on = [
+        [choices.bundles.across(row[a], row[b]) for a, b in (("t1", spine), (spine, "t2"))]
+        for spine in ("s1", "s2")
+    ]
+    placer._place(np.array(on[:1]), np.array([transfer_seconds(1e9, FAST) / late]))
+    assert placer.arcs[0, :2].tolist() == on[moves]  # bundles of one: arcs have their numbers
+
+
+@pytest.mark.parametrize(
+    ("moved", "seconds", "looks"),
+    [(0, [9.0], 1), (1, [10.0, 9.0, 8.995, 1.0], 3), (1, [10.0, 9.0, 8.99, 9.5, 1.0], 4),
+     (1, [0.9**i for i in range(99)], placing.MOST_ROUNDS)],
+)  # fmt: skip
+def test_pairs_are_looked_at_again_while_that_shortens_the_busiest_cable(moved, seconds, looks):
+    """By more than a thousandth of its seconds, and a few times at most."""
+
+    class Told(Placer):
+        looked = 0
+
+        def _move(self, enough):
+            self.looked += 1
+            return moved
+
+        @property
+        def _seconds(self):
+            return np.array([seconds[self.looked - 1]])
+
+    placer = Told(routes_of(cabled(*line())).choices, Kinds(np.ones((1, 1))), *np.array([[0], [1]]))
+    placer._place(np.zeros((1, 0), int), np.zeros(1))
+    assert placer.looked == looks
+
+
+@pytest.mark.parametrize(
+    ("seconds", "all_dealt", "chosen"),
+    [([10.5, 1.0], True, 0), ([10.6, 10.2], True, 1), ([10.6, 10.6], True, 0),
+     ([10.6, 11.0], True, 0), ([99.0, 1.0], False, 0)],
+)  # fmt: skip
+def test_one_after_another_is_tried_where_colouring_leaves_a_kind_late(seconds, all_dealt, chosen):
+    """By more than a twentieth of what cards and racks need anyway, 8 and 10 s; what is no sooner
+    is not taken. Pairs that colouring cannot place are placed so in any case.
+    """
+
+    class Told(Placer):
+        tried = 0
+
+        def _place(self, rows, enough):
+            assert rows.shape[1] == (2 if self.tried == 0 else 0) and enough.tolist() == [10.0]
+            self.arcs, self.tried = np.array([[self.tried]]), self.tried + 1
+
+        def _tiered(self):
+            dealt = 0 if all_dealt else self.bundles.nowhere
+            return np.array([[dealt, self.bundles.nowhere]])
+
+        @property
+        def _seconds(self):
+            return np.array([seconds[self.tried - 1]])
+
+    placer = Told(routes_of(cabled(*line())).choices, Kinds(np.ones((1, 1))), *np.array([[0], [1]]))
+    placer.__dict__["_rack_seconds"] = np.array([10.0])
+    hops = placer.run(np.array([8.0]))
+    assert hops.tolist() == [[placer.bundles.path[chosen]]]
+    assert placer.tried == (1 if seconds[0] == 10.5 or not all_dealt else 2)
+
+
+def test_kinds_of_pairs_alike_are_what_each_of_them_sends():
+    """Four pairs of three different sets of kinds, one of them of none."""
+    sent = np.array([[1.0, 0.0, 1.0, 0.0], [1.0, 2.0, 3.0, 0.0], [1.0, 0.0, 2.0, 0.0]])
+    ends = np.zeros(4, int), np.ones(4, int)
+    placer = Placer(routes_of(cabled(*line())).choices, Kinds(sent), *ends)
+    first, kinds = placer._kinds_of
+    own = [kinds[a:b].tolist() for a, b in pairwise(first.tolist())]
+    assert [own[s] for s in placer.signature] == [[0, 1, 2], [1], [0, 1, 2], []]
+    assert len(own) == 3 and len(kinds) == first[-1] == 4
+
+
+def test_light_paths_side_by_side_share_what_goes_over_their_switches():
+    """Two cables up and three down by one spine, one each way by the other: the first carries two
+    thirds, evenly on each cable.
+    """
+    cables = [("t1", "s1", FAST)] * 2 + [("t2", "s1", FAST)] * 3
+    cables += [("t1", "s2", FAST), ("t2", "s2", FAST)]
+    fabric = cabled(*cables, *line()[1:])
+    parts = split(routes_of(fabric).choices, np.array([0]), np.array([3]))
+    load = np.bincount(parts.links, np.repeat(parts.share, np.diff(parts.offsets)))
+    assert load[[0, 2]].tolist() == pytest.approx([1 / 3] * 2)
+    assert load[[5, 7, 9]].tolist() == pytest.approx([2 / 9] * 3)
+    assert load[[10, 13]].tolist() == pytest.approx([1 / 3] * 2)
+    assert len(parts.share) == 6 + 1
 
 
 def test_kinds_that_are_sent_one_after_another_share_a_cable(either):

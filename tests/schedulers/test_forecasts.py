@@ -10,8 +10,9 @@ from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe
 from rfabric.rl.phases import responses
-from rfabric.schedulers import forecasts
-from rfabric.schedulers.forecasts import KNOWN, ahead, earlier_steps, foreseen
+from rfabric.schedulers import forecasts, orchestrrl
+from rfabric.schedulers.forecasts import KNOWN, Expected, ahead, earlier_steps, foreseen
+from rfabric.schedulers.orchestrrl import outlook
 from rfabric.schedulers.orchestrrl.outlook import forecast
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
@@ -52,6 +53,35 @@ def test_arima_is_nearer_than_what_was_last_seen(statsmodels):
         fitted.append(abs(ahead(seen[:-1], "arima").values - seen[-1]).item())
         last.append(abs(seen[-2] - seen[-1]).item())
     assert np.mean(fitted) < 0.9 * np.mean(last)
+
+
+def test_arima_is_fitted_to_a_few_quantiles_and_others_lie_between(monkeypatch):
+    asked = []
+
+    def last(seen, how):
+        asked.append((seen.shape, how))
+        return Expected(seen[-1], 3)
+
+    monkeypatch.setattr(outlook, "ahead", last)
+    lengths = np.arange(1, 1025)  # their quantiles lie on a line
+    told = forecast([lengths, lengths], 10**6, "arima")
+    assert asked == [((2, 9), "arima")] and told.fell_back == 3
+    assert told.tokens == pytest.approx(np.quantile(lengths, (np.arange(512) + 0.5) / 512))
+
+
+@pytest.mark.parametrize(("how", "steps"), [("lengths", 4), ("smoothed", 4 + KNOWN)])
+def test_lengths_of_a_few_steps_are_known_before_the_first(how, steps, monkeypatch):
+    """Four; where phases are foreseen, of all the steps that these are foreseen by."""
+    seen, expected = [], orchestrrl.forecast
+
+    def noted(history, *more):
+        seen.append(len(history))
+        return expected(history, *more)
+
+    monkeypatch.setattr(orchestrrl, "forecast", noted)
+    words = ("generation.batch=16", "generation.max_response=256")
+    scheduled(read_recipe("grpo-64", words), 0, f"orchestrrl,forecast={how}")
+    assert seen == [steps]
 
 
 def test_a_drift_is_followed():

@@ -18,7 +18,15 @@ from rfabric.schedulers import orchestrrl
 from rfabric.schedulers.base import Answer
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate, seat_gpus
 from rfabric.schedulers.orchestrrl.least import least_generation, least_seconds
-from rfabric.schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, _between, _decided
+from rfabric.schedulers.orchestrrl.negotiation import (
+    Alive,
+    Kv,
+    Places,
+    Settled,
+    _between,
+    _decided,
+    settle,
+)
 from rfabric.schedulers.orchestrrl.outlook import (
     Cut,
     CutOutlook,
@@ -248,6 +256,60 @@ def test_of_what_the_network_answered_the_soonest_is_done_if_it_is_worth_it():
     ):
         stays = _decided(p, some, worth)
         assert stays.given_up and stays.assignment.seat.tolist() == [0, 0, 0]
+
+
+class Says:
+    """A network that takes so many times what cards alone would, which is 2.5 s."""
+
+    def __init__(self, times):
+        self.seconds, self.asked = 2.5 * times, []
+
+    def answer(self, sends, beside=(), lead=0.0):
+        self.asked.append((sum(sends.size), len(sends.src), beside))
+        return Answer(self.seconds, "" if np.isfinite(self.seconds) else "no way")
+
+
+@pytest.mark.parametrize(
+    ("times", "prefill", "seconds", "sent", "slow", "prices"),
+    [
+        (1.0, 0.3, 8.1, 1e12, 1.0, [0.1]),
+        (1.04, 0.3, 8.1, 1e12, 1.0, [0.1]),  # as good as cards
+        (1.06, 0.3, 8 + 2.65, 1e12, 1.0, [0.1, 0.106]),
+        (2.0, 0.3, 8 + 5.0, 1e12, 1.0, [0.1, 0.2]),
+        (4.0, 0.3, 8.3, 0, 4.0, [0.1, 0.3]),  # computed again
+        (np.inf, 0.3, 8.3, 0, 1e9, [0.1, 0.3]),
+        (3.0, 50.0, 8 + 7.5, 1e12, 1.0, [0.1, 0.3]),
+        (4.0, 50.0, 16.0, 0, 1.0, [0.1, 0.4]),  # nothing is worth it
+    ],
+)
+def test_what_is_carried_computed_again_or_left_is_decided_on_the_answer(
+    times, prefill, seconds, sent, slow, prices
+):
+    """Two responses of 8 s on one of two servers: one moves. Its KV of 1 TB takes the taker 0.1 s
+    at the cards' price, or `prefill` s to compute again; it waits for what is carried.
+    """
+    w, says, asked = read_recipe("grpo-64", ()), Says(times), []
+    seats = Seats(w, engines_of(w), Tuning(), says)
+    every = Places.of_seats(seats)
+    each = np.ones(2)
+    kv = Kv(1e12 * each, 0.1 * each, prefill * each, np.zeros(2, int), every, every)
+    p = replace(problem([[8, 8]], [0, 0], [0, 0]), move=kv.price(1.0))
+
+    def find(some):
+        asked.append(some.move.tolist())
+        return evened(some, some.cut)
+
+    done = settle(seats, p, kv, find, ["beside"])
+    assert done.assignment.seconds == pytest.approx(seconds)
+    assert done.assignment.seat.tolist() == [0 if seconds == 16 else 1, 0]
+    assert (sum(done.sends.size), done.slow) == (sent, pytest.approx(slow))
+    assert asked == [[pytest.approx(price)] * 2 for price in prices]
+    assert says.asked == [(1e12, 8, ["beside"])]  # the same proposal once, and nothing for nothing
+    assert done.refused == ("" if np.isfinite(times) else "no way")
+    assert done.given_up == (seconds == 16)
+    assert done.answer.seconds == pytest.approx(2.5 * times if sent and len(prices) > 1 else 0.0)
+    alone = settle(replace(seats, network=None), p, kv, find, ())
+    assert alone.assignment.seconds == 8.1 and alone.sends == flows.NONE and alone.slow == 1.0
 
 
 @pytest.mark.parametrize(

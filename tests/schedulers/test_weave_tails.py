@@ -11,9 +11,10 @@ from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.rl import read_recipe
+from rfabric.rl.phases import step_of
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.schedulers.weave import ExecutionGroup, Job
-from rfabric.schedulers.weave.tail import TailTurn, tail_turns
+from rfabric.schedulers.weave.tail import TailTurn, _moved, tail_turns
 from rfabric.schedulers.weave.traffic import profile_of, traffic_of
 from rfabric.simulate.world import simulate
 
@@ -65,6 +66,17 @@ def test_tails_moved_send_what_would_be_sent_and_train_on_the_same(tail):
         for trace in (plain, moved)
     ]
     assert computing[0] == pytest.approx(computing[1])
+
+
+@pytest.mark.parametrize("longest", [512, 4096])
+def test_every_response_ends_either_before_the_rest_moves_or_after(longest):
+    """Of 512 tokens at most so many have all of them that none is longer than four of five."""
+    w = read_recipe("grpo-64", ("generation.batch=32", f"generation.max_response={longest}"))
+    step = step_of(w, 0, 0)
+    moved = _moved(w, step, (0, 1), ())
+    tokens = sum(moved.tokens), sum(tokens for _, tokens in moved.aside.values())
+    assert sum(tokens) == np.concatenate(step.generated.outputs).sum()
+    assert (tokens[1] == moved.after == 0) == (longest == 512) and min(moved.tokens) > 0
 
 
 def test_where_generation_fills_the_group_tails_shorten_its_rounds():

@@ -142,7 +142,8 @@ class _Generating:
                 continue  # the last plan is not in force yet
             alive = self._alive()
             if len(alive.ids) and self.now >= next_plan - 1e-9:
-                next_plan += tuning.period_s
+                while self.now >= next_plan - 1e-9:  # those that came due under way are one
+                    next_plan += tuning.period_s
                 self._replan(alive)
             elif len(alive.ids):
                 self._balance(alive)
