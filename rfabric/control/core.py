@@ -207,7 +207,7 @@ class Core(Upkeep):
                 self._verify(self.epochs.plan(epoch))
                 done = self.epochs.verified(epoch, lost)
                 self._write_pairs(pairs)
-                self._write(done, dict.fromkeys(self._stale(done)))
+                self._write_verified(done)
             except Exception as error:  # whatever it was, no circuit stays dark for it
                 if not isinstance(error, RunError):
                     _log.exception("plan %d", epoch)

@@ -33,7 +33,7 @@ from test_seam import RYU_PYTHON, WITHOUT_RYU, free_port, listens, until
 from rfabric import cli
 from rfabric.control import border, logs, openapi, rest, schema, sonic, views, watch
 from rfabric.control.client import Client, both_ways, token_of
-from rfabric.control.epochs import MAX_PLANS, Epochs
+from rfabric.control.epochs import Epochs
 from rfabric.control.fake import RealClock
 from rfabric.errors import RFabricError
 from rfabric.fabric import Port, rfabric
@@ -153,15 +153,15 @@ def test_plans_that_wait_have_a_limit_and_make_room_again(server, monkeypatch):
 def test_plans_that_have_ended_are_forgotten_and_their_numbers_are_not_used_again():
     lit = Circuits(frozenset([Circuit.parse("a1:1-a1:2")]))
     epochs = Epochs(lit)
-    for _ in range(MAX_PLANS + 5):
+    for _ in range(1005):
         epochs = epochs.propose(Rewire(lit, Circuits()), 0.0)
         epochs = epochs.abort(epochs.last.epoch)
-    kept = epochs.propose(Rewire(lit, Circuits()), 0.0).ready(MAX_PLANS + 6)
-    assert len(kept.plans) == MAX_PLANS and min(kept.plans) == 7 and kept.last.state == "PREPARED"
-    for _ in range(MAX_PLANS + 1):  # who waits is not forgotten
+    kept = epochs.propose(Rewire(lit, Circuits()), 0.0).ready(1006)
+    assert len(kept.plans) == 1000 and min(kept.plans) == 7 and kept.last.state == "PREPARED"
+    for _ in range(1001):  # who waits is not forgotten
         kept = kept.propose(Rewire(lit, Circuits()), 0.0)
         kept = kept.abort(kept.last.epoch)
-    assert kept.plan(MAX_PLANS + 6).state == "PREPARED" and len(kept.plans) == MAX_PLANS
+    assert kept.plan(1006).state == "PREPARED" and len(kept.plans) == 1000
 
 
 HEAD = b"POST /plans HTTP/1.1\r\nHost: localhost\r\n"
@@ -331,6 +331,39 @@ def test_a_token_file_that_others_can_read_or_nobody_can_use_is_refused(
         border.read_tokens(str(file))
     with pytest.raises(RFabricError, match="no such file; copy it from the controller"):
         token_of(str(tmp_path / "elsewhere"))
+
+
+def test_a_token_file_that_is_none_is_named(tmp_path):
+    for mode in (0o700, 0o755):
+        tmp_path.chmod(mode)
+        with pytest.raises(RFabricError, match="is no file; name one of lines NAME TOKEN"):
+            border.read_tokens(str(tmp_path))
+    file = tmp_path / "tokens"
+    file.write_bytes(b"alice \xff")
+    file.chmod(0o600)
+    with pytest.raises(RFabricError, match="token file .*/tokens: it is not text"):
+        border.read_tokens(str(file))
+    with pytest.raises(RFabricError, match="tokens/more: Not a directory"):
+        border.read_tokens(str(file / "more"))
+
+
+def test_a_token_has_sixteen_characters_or_more(tmp_path):
+    file = tmp_path / "tokens"
+    for length, taken in ((15, False), (16, True)):
+        file.write_text(f"alice {'x' * length}\n")
+        file.chmod(0o600)
+        with contextlib.nullcontext() if taken else pytest.raises(RFabricError, match="entry 1"):
+            assert border.read_tokens(str(file)) == {"x" * 16: "alice"}
+
+
+def test_tokens_lie_where_a_user_keeps_settings(monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/settings")
+    assert border.default_tokens() == "/settings/rfabric/tokens"
+    monkeypatch.setenv("HOME", "/home/me")
+    for unset in (lambda: monkeypatch.setenv("XDG_CONFIG_HOME", ""),
+                  lambda: monkeypatch.delenv("XDG_CONFIG_HOME")):  # fmt: skip
+        unset()
+        assert border.default_tokens() == "/home/me/.config/rfabric/tokens"
 
 
 @pytest.mark.parametrize(
@@ -585,7 +618,7 @@ def test_a_reader_that_does_not_keep_up_is_dropped_and_nobody_waits():
         assert quick.waiting.get_nowait().number == number + 1
     assert slow.dropped and not quick.dropped and told.readers == [quick]
     assert told.counted["dropped"] == 1 and slow.waiting.qsize() == watch.MAX_BEHIND
-    assert len(told.recent) == watch.MAX_BEHIND
+    assert len(told.recent) == watch.MAX_BEHIND == 256
 
 
 def test_a_reader_that_reads_nothing_costs_a_commit_no_time(monkeypatch, server):
