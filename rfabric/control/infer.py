@@ -102,7 +102,7 @@ def _values(kind: str, seen: Seen) -> dict[str, int | float]:
 
     gpus = widest("edge") - planes - (thin > 0)
     if kind == "fat-tree":
-        if cores > 1 and cores == tors and (pods, planes) == (2 * tors, tors):
+        if (pods, gpus, planes, cores) == (2 * tors, tors, tors, tors):
             return {"k": pods}
         # as many as make so many core switches
         several = {"radix": max(map(len, seen.values()))} if cores > 1 else {}

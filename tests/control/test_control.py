@@ -1193,11 +1193,33 @@ def test_a_fabric_is_known_when_its_last_switch_connects_and_not_before(spec):
         assert parse_fabric(inferred.spec).nodes == fabric.nodes
 
 
-@pytest.mark.parametrize("spec", ["fat-tree,k=4", "rfabric,pods=3,tors=2,gpus=2,electrical=0"])
-def test_a_fabric_is_what_its_switches_make_up(spec):
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("rfabric,pods=2", "rfabric,pods=2,tors=4,gpus=4,planes=4"),
+        ("rfabric,pods=1,tors=3,gpus=2", "rfabric,pods=1,tors=3,gpus=2,planes=2"),
+        ("rfabric,pods=3,tors=2,gpus=4,planes=2,electrical=0", ""),
+        ("rfabric,pods=4,tors=5,gpus=2,planes=2,radix=8", ""),
+        ("rotor,tors=4,gpus=2", "rfabric,pods=1,tors=4,gpus=2,planes=2,electrical=0"),
+        ("fat-tree,k=2", ""),
+        ("fat-tree,k=4", ""),
+        ("fat-tree,k=6", ""),
+        ("fat-tree,pods=1,tors=2,gpus=1,oversubscription=1", ""),
+        ("fat-tree,pods=2,tors=2,gpus=1,oversubscription=1", ""),
+        ("fat-tree,pods=2,tors=3,gpus=4,oversubscription=2", ""),
+        ("fat-tree,pods=4,tors=2,gpus=3,oversubscription=1.5", ""),
+        ("fat-tree,pods=4,tors=2,gpus=3,oversubscription=1.5,radix=5", ""),
+        ("fat-tree,pods=6,tors=3,gpus=6,oversubscription=2,radix=9", ""),
+        ("fat-tree,pods=8,tors=4,gpus=2,oversubscription=1,radix=16", ""),
+    ],
+)
+def test_a_fabric_is_what_its_switches_make_up_and_told_as_one_would_say_it(spec, told):
+    """By its `k` where it has the hosts of the classic fat-tree as well as its switches."""
     fabric = parse_fabric(spec)
     ports = {n.dpid: {p.number for p in fabric.ports[n.name]} for n in fabric.switches}
-    assert infer(fabric.name, ports).fabric.nodes == fabric.nodes
+    made = infer("fat-tree" if fabric.name == "fat-tree" else "rfabric", ports).fabric
+    assert made.nodes == fabric.nodes and made.spec == (told or spec)
+    assert [(k.a, k.b) for k in made.links] == [(k.a, k.b) for k in fabric.links]
 
 
 @pytest.mark.parametrize(
