@@ -21,6 +21,7 @@ import urllib.request
 from collections import Counter
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import schemathesis
@@ -207,6 +208,83 @@ def test_a_wrong_method_is_told_the_right_ones(server, path, takes):
 def test_an_order_that_breaks_off_is_not_carried_out(server):
     said(server, HEAD + b'Content-Length: 40\r\n\r\n{"circuits": []}')
     assert not server.core.epochs.plans
+
+
+@pytest.mark.parametrize("path", ["/epoch", "/metrics", "/nothing"])
+def test_head_is_answered_as_get_without_the_body(server, path):
+    heads = [said(server, f"{m} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+             .partition(b"\r\n\r\n") for m in ("HEAD", "GET")]  # fmt: skip
+    lines = [head.split(b"\r\n") for head, _, _ in heads]
+    assert heads[0][2] == b"" != heads[1][2] and lines[0][:2] == lines[1][:2]
+    assert lines[0][0] == (b"HTTP/1.1 404 Not Found" if path == "/nothing" else b"HTTP/1.1 200 OK")
+    if path == "/epoch":  # the others tell what was asked before
+        assert lines[0] == lines[1] and b"Content-Length: %d" % len(heads[1][2]) in lines[0]
+
+
+def test_events_are_told_to_who_gets_them_alone(server):
+    head = said(server, b"HEAD /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"Content-Type: text/event-stream" in head and head.endswith(b"\r\n\r\n")
+    status, reply = ask(server, "POST", "/events", {})
+    assert status == 405 and reply["error"] == "/events takes GET, not POST"
+    with reading(server):
+        assert server.RequestHandlerClass.counted["GET", "200"] == 2
+    core, server.core = server.core, None
+    assert ask(server, "GET", "/events") == (503, {"error": "the fabric is not known yet"})
+    until(lambda: not core.watch.readers or core.watch.tell("link", {}), "the readers to be gone")
+
+
+def test_who_asks_whether_he_may_send_is_told_to_go_on(server):
+    body = b'{"circuits": []}'
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+        wire.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+        assert wire.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        wire.sendall(body)
+        assert wire.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for():
+    refused = []
+
+    def read(size):
+        raise TimeoutError
+
+    late = SimpleNamespace(
+        headers={"Content-Length": "3"}, rfile=SimpleNamespace(read=read),
+        _refuse=lambda *what: refused.append(what),
+    )  # fmt: skip
+    assert rest.Handler._body(late) is None
+    assert refused == [(408, "the body did not come within 60 s")]
+
+
+def test_what_comes_of_a_request_has_until_one_instant():
+    waits = []
+    wire = SimpleNamespace(settimeout=waits.append, recv_into=len)
+    timely = rest._Timely(wire)
+    timely.until = time.monotonic() + 50.0
+    assert timely.readinto(b"four") == 4 and 49 < waits[0] <= 50
+    timely.until = time.monotonic() - 50.0
+    timely.readinto(b"")
+    assert waits[1] == 1e-3
+
+
+def test_methods_that_http_has_not_are_counted_as_one(server):
+    for method in (b"BREW", b"COOK"):
+        said(server, method + b" /epoch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    ask(server, "OPTIONS", "/epoch")
+    said(server, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n")
+    counted = server.RequestHandlerClass.counted
+    assert counted == {("other", "405"): 2, ("OPTIONS", "405"): 1, ("other", "431"): 1}
+
+
+def test_an_order_over_ipv6_is_audited_with_address_and_port(caplog):
+    caplog.set_level(logging.INFO, "rfabric.audit")
+    from_there = SimpleNamespace(
+        command="POST", path="/plans", client_address=("::1", 5, 0, 0), counted=Counter(),
+        headers={"Authorization": f"Bearer {SECRET}"}, border=border.Border({SECRET: "alice"}),
+    )  # fmt: skip
+    rest.Handler._note(from_there, rest.Answer(200, {}))
+    (order,) = caplog.records
+    assert (order.fields["peer"], order.fields["token"]) == ("::1:5", "alice")
 
 
 def test_connections_have_a_limit(server):

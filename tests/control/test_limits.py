@@ -66,7 +66,7 @@ def test_lists_may_stand_within_lists_as_deep_as_said():
 def test_an_order_is_audited_with_the_begin_of_its_path_and_louder_if_it_failed(caplog):
     caplog.set_level(logging.INFO, "rfabric.audit")
     for status in (200, 399, 400, 500):
-        logs.audit("peer", "", "POST", "/" + 400 * "x", status, {"epoch": 3, "more": 4})
+        logs.audit("peer", None, "POST", "/" + 400 * "x", status, {"epoch": 3, "more": 4})
     assert [r.levelname for r in caplog.records] == ["INFO", "INFO", "WARNING", "WARNING"]
     fields = caplog.records[0].fields
     assert fields["path"] == "/" + 299 * "x" and fields["token"] is None
