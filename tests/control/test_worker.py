@@ -15,6 +15,7 @@ from test_control import SMALL
 from rfabric.control import app, flowmods, seam
 from rfabric.control.app import Down, FabricApp, Replugged, Unknown, Up
 from rfabric.control.fake import FakeSwitches
+from rfabric.control.infer import infer
 from rfabric.control.journal import Journal
 from rfabric.control.seam import Push
 from rfabric.errors import RFabricError, RunError
@@ -339,10 +340,11 @@ def test_who_stands_by_says_so_and_leads_when_the_leader_has_ended(
 ):
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("RFABRIC_JOURNAL", str(tmp_path))
-    leader, waits = Journal(tmp_path, SMALL), []
+    fabric, waits = infer("rfabric", working(known=False)._seen()).fabric, []
+    leader = Journal(tmp_path, fabric)
     monkeypatch.setattr(seam.hub, "spawn", lambda *what: waits.append(what))
     with pytest.raises(RFabricError, match="is under the control of process"):
-        working(known=False)._take(SMALL)
+        working(known=False)._take(fabric)
     monkeypatch.setenv("RFABRIC_STANDBY", "1")
     self = working(known=False)
     served(self, [Up(d) for d in self.switches])
@@ -364,7 +366,6 @@ def test_who_stands_by_says_so_and_leads_when_the_leader_has_ended(
     assert naps == [app.WATCH_S] * 3 and self.core.journal and self.generation == 1
     assert self.health()["role"] == "leads" and not self.core.ready
     assert f"process {os.getpid()} has ended: taking over" in caplog.text
-    self.push = lambda wires, timeout_s=5.0: Told().push(wires)
     came = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
     assert came == [Up(d) for d in self.switches]
     self.core.journal.close()
