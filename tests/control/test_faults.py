@@ -1,5 +1,5 @@
-"""What a controller does where switches fail or it was cut short itself: in which order, how long it
-stays dark, and whom it asks.
+"""What a controller does where switches fail or it was cut short itself: in which order, how long
+it stays dark, and whom it asks.
 """
 
 import logging
@@ -14,6 +14,7 @@ from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.control.journal import Journal
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of
+from rfabric.fabric import rfabric
 from rfabric.optics import Circuits, Demand
 
 DILATION = 3.0
@@ -302,10 +303,12 @@ def test_rules_that_are_not_taken_are_logged(caplog):
 
 
 def test_it_is_told_when_a_demand_will_have_arrived_where_it_has_a_way():
-    core, _ = controlled()
-    for demand, arrives in ((inside_pods(), True), (Demand.none(SMALL.racks), True)):
-        request = PlanRequest(Intent("static", demand), pairs=())
+    """Circuits of the start lead from pod to pod; without an electrical path nothing else does."""
+    fabric = rfabric(pods=2, tors=2, gpus=2, electrical=0)
+    for whole, arrives in ((SMALL, True), (fabric, False)):
+        core, _ = controlled(whole)
+        request = PlanRequest(Intent("static", inside_pods()), pairs=())
         seconds = core.completion(request, core.plan(request)[1])
-        assert (seconds is not None and seconds >= 0) is arrives
-    request = explicit(other_circuits(SMALL))
-    assert core.completion(request, core.plan(request)[1]) is None
+        assert (seconds is not None and seconds > 0) is arrives
+        request = explicit(core.epochs.circuits)
+        assert core.completion(request, core.plan(request)[1]) is None
