@@ -1230,6 +1230,28 @@ def test_ports_that_a_switch_should_not_have_are_told_as_ranges_or_one_by_one(po
     assert f"has ports {said}, in the fabric" in text
 
 
+@pytest.mark.parametrize("kind", ["rfabric", "fat-tree"])
+def test_no_fabric_is_built_while_tors_are_missing(kind):
+    """Ids say of which pod they are, and which of its ToRs: the last that there could be alone
+    would stand for 16 million.
+    """
+    last, core = 0x1FFFFFF, 0x3000000
+    for seen, said in (
+        ({core: {1, 2}}, "0 of 1 or more ToRs have connected; wait for all switches"),
+        ({last: {1, 2}}, "1 of 16777216 or more ToRs have connected"),
+        ({last: {1, 2}, 0x1000001: {1, 2}}, "2 of 16777216 or more ToRs"),
+        ({0x1001000: {1}, 0x1000001: {1}, 0x1000000: {1}}, "3 of 4 or more ToRs have connected"),
+    ):
+        inferred = infer(kind, seen)
+        assert inferred.fabric is None and inferred.trouble.startswith(said)
+
+
+def test_pairs_may_come_one_by_one():
+    core, switches = controlled()
+    assert core.set_pairs(pair for pair in [("h1", "h5")])["pairs"] == 1
+    assert switches.where_lost("h1", "h5") == switches.where_lost("h5", "h1") == ""
+
+
 def test_wiping_a_switch_leaves_no_entry_not_even_the_one_that_matches_all():
     table = {}
     for wire in flowmods.base("eps", 3):
