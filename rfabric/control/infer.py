@@ -92,7 +92,7 @@ def contradiction(fabric: Fabric, seen: Seen, complete: bool = False) -> str:
 
 def _missing_tors(seen: Seen) -> str:
     """What is said where ToRs are missing, or ''. Before anything is built: one odd id would make it
-    a fabric of millions.
+    a fabric of millions of it.
     """
     places = [(d >> 12 & 0xFFF, d & 0xFFF) for d in seen if TIERS[d >> 24] == "edge"]
     expected = math.prod(1 + max(numbers) for numbers in zip(*places, strict=True))
