@@ -91,8 +91,8 @@ def contradiction(fabric: Fabric, seen: Seen, complete: bool = False) -> str:
 
 
 def _missing_tors(seen: Seen) -> str:
-    """What is said where ToRs are missing, or ''. Before anything is built: one odd id would make it
-    a fabric of millions of it.
+    """What is said where ToRs are missing, or ''. Before a fabric is built: one odd id would make
+    it one of millions.
     """
     places = [(d >> 12 & 0xFFF, d & 0xFFF) for d in seen if TIERS[d >> 24] == "edge"]
     expected = math.prod(1 + max(numbers) for numbers in zip(*places, strict=True))
