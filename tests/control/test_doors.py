@@ -87,7 +87,7 @@ def test_the_seam_has_the_names_of_the_framework_and_no_others():
 def test_a_message_keeps_the_number_it_has():
     message = seam.parser.OFPBarrierRequest(seam.offline())
     assert struct.unpack_from("!I", seam.wire(message), 4) == (0,)
-    message.set_xid(7)
+    message.xid = 7
     assert struct.unpack_from("!I", seam.wire(message), 4) == (7,)
 
 

@@ -15,7 +15,7 @@ from rfabric.control.journal import Journal
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of
 from rfabric.fabric import rfabric
-from rfabric.optics import Circuits, Demand
+from rfabric.optics import Circuits, Decision, Demand, Rewire
 
 DILATION = 3.0
 DARK = DILATION * SMALL.reconfig_delay
@@ -304,11 +304,11 @@ def test_rules_that_are_not_taken_are_logged(caplog):
 
 def test_it_is_told_when_a_demand_will_have_arrived_where_it_has_a_way():
     """Circuits of the start lead from pod to pod; without an electrical path nothing else does."""
-    fabric = rfabric(pods=2, tors=2, gpus=2, electrical=0)
+    fabric = rfabric(pods=2, tors=2, gpus=1, electrical=0)
     for whole, arrives in ((SMALL, True), (fabric, False)):
         core, _ = controlled(whole)
-        request = PlanRequest(Intent("static", inside_pods()), pairs=())
-        seconds = core.completion(request, core.plan(request)[1])
+        now, request = core.epochs.circuits, PlanRequest(Intent("static", inside_pods()), pairs=())
+        stays = Decision(Rewire.between(now, now), "it waits", now)
+        seconds = core.completion(request, stays)
         assert (seconds is not None and seconds > 0) is arrives
-        request = explicit(core.epochs.circuits)
-        assert core.completion(request, core.plan(request)[1]) is None
+        assert core.completion(explicit(now), stays) is None

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import socket
+from types import SimpleNamespace
 
 import pytest
 from test_control import SMALL, Served, ask, controlled
@@ -107,7 +108,8 @@ def test_ten_thousand_decisions_are_kept_and_the_last_twenty_told(tmp_path):
 
 def test_log_lines_become_json_where_that_is_asked_for(monkeypatch):
     handler = logging.StreamHandler()
-    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    root = SimpleNamespace(handlers=[handler])
+    monkeypatch.setattr(logs, "logging", SimpleNamespace(getLogger=lambda: root))
     for wanted in ({}, {"RFABRIC_LOG": "text"}):
         logs.write_json_lines(lambda: 7, wanted)
         assert handler.formatter is None
