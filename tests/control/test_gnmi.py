@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -531,12 +532,14 @@ def test_what_is_told_on_change_is_told_when_it_changes(monkeypatch):
 
 @pytest.mark.parametrize(("redundant", "again"), [(False, [1]), (True, [])])
 def test_samples_are_told_when_their_time_has_come(redundant, again, monkeypatch):
+    asked_at = time.monotonic()
     told = subscription(
         monkeypatch, [1, 1, 3, 3], mode=gnmi.SAMPLE, sample_interval=2_000_000_000,
         suppress_redundant=redundant,
     )  # fmt: skip
     told.all()
     (begin,) = told.next
+    assert asked_at + 2.0 <= begin <= time.monotonic() + 2.0
     assert told.every == [2.0] and stamps(told.due(begin - 0.1)) == []
     assert stamps(told.due(begin)) == again and told.next == [begin + 2.0]
     assert stamps(told.due(begin + 1.9)) == [] and stamps(told.due(begin + 2.5)) == [3]
