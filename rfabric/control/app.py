@@ -43,7 +43,7 @@ from .telling import pipe_of, tell
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
 GATHER_S = 0.02  # switches connect in bursts: rules go out for a burst at once
 PATIENCE_S = 3.0  # s without a new switch after which an incomplete fabric is reported
-LAST_PORT = 0xFFFFFF00  # OFPP_MAX: ports above are the switch's own
+LAST_PORT = 0xFFFFFF00  # OFPP_MAX: numbers above are of no port, such as the switch itself
 LINK_DOWN = 1  # OFPPS_LINK_DOWN
 WATCH_S = 0.02  # how often who stands by looks whether the leader is still there
 MOST_REFUSED = 20  # strangers that `GET /health` lists
@@ -372,7 +372,7 @@ class FabricApp(seam.App):
         """The ports of those that are no strangers."""
         known = self.core.name_of if self.core else self.switches
         return {
-            d: {n for n in dp.ports if n < LAST_PORT}
+            d: {n for n in dp.ports if n <= LAST_PORT}
             for d, dp in list(self.switches.items())
             if d in known
         }

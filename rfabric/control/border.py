@@ -148,7 +148,9 @@ def read_tokens(file: str) -> dict[str, str]:
         if not path.exists():
             _make_tokens(path)
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode) or stat.S_IMODE(mode) & 0o077:
+        if not stat.S_ISREG(mode):
+            raise RFabricError(f"token file {file} is no file; name one of lines NAME TOKEN")
+        if stat.S_IMODE(mode) & 0o077:
             raise RFabricError(
                 f"token file {file} has mode {stat.S_IMODE(mode):o}: others may read it; "
                 f"chmod 600 {file}, and make new tokens where someone may have"
@@ -259,10 +261,10 @@ def keep_openflow_home(environment: Mapping[str, str] = os.environ) -> None:
     tls = read_tls(environment.get("RFABRIC_OFP_TLS", ""), "--ofp-tls", hub_ssl())
     if tls is not None:
         module.StreamServer = _server_in_tls(seam.framework().hub.StreamServer, tls)
-    elif conf.ofp_listen_host and not is_loopback(conf.ofp_listen_host):
+    elif not is_loopback(conf.ofp_listen_host):
         _log.warning(
             "OpenFlow on %s without --ofp-tls: whoever reaches it can pose as a switch",
-            conf.ofp_listen_host,
+            conf.ofp_listen_host or "all addresses",
         )
 
 

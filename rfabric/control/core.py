@@ -21,7 +21,7 @@ import contextlib
 import gc
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import RFabricError, RunError
@@ -133,7 +133,8 @@ class Core(Upkeep):
         come, as `routing` says.
         """
         with self._lock:
-            self.demanded, wanted = frozenset(pairs), both_ways(pairs)
+            self.demanded = frozenset(pairs)
+            wanted = both_ways(self.demanded)
             if routing is not self.routing:
                 self.routing, self.pairs = routing, frozenset() if wanted else self.pairs
                 self.routes = Routes(self.sound, self.epochs.circuits, routing)
@@ -141,7 +142,7 @@ class Core(Upkeep):
             self._write_pairs(self.pairs, anew=True)
             return {"pairs": len(self.demanded), "rules": len(self.table)}
 
-    def learn(self, pairs: Iterable[Pair]) -> list[Pair]:
+    def learn(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Add routes for pairs seen on the wire; returns those that nothing connects: they are
         dropped for a second.
         """
@@ -207,7 +208,7 @@ class Core(Upkeep):
                 self._verify(self.epochs.plan(epoch))
                 done = self.epochs.verified(epoch, lost)
                 self._write_pairs(pairs)
-                self._write(done, dict.fromkeys(self._stale(done)))
+                self._write_verified(done)
             except Exception as error:  # whatever it was, no circuit stays dark for it
                 if not isinstance(error, RunError):
                     _log.exception("plan %d", epoch)

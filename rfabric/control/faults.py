@@ -7,8 +7,10 @@ What a controller was in the midst of when it died the next one finds in its jou
 switches, and finishes or rolls back (`recovery`).
 """
 
+import itertools
 import logging
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import RunError
@@ -51,7 +53,9 @@ class Upkeep(Remembered):
         self.name_of = {n.dpid: n.name for n in fabric.switches}
         self._addresses = {h: host_ip(i) for i, h in enumerate(fabric.hosts)}
         self._lock = threading.Lock()
-        self._ocs_ids, self._proofs = {n.dpid for n in fabric.ocses}, 0
+        self._ocs_ids = {n.dpid for n in fabric.ocses}
+        # an OCS may still hold what it proved to a controller before: each begins where none was
+        self._proofs = itertools.count(time.time_ns())
         self.out: frozenset[str] = frozenset()  # OCSes that do not do what they are told
         self.dead: frozenset[Port] = frozenset()  # ports without light
         self.sound = fabric  # what of it works
@@ -136,8 +140,7 @@ class Upkeep(Remembered):
         self._resync([n.name for n in self.fabric.switches if n.dpid in present], plan)
         if finish:
             self._write_pairs(pairs)
-            done = self.epochs.verified(plan.epoch)
-            self._write(done, dict.fromkeys(self._stale(done)))
+            self._write_verified(self.epochs.verified(plan.epoch))
         else:
             self._write(self.epochs.rolled_back(plan.epoch))
         self.note(f"plan {plan.epoch} was cut short and is {why}")
@@ -228,8 +231,7 @@ class Upkeep(Remembered):
         One that is out must show that it does what it is told: its drop of everything else is set
         anew, under a cookie of its own.
         """
-        self._proofs += 1
-        proof = PROOF | self._proofs
+        proof = PROOF | next(self._proofs)
         on_trial = {d for d in wires if self.name_of[d] in self.out}
         wires = {
             d: [*w, *(flowmods.base("ocs", proof) if d in on_trial else ())]

@@ -167,13 +167,13 @@ def _key(prefix: Any, path: Any) -> str:
     elems = _elems(prefix, path)
     names = [elem.name.rpartition(":")[2] for elem in elems]
     table = [CONFIG.rpartition(":")[2], TABLE, LIST]
-    if names != table[: len(names)] or len(names) < 2:
+    keys = dict(elems[-1].key) if elems else {}
+    if names != table[: len(names)] or len(names) < (3 if keys else 2):
         raise invalid(
             f"{str(_no_such(elems)).removeprefix('no path ')} cannot be set; what can is "
             f"/{CONFIG}/{TABLE}/{LIST}[cross_connect_id=1A-2B]"
         )
-    keys = dict(elems[-1].key)
-    if set(keys) - {"cross_connect_id"} or (keys and len(names) < 3):
+    if set(keys) - {"cross_connect_id"}:
         raise invalid(f"the key of {LIST} is cross_connect_id, not {', '.join(sorted(keys))}")
     return keys.get("cross_connect_id", "")
 

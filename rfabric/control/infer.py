@@ -10,6 +10,7 @@ those how many core switches, those how many pods. Rates and the OCS delay canno
 defaults are taken, and RFABRIC_TOPO says otherwise.
 """
 
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
@@ -54,6 +55,8 @@ def infer(kind: str, seen: Seen) -> Inferred:
             f"switch {servers[0]:#x} forwards for a server: fabrics cabled to servers, such as "
             f"mixnet, opus and topoopt, are not read from their switches; {NAME_IT}",
         )
+    if missing := _missing_tors(seen):
+        return Inferred(None, f"{missing}; {_way_out(kind)}")
     values = _values(kind, seen)
     spec = ",".join([kind, *(f"{k}={v}" for k, v in values.items())])
     try:
@@ -87,6 +90,16 @@ def contradiction(fabric: Fabric, seen: Seen, complete: bool = False) -> str:
     return ""
 
 
+def _missing_tors(seen: Seen) -> str:
+    """What is said where ToRs are missing, or ''. Before a fabric is built: one odd id would make
+    it one of millions.
+    """
+    places = [(d >> 12 & 0xFFF, d & 0xFFF) for d in seen if TIERS[d >> 24] == "edge"]
+    expected = math.prod(1 + max(numbers) for numbers in zip(*places, strict=True))
+    there = len(places)
+    return f"{there} of {expected} or more ToRs have connected" if there < expected else ""
+
+
 def _values(kind: str, seen: Seen) -> dict[str, int | float]:
     """The builder's settings that these switches suggest."""
     place = {d: (TIERS[d >> 24], d >> 12 & 0xFFF, d & 0xFFF) for d in seen}
@@ -102,7 +115,7 @@ def _values(kind: str, seen: Seen) -> dict[str, int | float]:
 
     gpus = widest("edge") - planes - (thin > 0)
     if kind == "fat-tree":
-        if cores > 1 and cores == tors and (pods, planes) == (2 * tors, tors):
+        if (pods, gpus, planes, cores) == (2 * tors, tors, tors, tors):
             return {"k": pods}
         # as many as make so many core switches
         several = {"radix": max(map(len, seen.values()))} if cores > 1 else {}

@@ -53,9 +53,9 @@ def write_json_lines(
             handler.setFormatter(JsonLines(epoch))
 
 
-def audit(peer: str, token: str, method: str, path: str, status: int, body: Mapping) -> None:
-    """One order: who gave it, what it was, what came of it."""
-    fields = {"peer": peer, "token": token or None, "method": method, "path": path[:300]}
+def audit(peer: str, token: str | None, method: str, path: str, status: int, body: Mapping) -> None:
+    """One order: who gave it, by what name of a token, what it was, what came of it."""
+    fields = {"peer": peer, "token": token, "method": method, "path": path[:300]}
     fields |= {"status": status}
     fields |= {key: body[key] for key in ("epoch", "state", "result", "error") if key in body}
     words = [f"{key}={json.dumps(value)}" for key, value in fields.items()]

@@ -96,23 +96,22 @@ class Remembered:
             self.journal.write({"demanded": body, "learned": learned})
         self._kept = pairs
 
-    def _stale(self, epochs: Epochs) -> list[str]:
-        """The facts on plans that can no longer be committed, some long forgotten; from here on
-        these are as well.
+    def _write_verified(self, epochs: Epochs) -> None:
+        """A plan is the epoch now: what others meant, none of which can be committed any more, is
+        forgotten.
         """
-        waiting = {n for n, plan in epochs.plans.items() if plan.state == "PREPARED"}
-        gone = self._meant.keys() - waiting
-        self._meant = {n: pairs for n, pairs in self._meant.items() if n in waiting}
-        return [f"pairs/{n}" for n in sorted(gone)]
+        self._write(epochs, {f"pairs/{n}": None for n in self._meant})
+        self._meant = {}
 
     def _expire(self) -> None:
         epochs = self.epochs.expired(self.clock.now(), PLAN_LIFE_S)
-        for n in epochs.plans if epochs is not self.epochs else ():
-            if epochs.plans[n] is not self.epochs.plans[n]:
+        if epochs is self.epochs:
+            return
+        for n, plan in epochs.plans.items():
+            if plan is not self.epochs.plans[n]:
                 self._changes.pop(n, None)
-                self.note(f"plan {n} has expired: {epochs.plans[n].error}")
-        if epochs is not self.epochs:
-            self._write(epochs)
+                self.note(f"plan {n} has expired: {plan.error}")
+        self._write(epochs)
 
     def _state(self) -> str:
         busy = self._interrupted()

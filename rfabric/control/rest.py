@@ -174,7 +174,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             schema.body_size(self.headers.get("Content-Length", "0"))
         except RFabricError as error:
-            self._refuse(STATUS.get(type(error), 400), str(error))
+            self._refuse(STATUS[type(error)], str(error))
             return True
         return False
 
@@ -235,8 +235,8 @@ class Handler(BaseHTTPRequestHandler):
         self.counted[known, str(reply.status)] += 1
         if self.command and self.command not in ("GET", "HEAD"):
             peer = ":".join(map(str, self.client_address[:2]))
-            token = self.border.who(self.headers) if self.border.tokens else ""
-            logs.audit(peer, token or "", self.command, self.path, reply.status, reply.body)
+            token = self.border.who(self.headers)
+            logs.audit(peer, token, self.command, self.path, reply.status, reply.body)
 
     def _events(self) -> None:
         """`GET /events`: until the reader goes or is too slow."""
@@ -274,7 +274,6 @@ class Handler(BaseHTTPRequestHandler):
             self.do_GET()
             return
         self.close_connection = True
-        self.command = self.command or ""
         self.counted["other", str(code)] += 1
         reply = _error(code, message or self.responses[code][0])
         data = json.dumps(reply.body).encode() + b"\n"

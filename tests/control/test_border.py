@@ -21,6 +21,7 @@ import urllib.request
 from collections import Counter
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import schemathesis
@@ -33,7 +34,7 @@ from test_seam import RYU_PYTHON, WITHOUT_RYU, free_port, listens, until
 from rfabric import cli
 from rfabric.control import border, logs, openapi, rest, schema, sonic, views, watch
 from rfabric.control.client import Client, both_ways, token_of
-from rfabric.control.epochs import MAX_PLANS, Epochs
+from rfabric.control.epochs import Epochs
 from rfabric.control.fake import RealClock
 from rfabric.errors import RFabricError
 from rfabric.fabric import Port, rfabric
@@ -153,15 +154,15 @@ def test_plans_that_wait_have_a_limit_and_make_room_again(server, monkeypatch):
 def test_plans_that_have_ended_are_forgotten_and_their_numbers_are_not_used_again():
     lit = Circuits(frozenset([Circuit.parse("a1:1-a1:2")]))
     epochs = Epochs(lit)
-    for _ in range(MAX_PLANS + 5):
+    for _ in range(1005):
         epochs = epochs.propose(Rewire(lit, Circuits()), 0.0)
         epochs = epochs.abort(epochs.last.epoch)
-    kept = epochs.propose(Rewire(lit, Circuits()), 0.0).ready(MAX_PLANS + 6)
-    assert len(kept.plans) == MAX_PLANS and min(kept.plans) == 7 and kept.last.state == "PREPARED"
-    for _ in range(MAX_PLANS + 1):  # who waits is not forgotten
+    kept = epochs.propose(Rewire(lit, Circuits()), 0.0).ready(1006)
+    assert len(kept.plans) == 1000 and min(kept.plans) == 7 and kept.last.state == "PREPARED"
+    for _ in range(1001):  # who waits is not forgotten
         kept = kept.propose(Rewire(lit, Circuits()), 0.0)
         kept = kept.abort(kept.last.epoch)
-    assert kept.plan(MAX_PLANS + 6).state == "PREPARED" and len(kept.plans) == MAX_PLANS
+    assert kept.plan(1006).state == "PREPARED" and len(kept.plans) == 1000
 
 
 HEAD = b"POST /plans HTTP/1.1\r\nHost: localhost\r\n"
@@ -207,6 +208,83 @@ def test_a_wrong_method_is_told_the_right_ones(server, path, takes):
 def test_an_order_that_breaks_off_is_not_carried_out(server):
     said(server, HEAD + b'Content-Length: 40\r\n\r\n{"circuits": []}')
     assert not server.core.epochs.plans
+
+
+@pytest.mark.parametrize("path", ["/epoch", "/metrics", "/nothing"])
+def test_head_is_answered_as_get_without_the_body(server, path):
+    heads = [said(server, f"{m} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+             .partition(b"\r\n\r\n") for m in ("HEAD", "GET")]  # fmt: skip
+    lines = [head.split(b"\r\n") for head, _, _ in heads]
+    assert heads[0][2] == b"" != heads[1][2] and lines[0][:2] == lines[1][:2]
+    assert lines[0][0] == (b"HTTP/1.1 404 Not Found" if path == "/nothing" else b"HTTP/1.1 200 OK")
+    if path == "/epoch":  # the others tell what was asked before
+        assert lines[0] == lines[1] and b"Content-Length: %d" % len(heads[1][2]) in lines[0]
+
+
+def test_events_are_told_to_who_gets_them_alone(server):
+    head = said(server, b"HEAD /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"Content-Type: text/event-stream" in head and head.endswith(b"\r\n\r\n")
+    status, reply = ask(server, "POST", "/events", {})
+    assert status == 405 and reply["error"] == "/events takes GET, not POST"
+    with reading(server):
+        assert server.RequestHandlerClass.counted["GET", "200"] == 2
+    core, server.core = server.core, None
+    assert ask(server, "GET", "/events") == (503, {"error": "the fabric is not known yet"})
+    until(lambda: not core.watch.readers or core.watch.tell("link", {}), "the readers to be gone")
+
+
+def test_who_asks_whether_he_may_send_is_told_to_go_on(server):
+    body = b'{"circuits": []}'
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+        wire.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+        assert wire.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        wire.sendall(body)
+        assert wire.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for():
+    refused = []
+
+    def read(size):
+        raise TimeoutError
+
+    late = SimpleNamespace(
+        headers={"Content-Length": "3"}, rfile=SimpleNamespace(read=read),
+        _refuse=lambda *what: refused.append(what),
+    )  # fmt: skip
+    assert rest.Handler._body(late) is None
+    assert refused == [(408, "the body did not come within 60 s")]
+
+
+def test_what_comes_of_a_request_has_until_one_instant():
+    waits = []
+    wire = SimpleNamespace(settimeout=waits.append, recv_into=len)
+    timely = rest._Timely(wire)
+    timely.until = time.monotonic() + 50.0
+    assert timely.readinto(b"four") == 4 and 49 < waits[0] <= 50
+    timely.until = time.monotonic() - 50.0
+    timely.readinto(b"")
+    assert waits[1] == 1e-3
+
+
+def test_methods_that_http_has_not_are_counted_as_one(server):
+    for method in (b"BREW", b"COOK"):
+        said(server, method + b" /epoch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    ask(server, "OPTIONS", "/epoch")
+    said(server, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n")
+    counted = server.RequestHandlerClass.counted
+    assert counted == {("other", "405"): 2, ("OPTIONS", "405"): 1, ("other", "431"): 1}
+
+
+def test_an_order_over_ipv6_is_audited_with_address_and_port(caplog):
+    caplog.set_level(logging.INFO, "rfabric.audit")
+    from_there = SimpleNamespace(
+        command="POST", path="/plans", client_address=("::1", 5, 0, 0), counted=Counter(),
+        headers={"Authorization": f"Bearer {SECRET}"}, border=border.Border({SECRET: "alice"}),
+    )  # fmt: skip
+    rest.Handler._note(from_there, rest.Answer(200, {}))
+    (order,) = caplog.records
+    assert (order.fields["peer"], order.fields["token"]) == ("::1:5", "alice")
 
 
 def test_connections_have_a_limit(server):
@@ -331,6 +409,39 @@ def test_a_token_file_that_others_can_read_or_nobody_can_use_is_refused(
         border.read_tokens(str(file))
     with pytest.raises(RFabricError, match="no such file; copy it from the controller"):
         token_of(str(tmp_path / "elsewhere"))
+
+
+def test_a_token_file_that_is_none_is_named(tmp_path):
+    for mode in (0o700, 0o755):
+        tmp_path.chmod(mode)
+        with pytest.raises(RFabricError, match="is no file; name one of lines NAME TOKEN"):
+            border.read_tokens(str(tmp_path))
+    file = tmp_path / "tokens"
+    file.write_bytes(b"alice \xff")
+    file.chmod(0o600)
+    with pytest.raises(RFabricError, match="token file .*/tokens: it is not text"):
+        border.read_tokens(str(file))
+    with pytest.raises(RFabricError, match="tokens/more: File exists"):
+        border.read_tokens(str(file / "more"))
+
+
+def test_a_token_has_sixteen_characters_or_more(tmp_path):
+    file = tmp_path / "tokens"
+    for length, taken in ((15, False), (16, True)):
+        file.write_text(f"alice {'x' * length}\n")
+        file.chmod(0o600)
+        with contextlib.nullcontext() if taken else pytest.raises(RFabricError, match="entry 1"):
+            assert border.read_tokens(str(file)) == {"x" * 16: "alice"}
+
+
+def test_tokens_lie_where_a_user_keeps_settings(monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/settings")
+    assert border.default_tokens() == "/settings/rfabric/tokens"
+    monkeypatch.setenv("HOME", "/home/me")
+    for unset in (lambda: monkeypatch.setenv("XDG_CONFIG_HOME", ""),
+                  lambda: monkeypatch.delenv("XDG_CONFIG_HOME")):  # fmt: skip
+        unset()
+        assert border.default_tokens() == "/home/me/.config/rfabric/tokens"
 
 
 @pytest.mark.parametrize(
@@ -585,7 +696,7 @@ def test_a_reader_that_does_not_keep_up_is_dropped_and_nobody_waits():
         assert quick.waiting.get_nowait().number == number + 1
     assert slow.dropped and not quick.dropped and told.readers == [quick]
     assert told.counted["dropped"] == 1 and slow.waiting.qsize() == watch.MAX_BEHIND
-    assert len(told.recent) == watch.MAX_BEHIND
+    assert len(told.recent) == watch.MAX_BEHIND == 256
 
 
 def test_a_reader_that_reads_nothing_costs_a_commit_no_time(monkeypatch, server):

@@ -747,7 +747,7 @@ def test_plans_survive_pairs_learned_after_them():
     core.learn([("h2", "h8")])
     core.commit(plan.epoch)
     for pair in (("h1", "h3"), ("h3", "h1"), ("h2", "h8"), ("h8", "h2")):
-        assert switches.where_lost(*pair) == ""
+        assert switches.where_lost(*pair) == "" and pair in core.pairs
 
 
 # --- REST -----------------------------------------------------------------------------------------
@@ -1193,11 +1193,33 @@ def test_a_fabric_is_known_when_its_last_switch_connects_and_not_before(spec):
         assert parse_fabric(inferred.spec).nodes == fabric.nodes
 
 
-@pytest.mark.parametrize("spec", ["fat-tree,k=4", "rfabric,pods=3,tors=2,gpus=2,electrical=0"])
-def test_a_fabric_is_what_its_switches_make_up(spec):
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("rfabric,pods=2", "rfabric,pods=2,tors=4,gpus=4,planes=4"),
+        ("rfabric,pods=1,tors=3,gpus=2", "rfabric,pods=1,tors=3,gpus=2,planes=2"),
+        ("rfabric,pods=3,tors=2,gpus=4,planes=2,electrical=0", ""),
+        ("rfabric,pods=4,tors=5,gpus=2,planes=2,radix=8", ""),
+        ("rotor,tors=4,gpus=2", "rfabric,pods=1,tors=4,gpus=2,planes=2,electrical=0"),
+        ("fat-tree,k=2", ""),
+        ("fat-tree,k=4", ""),
+        ("fat-tree,k=6", ""),
+        ("fat-tree,pods=1,tors=2,gpus=1,oversubscription=1", ""),
+        ("fat-tree,pods=2,tors=2,gpus=1,oversubscription=1", ""),
+        ("fat-tree,pods=2,tors=3,gpus=4,oversubscription=2", ""),
+        ("fat-tree,pods=4,tors=2,gpus=3,oversubscription=1.5", ""),
+        ("fat-tree,pods=4,tors=2,gpus=3,oversubscription=1.5,radix=5", ""),
+        ("fat-tree,pods=6,tors=3,gpus=6,oversubscription=2,radix=9", ""),
+        ("fat-tree,pods=8,tors=4,gpus=2,oversubscription=1,radix=16", ""),
+    ],
+)
+def test_a_fabric_is_what_its_switches_make_up_and_told_as_one_would_say_it(spec, told):
+    """By its `k` where it has the hosts of the classic fat-tree as well as its switches."""
     fabric = parse_fabric(spec)
     ports = {n.dpid: {p.number for p in fabric.ports[n.name]} for n in fabric.switches}
-    assert infer(fabric.name, ports).fabric.nodes == fabric.nodes
+    made = infer("fat-tree" if fabric.name == "fat-tree" else "rfabric", ports).fabric
+    assert made.nodes == fabric.nodes and made.spec == (told or spec)
+    assert [(k.a, k.b) for k in made.links] == [(k.a, k.b) for k in fabric.links]
 
 
 @pytest.mark.parametrize(
@@ -1206,6 +1228,28 @@ def test_a_fabric_is_what_its_switches_make_up(spec):
 def test_ports_that_a_switch_should_not_have_are_told_as_ranges_or_one_by_one(ports, said):
     text = contradiction(SMALL, {SMALL.node["t1"].dpid: ports})
     assert f"has ports {said}, in the fabric" in text
+
+
+@pytest.mark.parametrize("kind", ["rfabric", "fat-tree"])
+def test_no_fabric_is_built_while_tors_are_missing(kind):
+    """Ids say of which pod they are, and which of its ToRs: the last that there could be alone
+    would stand for 16 million.
+    """
+    last, core = 0x1FFFFFF, 0x3000000
+    for seen, said in (
+        ({core: {1, 2}}, "0 of 1 or more ToRs have connected; wait for all switches"),
+        ({last: {1, 2}}, "1 of 16777216 or more ToRs have connected"),
+        ({last: {1, 2}, 0x1000001: {1, 2}}, "2 of 16777216 or more ToRs"),
+        ({0x1001000: {1}, 0x1000001: {1}, 0x1000000: {1}}, "3 of 4 or more ToRs have connected"),
+    ):
+        inferred = infer(kind, seen)
+        assert inferred.fabric is None and inferred.trouble.startswith(said)
+
+
+def test_pairs_may_come_one_by_one():
+    core, switches = controlled()
+    assert core.set_pairs(pair for pair in [("h1", "h5")])["pairs"] == 1
+    assert switches.where_lost("h1", "h5") == switches.where_lost("h5", "h1") == ""
 
 
 def test_wiping_a_switch_leaves_no_entry_not_even_the_one_that_matches_all():

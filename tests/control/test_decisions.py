@@ -3,6 +3,7 @@ switches and a clock that is told.
 """
 
 import json
+import threading
 import time
 from types import SimpleNamespace
 
@@ -11,16 +12,24 @@ from test_control import SMALL, Served, controlled, explicit, other_circuits
 
 from rfabric.control import border, flowmods, frames, launch, openapi, rest, schema, seam, watch
 from rfabric.control.core import Core, RolledBackError
-from rfabric.control.epochs import MESSAGE_S, Epochs, RewirePlan, violations
+from rfabric.control.epochs import (
+    MESSAGE_S,
+    Epochs,
+    NotFoundError,
+    RewirePlan,
+    StateError,
+    violations,
+)
 from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.control.faults import LONGEST_WAIT_S
 from rfabric.control.recovery import judge
 from rfabric.control.rest import answer
+from rfabric.control.seam import Push
 from rfabric.control.switches import SPIN, SystemClock
 from rfabric.control.tables import repair
 from rfabric.control.watch import Watch, exposition
 from rfabric.errors import RFabricError, RunError
-from rfabric.fabric import host_ip, host_mac
+from rfabric.fabric import fat_tree, host_ip, host_mac, rfabric
 from rfabric.optics import Circuit, Circuits, Rewire
 from rfabric.routing import Rule
 
@@ -97,6 +106,36 @@ def test_books_that_are_out_of_order_are_told():
     ]
     late = Epochs(NEW, 1, {1: plan_in("ACTIVE", **times), 2: plan_in("PREPARED", 2)})
     assert violations(late) == ["plan 2 for epoch 0 is still open in epoch 1"]
+
+
+def test_only_a_plan_that_is_dark_waits_for_the_light():
+    for state in ("PLANNED", "PREPARED", "VERIFYING", "ABORTED"):
+        with pytest.raises(StateError, match=f"plan 1 is {state} and can become .*, not LIGHTING"):
+            Epochs(OLD, plans={1: plan_in(state)}).light(1, 0.0)
+
+
+def test_an_ocs_that_is_not_there_is_told_with_the_first_that_are():
+    core, _ = controlled(fat_tree(k=4))
+    with pytest.raises(NotFoundError, match="no OCS 'a1' in fat-tree; there are none$"):
+        core.port_states("a1")
+    wide = rfabric(pods=2, tors=2, gpus=1, planes=4)
+    first = ", ".join(node.name for node in wide.ocses[:8])
+    assert len(wide.ocses) > 8
+    with pytest.raises(NotFoundError, match=f"no OCS 't1' in rfabric; there are {first}$"):
+        controlled(wide)[0].port_states("t1")
+
+
+def test_of_many_that_fail_at_once_the_first_eight_are_told():
+    core, switches = controlled()
+    ports = sorted(port for name in ("a1", "a2", "c1") for port in SMALL.ports[name])
+    core.unlit(ports)
+    first = ", ".join(map(str, ports[:8]))
+    assert f"light has gone at {first}" in core.said and len(ports) > 8
+    core.unlit(ports[1:])
+    assert f"light has come back at {ports[0]}" in core.said
+    dpids = sorted(core.name_of)[:9]
+    named = [f"{core.name_of[d]} did not answer within 2 s" for d in dpids]
+    assert core._said(Push(0.0, {}, (), tuple(dpids)), 2.0) == "; ".join(named[:8])
 
 
 # --- patience -------------------------------------------------------------------------------------
@@ -258,6 +297,43 @@ def test_readers_go_on_after_the_event_they_saw_last(monkeypatch):
     assert some.waiting.queue[-1].number == 5 and not len(new.waiting.queue)
 
 
+def test_a_stream_tells_all_that_waits_and_that_it_lives_while_nothing_does(monkeypatch):
+    core, _ = controlled()
+    monkeypatch.setattr(watch, "POLL_S", 0.005)
+    monkeypatch.setattr(watch, "ALIVE_S", 0.02)
+    reader = core.watch.read()
+    pieces, began = watch.stream(core, reader), time.monotonic()
+    assert next(pieces).startswith(b": events of rfabric\nretry: 2000\n")
+    for _ in range(2):
+        assert next(pieces) == b": alive\n\n"
+    assert time.monotonic() - began >= 0.04
+    monkeypatch.setattr(watch, "ALIVE_S", 60.0)
+    later = threading.Timer(0.03, core.watch.tell, ("link", {"n": 1}))
+    later.start()
+    assert b"event: link\n" in next(pieces)  # no word before it
+    later.join()
+    for n in range(2):
+        core.watch.tell("link", {"n": n})
+    reader.dropped = True
+    rest_of_it = list(pieces)
+    assert [b"event: link\n" in piece for piece in rest_of_it] == [True, True, False]
+    assert rest_of_it[-1] == b": dropped: too slow\n\n"
+
+
+def test_a_port_of_who_has_not_said_who_he_is_is_told():
+    core, _ = controlled()
+    of = SimpleNamespace(OFPPR_DELETE=1, OFPPS_LINK_DOWN=1)
+    for dpid, name in ((None, "0x0"), (0xABC, "0xabc")):
+        core.watch.replugged(
+            core,
+            SimpleNamespace(
+                datapath=SimpleNamespace(ofproto=of, id=dpid), reason=0,
+                desc=SimpleNamespace(state=0, port_no=7),
+            ),
+        )  # fmt: skip
+        assert core.watch.recent[-1].about == {"switch": name, "port": 7, "up": True}
+
+
 def values(text: str) -> dict[str, float]:
     """Metrics by name and labels, without the prefix."""
     rows = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -408,17 +484,68 @@ def test_who_is_refused_is_told_what_to_do(code, header):
     assert header in head
 
 
-@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
-def test_openflow_without_tls_is_warned_of_where_others_reach_it(host, warns, monkeypatch, caplog):
-    told = {}
+@pytest.mark.parametrize(
+    ("host", "named"), [("127.0.0.1", ""), ("0.0.0.0", "0.0.0.0"), ("", "all addresses")]
+)
+@pytest.mark.parametrize("tls", [False, True])
+def test_openflow_without_tls_is_warned_of_where_others_reach_it(
+    host, named, tls, monkeypatch, caplog
+):
+    """To listen at no host is to listen at all."""
+    told, module = {}, SimpleNamespace(StreamServer="plain")
     conf = SimpleNamespace(ofp_listen_host=host, set_default=told.__setitem__)
-    made = SimpleNamespace(cfg=SimpleNamespace(CONF=conf), ofproto=None, name="os-ken")
+    hub = SimpleNamespace(StreamServer=lambda *made: made)
+    made = SimpleNamespace(cfg=SimpleNamespace(CONF=conf), ofproto=None, name="os-ken", hub=hub)
     monkeypatch.setattr(border.seam, "framework", lambda: made)
-    monkeypatch.setattr(border.importlib, "import_module", lambda _: SimpleNamespace())
+    monkeypatch.setattr(border.importlib, "import_module", lambda _: module)
     monkeypatch.setattr(border, "hub_ssl", lambda: None)
-    border.keep_openflow_home({})
+    monkeypatch.setattr(border, "read_tls", lambda words, *_: words or None)
+    border.keep_openflow_home({"RFABRIC_OFP_TLS": "cert=a,key=b"} if tls else {})
     assert told == {"ofp_listen_host": "127.0.0.1"}
-    assert ("whoever reaches it can pose as a switch" in caplog.text) is warns
+    warned = f"OpenFlow on {named} without --ofp-tls: whoever reaches it can pose as a switch"
+    assert caplog.messages == ([warned] if named and not tls else [])
+    assert (module.StreamServer == "plain") is not tls
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+def test_only_switches_that_speak_tls_are_heard_where_it_is_asked_for(speaks, monkeypatch):
+    heard = []
+    monkeypatch.setattr(border, "wrapped", lambda tls, link, peer: (tls, link) if speaks else None)
+    serve = border._server_in_tls(lambda address, handle: (address, handle), "tls")
+    address, handle = serve("here", lambda *what: heard.append(what), certfile="not ours")
+    handle("link", "peer")
+    assert address == "here" and heard == ([(("tls", "link"), "peer")] if speaks else [])
+
+
+@pytest.mark.parametrize(("tls", "speaks"), [("tls", True), ("tls", False), (None, False)])
+def test_only_clients_that_speak_tls_are_served_where_it_is_asked_for(tls, speaks, monkeypatch):
+    served, asked = [], []
+
+    class Recording:
+        def __init__(self, *what):
+            served.append(what)
+
+    monkeypatch.setattr(border, "keep_openflow_home", lambda: None)
+    monkeypatch.setattr(border, "hub_ssl", lambda: None)
+    monkeypatch.setattr(border, "from_environment", lambda module: border.Border({}, tls=tls))
+    monkeypatch.setattr(border, "wrapped", lambda *_: "inside" if speaks else None)
+    monkeypatch.setattr(rest, "Handler", Recording)
+    monkeypatch.setattr(rest.seam, "serve_http", lambda *what: asked.append(what) or ("h", 9))
+    assert rest.serve("app", 8080, "host") == ("h", 9)
+    ((handle, *where),) = asked
+    handle("plain", "peer", "app")
+    assert where == ["app", 8080, "host"]
+    wire = ("inside" if speaks else None) if tls else "plain"
+    assert served == ([(wire, "peer", "app")] if wire else [])
+
+
+@pytest.mark.parametrize(("hub", "name"), [("eventlet", "eventlet.green.ssl"), ("native", "ssl")])
+def test_tls_lets_others_run_under_either_hub(hub, name, monkeypatch):
+    made = SimpleNamespace(hub=SimpleNamespace(HUB_TYPE=hub))
+    monkeypatch.setattr(border.seam, "framework", lambda: made)
+    monkeypatch.setattr(border.importlib, "import_module", lambda name: SimpleNamespace(name=name))
+    module = border.hub_ssl()
+    assert getattr(module, "name", "ssl") == name
 
 
 def test_errors_of_rest_are_those_of_grpc():

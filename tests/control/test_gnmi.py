@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import re
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 import test_border
@@ -252,6 +255,8 @@ def test_it_speaks_tls(server, certificate):
         ("9339", "write HOST:PORT"),
         ("127.0.0.1:x", "write HOST:PORT"),
         ("127.0.0.1:70000", "write HOST:PORT"),
+        ("127.0.0.1:65536", "write HOST:PORT"),
+        (":9339", "write HOST:PORT"),
         ("0.0.0.0:9339", "add --tls"),
     ],
 )
@@ -278,6 +283,271 @@ def test_a_port_that_is_taken_is_refused(server):
     client = Client(f"http://127.0.0.1:{server.port}")
     with pytest.raises(RFabricError, match="the address is taken"):
         gateway.serve(client, f"127.0.0.1:{server.port}")
+
+
+def test_two_gateways_do_not_share_a_port(server):
+    client = Client(f"http://127.0.0.1:{server.port}")
+    served, port = gateway.serve(client, "127.0.0.1:0")
+    try:
+        with pytest.raises(RFabricError, match="the address is taken"):
+            gateway.serve(client, f"127.0.0.1:{port}")
+    finally:
+        served.stop(0)
+
+
+# --- paths and subscriptions, without a wire ------------------------------------------------------
+
+
+def path(*names, origin="", target="", **keys):
+    """A path; the keys are those of its last element."""
+    elems = [gnmi.PathElem(name=name) for name in names]
+    if keys:
+        elems[-1].key.update(keys)
+    return gnmi.Path(elem=elems, origin=origin, target=target)
+
+
+def with_ocses(*names):
+    return SimpleNamespace(get=lambda _: {"ocs": [{"name": name} for name in names]})
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix", "own", "found"),
+    [
+        (("a1", "a2"), "a1", "a2", "a1"), (("a1", "a2"), "", "a2", "a2"), (("a1",), "", "", "a1"),
+        (("a1", "a2"), "", "", "the target names no OCS; there are a1, a2"),
+        (("a1",), "a2", "", "no OCS 'a2'; there are a1"),
+        ((), "", "", "the target names no OCS; there are none"),
+    ],
+)  # fmt: skip
+def test_the_target_names_the_ocs_where_there_are_several(names, prefix, own, found):
+    asked = with_ocses(*names), path(target=prefix), path(target=own)
+    if found in names:
+        assert gnmi_tree._ocs(*asked) == found
+        assert found == own != prefix or gnmi_tree._ocs(*asked[:2]) == found
+    else:
+        with pytest.raises(gnmi_tree.Refused, match=found) as refused:
+            gnmi_tree._ocs(*asked)
+        assert refused.value.code is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("prefix", "own", "names"),
+    [
+        (path("a"), path("b"), ["a", "b"]),
+        (path(origin="sonic-ocs"), path("sonic-ocs", "x"), ["sonic-ocs:sonic-ocs", "x"]),
+        (path(), path("sonic-ocs", origin="sonic-ocs"), ["sonic-ocs:sonic-ocs"]),
+        (path(), path("m:x", "y", origin="sonic-ocs"), ["m:x", "y"]),
+        (path(), path("x", origin="openconfig"), ["x"]),
+        (path(), path(origin="openconfig"), []),
+        (path(), path(origin="rfabric-ocs"), ["rfabric-ocs:optical-circuit-switch"]),
+        (path(origin="sonic-ocs-states"), path(), ["sonic-ocs-states:sonic-ocs-states"]),
+    ],
+)
+def test_an_origin_is_the_module_of_the_first_name(prefix, own, names):
+    assert [elem.name for elem in gnmi_tree._elems(prefix, own)] == names
+
+
+def test_a_key_keeps_its_place_behind_an_origin():
+    first, *_ = gnmi_tree._elems(path(), path("x", origin="sonic-ocs", k="v"))
+    assert dict(first.key) == {"k": "v"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (("m:a", "b"), 1), (("a", "b"), 1), (("a", "rows"), [{"id": 1}, {"id": 2}]),
+        (("a", "c"), "no path /a/c$"), (("a", "b", "d"), "no path /a/b/d$"),
+        (("x", "y"), "no path /x$"),
+    ],
+)  # fmt: skip
+def test_a_path_leads_to_what_stands_there(asked, found):
+    data = {"m:a": {"b": 1, "rows": [{"id": 1}, {"id": 2}]}}
+    if isinstance(found, str):
+        with pytest.raises(gnmi_tree.Refused, match=found):
+            gnmi_tree._within(data, path(*asked).elem)
+    else:
+        assert gnmi_tree._within(data, path(*asked).elem) == found
+
+
+ROW_AND_ROW = [{"id": 1, "n": "x"}, {"id": 2, "n": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ({"id": "2"}, ROW_AND_ROW[1]), ({"id": "*"}, ROW_AND_ROW),
+        ({"n": "x", "id": "*"}, ROW_AND_ROW), ({"n": "x"}, ROW_AND_ROW[0]),
+        ({"id": "3"}, None), ({"id": "1", "n": "y"}, None), ({"other": "1"}, None),
+    ],
+)  # fmt: skip
+def test_keys_choose_the_rows_of_a_list(keys, found):
+    data = {"rows": ROW_AND_ROW, "b": 1}
+    if found is None:
+        said = "".join(f"[{k}={v}]" for k, v in sorted(keys.items()))
+        with pytest.raises(gnmi_tree.Refused, match=re.escape(f"no path /rows{said}")):
+            gnmi_tree._within(data, path("rows", **keys).elem)
+    else:
+        assert gnmi_tree._within(data, path("rows", **keys).elem) == found
+    with pytest.raises(gnmi_tree.Refused):  # it is no list
+        gnmi_tree._within(data, path("b", **keys).elem)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (path("sonic-ocs:sonic-ocs", "OCS_CROSS_CONNECT"), ""),
+        (path("sonic-ocs", "OCS_CROSS_CONNECT", "OCS_CROSS_CONNECT_LIST"), ""),
+        (path("sonic-ocs", "OCS_CROSS_CONNECT", "sonic-ocs:OCS_CROSS_CONNECT_LIST",
+              cross_connect_id="1A-2B"), "1A-2B"),
+        (path("sonic-ocs"), "/sonic-ocs cannot be set"), (path(), "cannot be set"),
+        (path("sonic-ocs", "OCS_PORT"), "/sonic-ocs/OCS_PORT cannot be set"),
+        (path("sonic-ocs", "OCS_CROSS_CONNECT", "OCS_CROSS_CONNECT_LIST", "a_side"), "cannot be"),
+        (path("sonic-ocs", "OCS_CROSS_CONNECT", cross_connect_id="1A-2B"),
+         "/sonic-ocs/OCS_CROSS_CONNECT.cross_connect_id=1A-2B. cannot be set"),
+        (path("sonic-ocs", "OCS_CROSS_CONNECT", "OCS_CROSS_CONNECT_LIST", name="1A-2B"),
+         "the key of OCS_CROSS_CONNECT_LIST is cross_connect_id, not name"),
+    ],
+)  # fmt: skip
+def test_only_cross_connects_can_be_set(asked, named):
+    if " " in named:
+        with pytest.raises(gnmi_tree.Refused, match=named) as refused:
+            gnmi_tree._key(path(), asked)
+        assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    else:
+        assert gnmi_tree._key(path(), asked) == named
+
+
+ONE = path("sonic-ocs", "OCS_CROSS_CONNECT", "OCS_CROSS_CONNECT_LIST", cross_connect_id="1A-2B")
+WHOLE = path("sonic-ocs", "OCS_CROSS_CONNECT")
+
+
+def update(where, value):
+    data = json.dumps(value).encode()
+    return gnmi.Update(path=where, val=gnmi.TypedValue(json_ietf_val=data))
+
+
+def ordered(**words):
+    """What a Set has the controller's client do."""
+    done, client = [], with_ocses("a1", "a2")
+    client.put_cross_connects = lambda ocs, rows: done.append((ocs, rows))
+    client.edit_cross_connects = lambda ocs, edits: done.append((ocs, edits))
+    gnmi_tree.order(client, gnmi.SetRequest(**words))
+    (one,) = done
+    return one
+
+
+def test_a_set_is_one_order_for_one_ocs():
+    row = {"cross_connect_id": "1A-2B", "a_side": "1A"}
+    target = "/OCS_CROSS_CONNECT_LIST=1A-2B"
+    merge = {"operation": "merge", "target": target, "value": {"OCS_CROSS_CONNECT_LIST": [row]}}
+    prefix = path(target="a1")
+    assert ordered(prefix=prefix, delete=[ONE]) == (
+        "a1", [{"operation": "remove", "target": target}],
+    )  # fmt: skip
+    assert ordered(prefix=prefix, update=[update(ONE, {"a_side": "1A"})]) == ("a1", [merge])
+    assert ordered(prefix=prefix, replace=[update(ONE, {"a_side": "1A"})] * 2) == (
+        "a1", [merge] * 2,
+    )  # fmt: skip
+    assert ordered(prefix=prefix, update=[update(WHOLE, [row])]) == ("a1", [merge])
+    rows = {"sonic-ocs:OCS_CROSS_CONNECT": {"OCS_CROSS_CONNECT_LIST": [row]}}
+    for value in (rows, [row]):
+        assert ordered(prefix=prefix, replace=[update(WHOLE, value)]) == ("a1", [row])
+    own = path(*(elem.name for elem in WHOLE.elem), target="a2")
+    assert ordered(replace=[update(own, [])]) == ("a2", [])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"replace": [update(WHOLE, []), update(WHOLE, [])]}, "goes alone in its Set"),
+        ({"replace": [update(WHOLE, []), update(ONE, {})]}, "goes alone in its Set"),
+        ({"replace": [update(WHOLE, [])], "delete": [ONE]}, "goes alone in its Set"),
+        ({"replace": [update(WHOLE, [])], "update": [update(ONE, {})]}, "goes alone in its Set"),
+        ({"delete": [path(target="a2")]}, "one Set changes one OCS"), ({}, "nothing to delete"),
+        ({"update": [gnmi.Update(path=ONE)]}, "a value is JSON or JSON_IETF, not nothing"),
+        ({"update": [gnmi.Update(path=ONE, val=gnmi.TypedValue(int_val=3))]}, "not int_val"),
+    ],
+)  # fmt: skip
+def test_sets_that_make_no_sense_are_refused(words, said):
+    with pytest.raises(gnmi_tree.Refused, match=said):
+        ordered(prefix=path(target="a1"), **words)
+
+
+@pytest.mark.parametrize(
+    ("shown", "token"),
+    [
+        ({"authorization": "Bearer abc "}, "abc"), ({"authorization": "bearer abc"}, "abc"),
+        ({"authorization": "Basic abc"}, ""), ({"password": "def"}, "def"), ({}, ""),
+        ({"authorization": "Basic abc", "password": "def"}, "def"),
+    ],
+)  # fmt: skip
+def test_a_token_is_a_bearers_or_gnmis_password(shown, token):
+    context = SimpleNamespace(invocation_metadata=shown.items)
+    assert gateway._token(context) == token
+    answer = gateway.Service(Client(token="own"))._answered(context, lambda client: client.token)
+    assert answer == (token or "own")
+
+
+@pytest.mark.parametrize("ca", [True, False])
+def test_clients_show_certificates_where_their_signer_is_named(ca, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(gateway, "read_tls", lambda *_: None)
+    monkeypatch.setattr(gateway.grpc, "ssl_server_credentials", lambda *what: made.append(what))
+    words = []
+    for name in ("cert", "key", "ca")[: 3 if ca else 2]:
+        (tmp_path / name).write_bytes(name.encode())
+        words.append(f"{name}={tmp_path / name}")
+    gateway._credentials(",".join(words))
+    assert made == [([(b"key", b"cert")], b"ca" if ca else None, ca)]
+
+
+def subscription(monkeypatch, values, **one):
+    """A subscription to one path, on which these values stand one after the other."""
+    told = iter(values)
+
+    class Look:
+        def __init__(self, *_):
+            pass
+
+        def value(self):
+            return next(told)
+
+        def notification(self, value):
+            return gnmi.Notification(timestamp=value)
+
+    monkeypatch.setattr(gateway, "Look", Look)
+    asked = gnmi.SubscriptionList(subscription=[gnmi.Subscription(**one)])
+    return gateway._Subscription(None, asked)
+
+
+def stamps(answers):
+    return [a.update.timestamp if a.HasField("update") else "sync" for a in answers]
+
+
+def test_what_is_told_on_change_is_told_when_it_changes(monkeypatch):
+    told = subscription(monkeypatch, [1, 1, 2, 2])
+    assert stamps(told.all()) == [1, "sync"]
+    assert [stamps(told.due(told.next[0])) for _ in range(3)] == [[], [2], []]
+
+
+@pytest.mark.parametrize(("redundant", "again"), [(False, [1]), (True, [])])
+def test_samples_are_told_when_their_time_has_come(redundant, again, monkeypatch):
+    asked_at = time.monotonic()
+    told = subscription(
+        monkeypatch, [1, 1, 3, 3], mode=gnmi.SAMPLE, sample_interval=2_000_000_000,
+        suppress_redundant=redundant,
+    )  # fmt: skip
+    told.all()
+    (begin,) = told.next
+    assert asked_at + 2.0 <= begin <= time.monotonic() + 2.0
+    assert told.every == [2.0] and stamps(told.due(begin - 0.1)) == []
+    assert stamps(told.due(begin)) == again and told.next == [begin + 2.0]
+    assert stamps(told.due(begin + 1.9)) == [] and stamps(told.due(begin + 2.5)) == [3]
+
+
+def test_nobody_is_told_more_often_than_the_controller_is_asked(monkeypatch):
+    told = subscription(monkeypatch, [], mode=gnmi.SAMPLE, sample_interval=1)
+    assert told.every == [gateway.POLL_S]
 
 
 def test_the_verb_says_what_is_wrong(capsys):

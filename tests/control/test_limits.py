@@ -1,13 +1,19 @@
 """Limits of the controller met to the last unit, and what is said where little is known."""
 
+import argparse
 import http.client
 import logging
+import signal
+import socket
 import struct
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
+from test_control import SMALL, demand_of
 
-from rfabric.control import border, flowmods, frames, logs, schema
+from rfabric.control import border, flowmods, frames, launch, logs, openapi, rest, schema, sonic
 from rfabric.control.app import FabricApp
 from rfabric.control.client import Client
 from rfabric.errors import RFabricError, RunError
@@ -60,7 +66,7 @@ def test_lists_may_stand_within_lists_as_deep_as_said():
 def test_an_order_is_audited_with_the_begin_of_its_path_and_louder_if_it_failed(caplog):
     caplog.set_level(logging.INFO, "rfabric.audit")
     for status in (200, 399, 400, 500):
-        logs.audit("peer", "", "POST", "/" + 400 * "x", status, {"epoch": 3, "more": 4})
+        logs.audit("peer", None, "POST", "/" + 400 * "x", status, {"epoch": 3, "more": 4})
     assert [r.levelname for r in caplog.records] == ["INFO", "INFO", "WARNING", "WARNING"]
     fields = caplog.records[0].fields
     assert fields["path"] == "/" + 299 * "x" and fields["token"] is None
@@ -102,3 +108,242 @@ def test_frames_that_are_cut_short_say_nothing():
     ipv4 = bytes(12) + struct.pack("!H", 0x0800) + bytes(12) + ip + bytes([10, 0, 0, 2])
     assert len(ipv4) == 34 and frames.parse(ipv4).dst == "10.0.0.2"
     assert frames.parse(ipv4[:33]) is None and frames.parse(b"\0" * 60) is None
+
+
+# --- how it is started ----------------------------------------------------------------------------
+
+
+def test_the_command_line_has_the_defaults_that_it_tells():
+    parser = argparse.ArgumentParser()
+    launch.control_options(parser)
+    said = vars(parser.parse_args([]))
+    assert (said.pop("ofp_port"), said.pop("ofp_host"), said.pop("port")) == (6653, "127.0.0.1", 0)
+    assert not any(said.values())
+    assert launch.command() == [sys.executable, "-m", "rfabric.control", "--ofp-port", "6653"]
+
+
+def test_the_python_of_the_framework_takes_over_where_it_is_another(monkeypatch):
+    became, ran = [], []
+    monkeypatch.setattr(launch.os, "environ", {})
+    monkeypatch.setattr(launch.os, "execv", lambda *what: became.append(what))
+    monkeypatch.setattr(launch, "run_apps", lambda *what: ran.append(what))
+    monkeypatch.setattr(launch.seam, "interpreter", lambda: sys.executable)
+    launch.run("mine.py", 7000, "::1", topo="fat-tree,k=4")
+    assert not became and ran == [(["mine.py"], "::1", 7000)]  # one's own app, whatever the fabric
+    monkeypatch.setattr(launch.seam, "interpreter", lambda: "/other/bin/python")
+    launch.run("mine.py", 7000, "::1")
+    words = ["-m", "rfabric.control", "mine.py", "--ofp-port", "7000", "--ofp-host", "::1"]
+    assert became == [("/other/bin/python", ["/other/bin/python", *words])]
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"), [(RFabricError("no such fabric"), 2), (KeyError("a"), 1), (None, 1)]
+)
+def test_how_it_ended_is_the_exit_code_and_to_be_told_to_stop_is_no_error(
+    ends, code, monkeypatch, capsys
+):
+    codes, handlers = [], {}
+
+    class Exited(BaseException):
+        pass
+
+    def exits(code):
+        codes.append(code)
+        raise Exited
+
+    def runs(names, options):
+        assert options == ["--ofp-listen-host=::1", "--ofp-tcp-listen-port=7000"]
+        if ends:
+            raise ends
+
+    hub = SimpleNamespace(patch=lambda: None)
+    monkeypatch.setattr(launch, "_check_free", lambda *_: None)
+    monkeypatch.setattr(launch.seam, "prepare", lambda _: hub)
+    monkeypatch.setattr(launch.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(launch, "_exit", exits)
+    monkeypatch.setattr(launch, "_run", runs)
+    with pytest.raises(Exited):
+        launch.run_apps(["json"], "::1", 7000)
+    assert codes == [code]
+    assert ("rfabric: no such fabric" in capsys.readouterr().err) is (code == 2)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with pytest.raises(Exited):
+            handlers[number](number, None)
+    assert codes[1:] == [0, 0]
+
+
+def test_a_hung_switch_is_given_up_after_fifteen_questions(monkeypatch):
+    told = {}
+
+    class Conf:
+        def __call__(self, **what):
+            told.update(what)
+
+        def set_override(self, name, value):
+            told[name] = value
+
+    manager = SimpleNamespace(
+        load_apps=lambda names: told.update(names=names), create_contexts=dict,
+        instantiate_apps=lambda: ["a service"],
+    )  # fmt: skip
+    stack = SimpleNamespace(
+        AppManager=SimpleNamespace(get_instance=lambda: manager), cfg=SimpleNamespace(CONF=Conf()),
+        hub=SimpleNamespace(joinall=lambda services: told.update(services=services)),
+    )  # fmt: skip
+    monkeypatch.setattr(launch.seam, "framework", lambda: stack)
+    monkeypatch.setattr(launch.seam, "version", lambda: "ryu")
+    monkeypatch.setattr(launch.logging, "basicConfig", lambda **_: None)
+    monkeypatch.setattr(launch, "write_json_lines", lambda _: None)
+    launch._run(["an app"], ["--x"])
+    assert told["echo_request_interval"] == 1.0
+    assert told["maximum_unreplied_echo_requests"] == 15
+    assert (told["names"], told["args"], told["services"]) == (["an app"], ["--x"], ["a service"])
+
+
+def test_an_app_is_a_file_or_a_module(tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_text("x = 1\n")
+    for app in ("json", "os.path", str(plain)):
+        assert launch._checked(app) == app
+    for app in ("none.py", "no/such/app", "no_such_module", str(tmp_path)):
+        with pytest.raises(RFabricError, match=f"controller app {app}: no such file or module"):
+            launch._checked(app)
+
+
+def test_openflow_may_have_any_port_that_tcp_has(monkeypatch):
+    claimed = []
+    monkeypatch.setattr(launch, "claim_port", lambda *what: claimed.append(what))
+    for port in (1, 65535):
+        launch._check_free("::1", port)
+    assert claimed == [("OpenFlow address", "::1", port) for port in (1, 65535)]
+
+
+def test_bad_words_on_the_command_line_end_it_with_code_two(capsys):
+    with pytest.raises(SystemExit) as ended:
+        launch.main(["--topo", "nowhere"])
+    assert ended.value.code == 2 and "rfabric: no fabric named 'nowhere'" in capsys.readouterr().err
+
+
+# --- what is sent and told ------------------------------------------------------------------------
+
+
+def test_who_is_refused_in_the_midst_of_sending_is_read_on_for_a_second_or_a_mebibyte():
+    asked, shut, raw = [], [], SimpleNamespace(until=0.0)
+
+    def read1(most):
+        asked.append(most)
+        return bytes(most)
+
+    wire = SimpleNamespace(shutdown=shut.append)
+    handler = SimpleNamespace(connection=wire, rfile=SimpleNamespace(raw=raw, read1=read1))
+    rest.Handler._linger(handler)
+    assert sum(asked) == 2**20 and shut == [socket.SHUT_WR]
+    assert 0.5 < raw.until - time.monotonic() <= 1.0
+    handler.rfile.read1 = lambda most: asked.append(most) or b""  # all of it has come
+    asked.clear()
+    rest.Handler._linger(handler)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"policy": "demand", "sending": [0] * 10_001}, "sending: 10001 items; the limit is 10000"),
+        ({"policy": "demand", "follows": [1] * 10_001}, "follows: 10001 items; .* is 10000 places"),
+        ({"routing": "x" * 1001}, "routing: 'x.* has 1001 characters; the limit is 1000"),
+        ({"routing": "placed", "bytes": [[1.0]] * 65}, "bytes: 65 items; the limit is 64 rows"),
+    ],
+)
+def test_limits_of_lists_and_names_are_told(body, text):
+    pairs = [["h1", "h2"]]
+    with pytest.raises(RFabricError, match=text):
+        if "routing" in body:
+            schema.pairs_request({"pairs": pairs, **body}, SMALL)
+        demand = schema.demand_json(demand_of(SMALL))
+        if "follows" in body:
+            demand["follows"] = body.pop("follows")
+        schema.plan_request({"demand": demand, **body}, SMALL)
+
+
+def test_what_is_just_within_a_limit_is_taken():
+    two = schema.Limit(2, unit="things")
+    assert schema.a_list([1, 2], "x", two) == [1, 2] and schema.a_text("ab", "x", two) == "ab"
+    for error in (lambda: schema.a_list([1] * 3, "x", two), lambda: schema.a_text("abc", "x", two)):
+        with pytest.raises(RFabricError, match="the limit is 2"):
+            error()
+    assert schema._number(3600, "delay_s") == 3600.0 and schema._number(0, "delay_s") == 0.0
+    whole = schema.pairs_request(
+        {"pairs": [["h1", "h2"]], "routing": "placed", "bytes": [[1.0]] * 64}, SMALL
+    )
+    assert whole[1].sent.bytes.shape == (64, 1)
+    assert schema.pairs_request({"pairs": [], "routing": "ecmp"}, SMALL)[0] == ()
+
+
+def test_a_demand_follows_the_one_before_it_unless_it_says_otherwise():
+    body = schema.demand_json(demand_of(SMALL))
+    del body["follows"]
+    assert schema.demand(body, SMALL, "demand").follows == (1,)
+
+
+def test_long_values_are_cut_short_where_an_error_repeats_them():
+    assert schema.short("x" * 198) == repr("x" * 198)  # 200 characters with its quotes
+    assert schema.short("x" * 199) == f"'{'x' * 199}... (201 characters)"
+
+
+def test_the_document_says_what_must_be_there_and_what_numbers_may_be():
+    document = openapi.document()
+    schemas = document["components"]["schemas"]
+    needed = {name: tuple(schemas[name]["required"]) for name in schemas}
+    assert needed["Error"] == ("error",) and needed["ConfigDb"] == ("OCS_CROSS_CONNECT",)
+    assert needed["CrossConnects"] == ("sonic-ocs:OCS_CROSS_CONNECT",)
+    assert needed["YangPatch"] == (sonic.PATCH,)
+    rows = schemas["CrossConnects"]["properties"]["sonic-ocs:OCS_CROSS_CONNECT"]
+    assert rows["required"] == [sonic.LIST]
+    row = rows["properties"][sonic.LIST]["items"]
+    assert row["required"] == ["cross_connect_id"] and len(row["properties"]) == 3
+    patch = schemas["YangPatch"]["properties"][sonic.PATCH]
+    assert patch["required"] == ["edit"]
+    assert patch["properties"]["edit"]["items"]["required"] == ["operation", "target"]
+    pair = schemas["Pairs"]["properties"]["pairs"]["items"]
+    assert (pair["minItems"], pair["maxItems"]) == (2, 2)
+    assert schemas["Demand"]["properties"]["follows"]["items"]["minimum"] == 1
+    paths = document["paths"]
+    (epoch,) = paths["/plans/{epoch}"]["parameters"]
+    assert epoch["schema"] == {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+    bodies = {
+        (path, method): one["requestBody"]["required"]
+        for path, methods in paths.items()
+        for method, one in methods.items()
+        if "requestBody" in one
+    }
+    free = {path for (path, _), required in bodies.items() if not required}
+    assert free == {"/plans/{epoch}/commit", "/plans/{epoch}/abort"}
+    methods = {
+        (path, m) for path, one in paths.items() for m in one if m in ("put", "post", "patch")
+    }
+    assert set(bodies) == methods
+
+
+def test_the_document_says_what_is_answered():
+    paths = openapi.document()["paths"]
+
+    def answered(path, method="get"):
+        return paths[path][method]["responses"]["200"]["content"]
+
+    assert set(answered("/metrics")) == {"text/plain"}
+    assert set(answered("/events")) == {"text/event-stream"}
+    assert answered("/metrics")["text/plain"]["schema"] == {"type": "string"}
+    plan = {"schema": {"$ref": "#/components/schemas/Plan"}}
+    for path, method in (("/plans", "post"), ("/plans/{epoch}", "get"),
+                         ("/plans/{epoch}/commit", "post")):  # fmt: skip
+        assert answered(path, method)["application/json"] == plan
+    assert answered("/plans")["application/json"] != plan
+    assert answered("/epoch")["application/json"]["schema"]["required"] == ["epoch", "circuits"]
+    table = next(p for p in paths if p.endswith("OCS_CROSS_CONNECT") and "patch" in paths[p])
+    taken = {
+        m: len(paths[table][m]["requestBody"]["content"]["application/json"]["schema"]["anyOf"])
+        for m in ("put", "patch")
+    }
+    assert taken == {"put": 1, "patch": 2}
+    assert all(name["name"] in ("ocs", "epoch") for p in paths.values() for name in
+               p.get("parameters", ()))  # fmt: skip

@@ -383,6 +383,24 @@ def test_a_fibre_that_dies_is_gone_around_and_back():
     assert core.table == before
 
 
+def test_what_an_ocs_proved_to_the_controller_before_is_no_proof_for_the_next():
+    core, switches = controlled()
+    switches.moods["a1"] = "silent"
+    with pytest.raises(RolledBackError):
+        rewired(core, other_circuits(SMALL))
+    switches.moods.clear()
+    core.restore()
+    assert not core.out  # a1 holds what it was given as a proof
+    after = Core(SMALL, switches, switches.clock)
+    after.connected(after.name_of)
+    after.set_pairs(PAIRS)
+    switches.moods["a1"] = "forgetful"
+    with pytest.raises(RolledBackError):
+        rewired(after, other_circuits(SMALL))
+    after.restore()
+    assert after.out == {"a1"}
+
+
 def test_where_there_is_no_other_way_the_only_one_is_kept():
     fabric = rfabric(pods=1, tors=2, gpus=1, electrical=0)
     core, switches = controlled(fabric)
@@ -511,6 +529,37 @@ def test_a_rewire_after_its_first_plans_are_forgotten(tmp_path, monkeypatch):
         assert rewired(core, wanted).state == "ACTIVE"
     assert len(core.epochs.plans) == 3 and not core._meant
     assert [name for name in core.journal.read() if name.startswith("pairs/")] == []
+
+
+def test_a_plan_that_was_made_first_of_all_is_remembered(tmp_path):
+    core = started(tmp_path, switches := FakeSwitches(SMALL))
+    assert not core.said  # there was nothing to recover
+    plan = core.plan(explicit(other_circuits(SMALL)))[0]
+    core.journal.close()
+    core = started(tmp_path, switches)
+    assert core.epochs.plan(plan.epoch) == plan and "1 plans" in core.said[-1]
+    assert core.commit(plan.epoch).state == "ACTIVE"
+
+
+def test_pairs_are_remembered_as_they_were_put_last(tmp_path):
+    """The way back of a pair has routes as well, but nobody has put it."""
+    core = started(tmp_path, switches := FakeSwitches(SMALL))
+    for pair in (("h1", "h5"), ("h5", "h1")):
+        core.set_pairs([pair])
+    core.learn([("h2", "h7")])
+    core.journal.close()
+    core = started(tmp_path, switches)
+    assert core.demanded == {("h5", "h1")} and "0 plans" in core.said[-1]
+    assert core.pairs == {("h1", "h5"), ("h5", "h1"), ("h2", "h7"), ("h7", "h2")}
+
+
+def test_the_last_twenty_decisions_are_told_after_a_restart_as_well(tmp_path):
+    core = started(tmp_path, switches := FakeSwitches(SMALL))
+    for number in range(25):
+        core.note(f"decision {number}")
+    assert list(core.said) == [f"decision {number}" for number in range(5, 25)]
+    core.journal.close()
+    assert list(started(tmp_path, switches).said) == list(core.said)
 
 
 def test_a_journal_that_cannot_be_read_is_named(tmp_path):

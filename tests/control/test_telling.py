@@ -91,6 +91,32 @@ def test_a_rewire_that_is_rolled_back_is_told_with_its_error():
     assert teller.look()["ended"] == []
 
 
+def test_rewires_are_told_in_the_order_in_which_they_began_and_plans_are_none():
+    one = app()
+    teller = telling.Teller(one, one.core)
+    given_up, late, early = (one.core.plan(explicit(c))[0] for c in (OTHER, OTHER, Circuits()))
+    one.core.abort(given_up.epoch)
+    assert teller.look()["ended"] == []
+    one.core.switches.moods = dict.fromkeys((n.name for n in SMALL.ocses), "refusing")
+    with pytest.raises(RolledBackError):
+        one.core.commit(early.epoch)
+    one.core.switches.moods = {}
+    one.core.restore()
+    one.core.commit(late.epoch)
+    assert [plan["epoch"] for plan in teller.look()["ended"]] == [early.epoch, late.epoch]
+
+
+def test_a_look_in_the_midst_of_a_rewire_tells_of_it():
+    one = app()
+    teller, looks = telling.Teller(one, one.core), []
+    push = one.core.switches.push
+    one.core.switches.push = lambda *what: looks.append(teller.look()) or push(*what)
+    rewired(one.core)
+    busy = [look["under_way"] for look in looks if look["under_way"]]
+    assert {plan["epoch"] for plan in busy} == {1} and busy[0]["state"] == "PROGRAMMING"
+    assert teller.look()["under_way"] is None
+
+
 def levels(told):
     return list(base64.b64decode(told["levels"]))
 
@@ -126,6 +152,7 @@ def test_no_rate_is_told_of_who_has_not_answered_or_counts_anew():
     gone = rates.since({})
     back = rates.since(counted(9.0, lambda i: 10**13))
     assert not any(any(levels(told)) for told in (same, anew, gone, back))
+    assert [told["to_hosts_bps"] for told in (same, anew, gone, back)] == [0.0] * 4
     strange = {dpid: (10.0, {}) for dpid in counted(0, float)}  # ports have gone
     assert not any(levels(rates.since(strange)))
 
@@ -179,6 +206,13 @@ def test_large_fabrics_are_asked_less_often(monkeypatch):
     assert telling.Teller(app(), app().core).pause == telling.LOOK_S
     monkeypatch.setattr(telling, "CABLES_PER_S", 4.0)
     assert telling.Teller(app(), app().core).pause == len(SMALL.links) / 4
+
+
+def test_two_thousand_cables_are_asked_for_in_a_second(monkeypatch):
+    monkeypatch.setattr(telling, "Rates", lambda fabric: None)
+    for cables, pause in ((1, 1.0), (2000, 1.0), (5000, 2.5)):
+        core = SimpleNamespace(fabric=SimpleNamespace(links=range(cables)))
+        assert telling.Teller(app(), core).pause == pause
 
 
 # --- processes ------------------------------------------------------------------------------------
