@@ -155,7 +155,8 @@ class Replay:
     def _loop(self) -> None:
         received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
         while self.due or self.landing or self.flying or self._steering() or self.parked:
-            if not (self.due or self.landing or self.flying or self._steering()):
+            moves = self.due or self.landing or self.flying or self._steering()
+            if not (moves or self._unblocked()):
                 raise RunError(self._stranded())
             self._land()
             self._start_due()
@@ -309,7 +310,8 @@ class Replay:
         if self.planning and self.planning[1].done():
             self.answer, self.planning = self.planning[1].result(), None
             self.plan_takes = time.monotonic() - self.asked
-        self.contract.ask_again(self.finish)
+        if self.contract.blocked:  # what has arrived may still have a packet on its slowest cable
+            self.contract.ask_again(np.where(self.finish <= self.clock.now(), self.finish, np.nan))
         if self.contract.asking and not self.planning:
             self._take_circuits()
         if self.contract.quiet and not self.commit and self._is_quiet():
@@ -324,10 +326,8 @@ class Replay:
     def _scene(self, asking: tuple[Stage, ...], after: frozenset[int] = frozenset()) -> Scene:
         """The decision for the stages that ask, as of when the rows of `after` have finished."""
         left, now = {}, max([self.clock.now(), *(s.begin for s in asking)])
-        for stage, rows in (
-            self.contract.open(self.finish)
-            | {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}
-        ).items():
+        whole = {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}
+        for stage, rows in (whole | self.contract.seen(self.finish)).items():
             rows = rows[[row not in after for row in rows.tolist()]] if after else rows
             if len(rows):
                 left[stage] = rows, np.array([self._left(row) for row in rows.tolist()])
@@ -392,14 +392,21 @@ class Replay:
             self.idle_since = None
         decision = self.answer.decision
         self.unanswered.clear()
+        if decision.rewire:
+            self._rewire(decision)
+            return
+        self.answer = None  # who asks again asks because something is other than it was
         if decision.wait:
             self.contract.wait()
-        elif decision.rewire:
-            self._rewire(decision)
         else:
             self.contract.stay()
-            self._release()
             self.looks_ahead = True
+        self._release()
+
+    def _unblocked(self) -> bool:
+        """Whether a stage asks again for rows without a path, now that nothing can be sent."""
+        asks = bool(self.control) and not self.one_shot
+        return asks and self.contract.unblock(np.array(self.parked, dtype=np.int64))
 
     def _is_stale(self, scene: Scene) -> bool:
         """Whether other stages have sent much more by now than the plan made ahead counted with: by

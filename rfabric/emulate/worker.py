@@ -23,6 +23,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import Circuits, Timing, parse_policy
 from ..report.result import Scale
+from ..routing import routes_of
 from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
@@ -98,7 +99,9 @@ def replay(job: dict, folder: Path) -> dict:
         rest.put_pairs(trace.pairs(), routing, fabric)
         with captured(job["pcap"], box, up.network, folder) as captures:
             wire = up.wire()
-            wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
+            lit = rest.circuits() if fabric.ocses else Circuits()
+            # where more flows of a pair overlap it opens more
+            wire.open(joined(lanes(trace), fabric, lit))
             wire.warm()
             slowest = min(link.rate for link in fabric.links) * factor
             still = STILL * transfer_seconds(MTU, slowest)
@@ -238,6 +241,14 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
         most[pair] = max(most.get(pair, 0), several)
     times = Counter(ends)
     return {pair: count + (times[pair] > count) for pair, count in sorted(most.items())}
+
+
+def joined(
+    lanes: dict[tuple[str, str], int], fabric: Fabric, lit: Circuits
+) -> dict[tuple[str, str], int]:
+    """Those of pairs that have a way under these circuits; others are opened as they first send."""
+    lost = set(routes_of(fabric, lit).lost(lanes))
+    return {pair: count for pair, count in lanes.items() if pair not in lost}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
     open                the rows of stages that have begun and not finished
         stay            the circuits stay as they are
         wait            a stage has no path yet; it asks again when something in flight has ended
-        ask(stage)      it asks again at once: all others wait for it
+        unblock         nothing can move any more: the first stage without a path goes first
         take(decision)  the rewire is under way: which flows it stops, which ones it waits for
     quiet               it waits for no flow any more: the circuits may go dark
     done(times)         the new circuits are in force; a record says what the rewire took and how
@@ -74,6 +74,8 @@ class Rewiring:
         self.blocked: list[Hashable] = []  # stages that have no path until another ends
         self._beside: frozenset[Hashable] = frozenset()  # what was open when they were blocked
         self._asking: list[Hashable] = []
+        self._first: dict[Hashable, np.ndarray] = {}  # a stage that goes first, and its rows
+        self._went = 0  # epochs when one last did
 
     # --- intents ----------------------------------------------------------------------------------
 
@@ -91,10 +93,24 @@ class Rewiring:
         self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
         return self.begun
 
-    def ask(self, stage: Hashable) -> None:
-        """A stage that has begun asks for circuits once more."""
+    def seen(self, finish: np.ndarray) -> dict[Hashable, np.ndarray]:
+        """What a decision sees of those `open`: all, or what goes first alone."""
+        return self._first or self.open(finish)
+
+    def unblock(self, lost: np.ndarray) -> bool:
+        """Nothing can move any more, because rows that are ready have no path (`lost`): the first
+        stage that has some asks again, for these as if they were alone, since all else waits for
+        them or stands still too. False where none has, or where one did so under these circuits
+        already and got no others: then the job can never end.
+        """
+        stuck = {stage: np.intersect1d(rows, lost) for stage, rows in self.begun.items()}
+        stage = next((stage for stage, rows in stuck.items() if len(rows)), None)
+        if stage is None or self._went == len(self.epochs):
+            return False
+        self._first, self._went = {stage: stuck[stage]}, len(self.epochs)
         self.blocked = [one for one in self.blocked if one != stage]
         self._asking.append(stage)
+        return True
 
     @property
     def asking(self) -> tuple:
@@ -104,6 +120,7 @@ class Rewiring:
     def stay(self) -> None:
         """The present circuits serve the stages that asked."""
         self._asking.clear()
+        self._first = {}
 
     def wait(self) -> None:
         """The stages that asked have no path yet; they ask again when a stage has ended."""
@@ -112,6 +129,7 @@ class Rewiring:
             [],
             frozenset(self.begun),
         )
+        self._first = {}
 
     def ask_again(self, finish: np.ndarray) -> None:
         """Stages that had no path ask again if others have ended since."""
@@ -193,7 +211,7 @@ class Rewiring:
 
     def take(self, decision: Decision, now: float, stages: tuple = ()) -> UnderWay:
         """Request the rewire for all stages that asked; if none did, it is a turn for `stages`."""
-        stages, self._asking = tuple(self._asking) or stages, []
+        stages, self._asking, self._first = tuple(self._asking) or stages, [], {}
         self.under_way = UnderWay(
             stages, decision, now, cable_mask(self.fabric, self.circuits, decision.circuits)
         )

@@ -279,7 +279,7 @@ class _World:
             if self.contract.blocked:
                 self.contract.ask_again(self.engine.finish_times())
             while self.contract.asking:
-                self._decide(self._scene())
+                self._decide()
 
     def _until(self) -> float:
         """The next instant at which circuits or slots change."""
@@ -312,22 +312,12 @@ class _World:
         return True
 
     def _unblocked(self) -> bool:
-        """Where nothing more can happen because rows in flight have no way: the first stage that
-        has such rows gets circuits as if it were alone, since all others wait for it or stand still
-        too. Whether circuits change.
+        """Whether a stage asks again for rows in flight that have no way, now that nothing more can
+        happen.
         """
         active = self.engine.active()
-        lost = active[self.ways.lost(active)]
         asks = not self.slotted and self.policy.granularity != "one-shot"
-        stuck = {s: np.intersect1d(rows, lost) for s, rows in self._open().items()}
-        stage = next((s for s, rows in stuck.items() if asks and len(rows)), None)
-        if stage is None:
-            return False
-        self.contract.ask(stage)
-        rows = stuck[stage]
-        open_ = {stage: (rows, self.engine.remaining(rows))}
-        self._decide(replace(self._scene(), asking=(stage,), open=open_))
-        return self.contract.under_way is not None
+        return asks and self.contract.unblock(active[self.ways.lost(active)])
 
     def _finish(self) -> None:
         stuck = np.flatnonzero(~np.isfinite(self.engine.finish_times()))
@@ -478,8 +468,9 @@ class _World:
             }
         )
 
-    def _decide(self, scene: Scene) -> None:
+    def _decide(self) -> None:
         """Answer the stages that ask, all at once."""
+        scene = self._scene()
         if self.slotted:
             self._new_cycle(scene)
             return
@@ -500,8 +491,9 @@ class _World:
 
     def _scene(self) -> Scene:
         """What there is to decide now."""
-        open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in self._open().items()}
         contract, coming = self.contract, tuple(self.waiting[:PLAN_AHEAD])
+        seen = contract.seen(self.engine.finish_times())
+        open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in seen.items()}
         return Scene(
             contract.asking, open_, coming, contract.circuits, self.engine.now, contract.since
         )

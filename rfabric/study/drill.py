@@ -14,30 +14,37 @@ from ..emulate.drills import DRILLS, INSIDE, Drilled
 from ..emulate.soak import Grown, Soaked
 from ..errors import RFabricError
 from ..fabric import Fabric, parse_fabric
+from ..fabric.builders.parts import nearest
 from ..report.compare import Row, Table
 from ..units import show_time
 from .run import Tell
 
 LEAST_HOSTS, HOSTS_BY = 8, 4
 MOST_IN_RACK = 16  # hosts: what the switches of a rack have ports for
+FEW = HOSTS_BY * MOST_IN_RACK  # hosts: more stand in whole racks, a pair of racks at a time
+MORE_BY = 2 * MOST_IN_RACK
+MOST_HOSTS = MORE_BY * 160  # an OCS of 320 ports joins two pods of so many racks
 LEAST_SOAK = 10.0  # s: fewer samples than are judged come of less
 
 
 def fabric(hosts: int) -> Fabric:
     """Two pods, with so many hosts in all: of two racks each, or of racks of MOST_IN_RACK."""
-    if hosts < LEAST_HOSTS or hosts % HOSTS_BY:
+    if not _make_pods(hosts):
+        near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _make_pods)
         raise RFabricError(
-            f"--hosts {hosts}: two pods of two racks are drilled, {LEAST_HOSTS} hosts at least and "
-            f"{HOSTS_BY} more each time"
+            f"--hosts {hosts}: two pods are drilled, of {LEAST_HOSTS} to {FEW} hosts in steps of "
+            f"{HOSTS_BY}, or up to {MOST_HOSTS} in steps of {MORE_BY}; the nearest that works is "
+            f"{near}"
         )
-    if hosts <= HOSTS_BY * MOST_IN_RACK:
+    if hosts <= FEW:
         return parse_fabric(f"rfabric,pods=2,tors=2,gpus={hosts // HOSTS_BY}")
-    if hosts % (2 * MOST_IN_RACK):
-        raise RFabricError(
-            f"--hosts {hosts}: more than {HOSTS_BY * MOST_IN_RACK} stand in racks of "
-            f"{MOST_IN_RACK} in two pods, {2 * MOST_IN_RACK} more each time"
-        )
-    return parse_fabric(f"rfabric,pods=2,tors={hosts // (2 * MOST_IN_RACK)},gpus={MOST_IN_RACK}")
+    return parse_fabric(f"rfabric,pods=2,tors={hosts // MORE_BY},gpus={MOST_IN_RACK}")
+
+
+def _make_pods(hosts: int) -> bool:
+    return LEAST_HOSTS <= hosts <= MOST_HOSTS and not hosts % (
+        HOSTS_BY if hosts <= FEW else MORE_BY
+    )
 
 
 def faults(only: Sequence[str] = ()) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
+from ..fabric.builders.parts import nearest
 from ..optics import IN_FLIGHT, Timing
 from ..report.compare import Row, Table
 from ..report.result import Result
@@ -35,6 +36,7 @@ PATIENCE = 120.0
 PARTS = "fat-tree", "leaf-spine", "rfabric", "mixnet", "rotor", *IN_FLIGHT
 REWIRED = "rfabric,pods=2,tors=2,gpus=2"  # a few hosts, for whom circuits change, however many else
 LEAST_HOSTS, HOSTS_BY = 16, 8
+MOST_HOSTS = HOSTS_BY * 64  # a core switch of the Fat-Tree has 64 ports, one for each pod
 LATER = 0.4  # s after which a second flow wants other circuits
 LONG = bytes_in(RATE, 10 * SECONDS)  # bytes of flows that a rewire meets
 
@@ -102,9 +104,11 @@ def quantiles(errors: np.ndarray) -> dict[str, float]:
 
 def fabrics(hosts: int) -> dict[str, Fabric]:
     """The five, with as many hosts, four to a rack or server."""
-    if hosts < LEAST_HOSTS or hosts % HOSTS_BY:
+    if not _make_pods(hosts):
+        near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _make_pods)
         raise RFabricError(
-            f"--hosts {hosts}: pods of {HOSTS_BY} hosts make a self-test, {LEAST_HOSTS} at least"
+            f"--hosts {hosts}: pods of {HOSTS_BY} hosts make a self-test, of {LEAST_HOSTS} to "
+            f"{MOST_HOSTS} hosts; the nearest that works is {near}"
         )
     pods, racks = hosts // HOSTS_BY, hosts // 4
     specs = (
@@ -115,6 +119,10 @@ def fabrics(hosts: int) -> dict[str, Fabric]:
         f"rotor,tors={racks},gpus=4",
     )
     return {spec.partition(",")[0]: parse_fabric(spec) for spec in specs}
+
+
+def _make_pods(hosts: int) -> bool:
+    return LEAST_HOSTS <= hosts <= MOST_HOSTS and not hosts % HOSTS_BY
 
 
 def parts(only: Sequence[str] = ()) -> Sequence[str]:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_replay import waiting_for_each_other
 
 from rfabric.emulate import world
 from rfabric.emulate.network import fastest_line
 from rfabric.emulate.scale import PATIENCE, choose_scale, resolution
+from rfabric.emulate.worker import joined, lanes
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
-from rfabric.optics import RewireRecord, Timing
+from rfabric.optics import Circuits, RewireRecord, Timing
 from rfabric.report.result import Scale, fidelity
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, ring, write_trace
@@ -278,6 +280,29 @@ def test_circuits_turn_with_every_collective_and_placed_routes_follow(tmp_path):
     assert same_ways(result, expected)
     # the comparison can tell
     assert not same_ways(result, simulate(fabric, trace, routing="valiant"))
+
+
+def test_who_has_no_way_at_the_start_gets_its_connection_later():
+    fabric = parse_fabric("topoopt,servers=4,gpus=2,degree=1,optics=ocs")
+    trace = waiting_for_each_other(fabric.hosts)
+    wanted, epochs = lanes(trace), simulate(fabric, trace, "tree").epochs
+    there, back = {("h1", "h7"): 2}, {("h6", "h1"): 1}
+    assert wanted == there | back
+    assert [joined(wanted, fabric, lit) for _, lit in epochs] == [there, back, there]
+    assert joined(wanted, fat_tree(), Circuits()) == wanted
+
+
+@pytest.mark.root
+def test_packets_that_all_others_wait_for_get_circuits_as_in_the_simulator(tmp_path):
+    fabric = parse_fabric("topoopt,servers=4,gpus=2,degree=1,optics=ocs")
+    trace = waiting_for_each_other(fabric.hosts)
+    expected = simulate(fabric, trace, "tree")
+    result = emulated(fabric, trace, "tree", out=tmp_path)
+    assert (result.sent == trace.size).all() and (result.received == trace.size).all()
+    assert [r.phase for r in result.rewires] == [r.phase for r in expected.rewires]
+    assert [c for _, c in result.epochs] == [c for _, c in expected.epochs]
+    assert result.rewires and same_ways(result, expected)
+    assert fidelity(result, expected, resolution(result))["worst_error"] < 0.35
 
 
 # --- bad days -------------------------------------------------------------------------------------

@@ -76,21 +76,29 @@ def test_turned_circuits_are_others_of_the_same_ports(spec):
 
 
 def test_what_cannot_be_drilled_says_the_way_out():
-    with pytest.raises(RFabricError, match="--hosts 6: .* 8 hosts at least"):
-        drill.fabric(6)
+    for hosts, near in ((0, 8), (7, 8), (70, 64), (80, 64), (81, 96), (100_000, drill.MOST_HOSTS)):
+        said = f"--hosts {hosts}: two pods are drilled, .*; the nearest that works is {near}$"
+        with pytest.raises(RFabricError, match=said):
+            drill.fabric(hosts)
     with pytest.raises(RFabricError, match="--only nope: a fault is one of controller, commit"):
         drill.faults(["nope"])
     assert drill.faults(["cable", "controller"]) == ["controller", "cable"]
-    for hosts in (16, 64, 96, 256):
+    for hosts in (16, 64, 96, 256, drill.MOST_HOSTS):
         assert len(drill.fabric(hosts).hosts) == hosts
-    with pytest.raises(RFabricError, match="racks of 16 in two pods, 32 more each time"):
-        drill.fabric(80)
+
+
+def test_as_many_hosts_are_drilled_as_its_fabric_may_have(monkeypatch):
+    monkeypatch.setattr(drill, "MOST_HOSTS", drill.MOST_HOSTS + drill.MORE_BY)
+    with pytest.raises(RFabricError, match="do not join 2 pods of tors=161"):
+        drill.fabric(drill.MOST_HOSTS)
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["drill", "--hosts", "5"], "--hosts 5: two pods"),
+        (["drill", "--hosts", "0"], "--hosts 0: two pods"),
+        (["selftest", "--hosts", "0"], "--hosts 0: pods of 8 hosts"),
         (
             ["drill", "--soak", "1s"],
             "--soak 1 s: too short to show what grows; soak for at least 10.0 s",

@@ -15,9 +15,10 @@ from rfabric.emulate.clock import Clock
 from rfabric.emulate.replay import Replay
 from rfabric.emulate.sampling import LoopSample
 from rfabric.errors import RunError
-from rfabric.fabric import fat_tree, rfabric
+from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Circuits, Rewire, Timing, intend, parse_policy
 from rfabric.report.result import Scale
+from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey, TraceBuilder
 from rfabric.trace.packets import PAYLOAD
 
@@ -72,13 +73,14 @@ class FakeControl:
     fail: str = ""
     verifying: float = 0.0  # s from usable to the answer
     planning: float = 0.0
+    policy: str = "demand"
 
     def abort(self, epoch):
         self.rewire = None
 
     def plan(self, demand, pairs, now, upcoming, sending, also):
         time.sleep(self.planning)
-        policy = parse_policy("demand", self.fabric)
+        policy = parse_policy(self.policy, self.fabric)
         decision = intend(
             self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending, also=also
         )
@@ -253,6 +255,46 @@ def test_traffic_in_flight_follows_the_stated_policy(in_flight):
         assert late.programmed >= done.finish[0]
     if in_flight == "drop":
         assert late.programmed < done.finish[0]
+
+
+def in_turn(fabric):
+    """A host sends, and meanwhile wants to send to another, as others do: one circuit a host."""
+    b = TraceBuilder(fabric.hosts)
+    b.flows([0], [5], 5e9, phase="a", label="first")
+    b.flows([2, 0], [3, 4], 5e9, start=0.08, phase="b", label="second")
+    return b.build()
+
+
+def test_of_a_stage_without_a_path_what_has_one_is_sent_and_the_rest_when_others_have_ended():
+    fabric, wire = rfabric(pods=1, tors=6, gpus=1, electrical=0), SteadyWire(seconds=0.3)
+    trace = in_turn(fabric)
+    done = play(fabric, trace, wire, FakeControl(fabric, Circuits(), wire)).run()
+    expected = simulate(fabric, trace, "demand")
+    assert [circuits for _, circuits in done.epochs] == [c for _, c in expected.epochs]
+    for result in (done, expected):
+        (rewire,) = result.rewires
+        assert result.start[1] < result.finish[0] <= rewire.requested < result.finish[2]
+    assert [entry[1] for entry in wire.log if entry[0] == "send"] == [0, 1, 2]
+
+
+def waiting_for_each_other(hosts):
+    """Training sends, then waits for an answer of generation; a server has one circuit."""
+    b = TraceBuilder(hosts)
+    answer = b.flows([5], [0], 5e9, start=10.0, phase="generation", label="a")
+    b.flows([0], [6], 5e9, phase="training", label="b")
+    b.flows([0], [6], 5e9, after=answer, phase="training", label="c")
+    return b.build()
+
+
+def test_where_all_others_wait_for_a_stage_without_a_path_it_goes_first_as_in_the_simulator():
+    """Training keeps the only circuit for a row that waits for generation, which needs it."""
+    fabric = parse_fabric("topoopt,servers=4,gpus=2,degree=1,optics=ocs,delay=1ms")
+    trace, wire = waiting_for_each_other(fabric.hosts), FakeWire(seconds=0.1)
+    done = play(fabric, trace, wire, FakeControl(fabric, Circuits(), wire, policy="tree")).run()
+    expected = simulate(fabric, trace, "tree")
+    assert [circuits for _, circuits in done.epochs] == [c for _, c in expected.epochs]
+    assert [r.phase for r in done.rewires] == [r.phase for r in expected.rewires]
+    assert done.finish[0] <= done.start[2] and np.isfinite(done.finish).all()
 
 
 def test_a_failed_commit_ends_the_run():

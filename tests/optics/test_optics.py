@@ -27,6 +27,7 @@ from rfabric.optics import (  # fmt: skip
 )
 from rfabric.optics.numbered import NumberedCircuits
 from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
+from rfabric.optics.planner import STAY
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.solvers import Asked, best_matching, joined_parts, matching
@@ -519,6 +520,23 @@ def test_who_has_no_way_asks_again_once_another_has_ended():
     assert list(contract.open(finish)) == ["second"]  # whoever looks before changes nothing
     contract.ask_again(finish)
     assert contract.asking == ("second",) and not contract.blocked
+
+
+def test_who_has_no_way_goes_first_once_for_each_set_of_circuits_where_nothing_moves():
+    contract, finish = Rewiring(FABRIC, Timing(), start()), np.full(4, np.inf)
+    contract.begin("first", np.array([0, 1]), 0.0)
+    contract.begin("second", np.array([2, 3]), 0.5)
+    contract.wait()
+    assert not contract.unblock(np.array([7]))  # of no stage
+    for answered in (contract.stay, contract.wait):
+        assert contract.unblock(np.array([1, 2])) and contract.asking == ("first",)
+        assert contract.blocked == ["second"]
+        assert {s: rows.tolist() for s, rows in contract.seen(finish).items()} == {"first": [1]}
+        answered()
+        assert list(contract.seen(finish)) == ["first", "second"]
+        assert not contract.unblock(np.array([1, 2])) and not contract.asking  # in vain
+        contract.take(Decision(STAY, "on", start()), 1.0, ("other",))
+        contract.done(1.1, 1.2, 1.3, np.zeros(4))
 
 
 def test_circuits_to_return_to_are_the_last_few_and_those_of_the_start():

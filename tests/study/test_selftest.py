@@ -114,8 +114,18 @@ def test_flows_are_under_way_where_circuits_change(way):
 def test_what_is_no_part_and_what_makes_no_pods_is_refused():
     with pytest.raises(RFabricError, match="--only nope: a part is one of fat-tree, .*, drop"):
         selftest.parts(["nope"])
-    with pytest.raises(RFabricError, match="--hosts 20: pods of 8 hosts"):
-        selftest.fabrics(20)
+    for hosts, near in ((0, 16), (7, 16), (20, 16), (21, 24), (100_000, selftest.MOST_HOSTS)):
+        said = f"--hosts {hosts}: pods of 8 hosts make .* hosts; the nearest that works is {near}$"
+        with pytest.raises(RFabricError, match=said):
+            selftest.fabrics(hosts)
+
+
+def test_as_many_hosts_are_tested_as_all_five_fabrics_may_have(monkeypatch):
+    every = selftest.fabrics(selftest.MOST_HOSTS).values()
+    assert {len(fabric.hosts) for fabric in every} == {selftest.MOST_HOSTS}
+    monkeypatch.setattr(selftest, "MOST_HOSTS", selftest.MOST_HOSTS + selftest.HOSTS_BY)
+    with pytest.raises(RFabricError, match="fat-tree: .* the limit is 64 pods"):
+        selftest.fabrics(selftest.MOST_HOSTS)
 
 
 def test_the_summary_is_of_all_phases_and_flows():

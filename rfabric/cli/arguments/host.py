@@ -2,7 +2,7 @@
 
 from ...study.reproduce import REPRODUCTIONS, UNPUBLISHED
 from .options import live_option, out_option, seed_option, set_option
-from .parsing import Parser, count, file, port, time
+from .parsing import Parser, count, file, port, time, whole
 
 
 def doctor(verb: Parser) -> None:
@@ -21,7 +21,7 @@ def selftest(verb: Parser) -> None:
     sudo rfabric selftest --hosts 64 --json
     sudo rfabric selftest --only fat-tree --only hold      three minutes
     """
-    verb.takes("--hosts N", "hosts of each fabric (default %(default)s)", count, default=16)
+    verb.takes("--hosts N", "hosts of each fabric (default %(default)s)", whole, default=16)
     verb.takes(
         "--only PART",
         "only this part: fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: "
@@ -38,7 +38,7 @@ def drill(verb: Parser) -> None:
     sudo rfabric drill --only controller --only cable --json
     sudo rfabric drill --soak 5min --hosts 16              rewires under packets: what grows?
     """
-    verb.takes("--hosts N", "hosts of the fabric (default %(default)s)", count, default=8)
+    verb.takes("--hosts N", "hosts of the fabric (default %(default)s)", whole, default=8)
     verb.takes(
         "--only FAULT",
         "only this fault: controller, commit, clock, disk, connection, cable, mute, half, "
