@@ -142,13 +142,13 @@ def _interval(item) -> str:
 def _residuals(items: Sequence) -> str:
     """Which residuals stand behind the intervals of a table."""
     used = dict.fromkeys(item.residuals for item in items if item.residuals)
+    if not used:
+        return ""
     words = ", ".join(f"{of.kind} ({of.basis}, {of.rows:,} rows)" for of in used)
     return (
         f"80 % within: where eight measurements in ten lie around this model, for {words}. "
         "Communication: the least that its bytes take at NIC rate; measured ones took longer. "
         "Step: all phases low, or all high."
-        if used
-        else ""
     )
 
 
@@ -294,7 +294,7 @@ def _network(path: Path) -> str:
 def _topology(path: Path) -> str:
     built = {name: build() for name, build in load_topology(path).items()}
     return "topology: " + ", ".join(
-        (f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)") for n, f in built.items()
+        f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)" for n, f in built.items()
     )
 
 

@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         more = {"larger": larger, "plans": plans}
         print_json(summary | {"folder": str(folder.final)} | {k: v for k, v in more.items() if v})
     else:
-        show_runs(runs, summary, args.quiet)
+        show_runs(summary, args.quiet)
         show_tables([*([at_size(larger)] if larger else []), *([_planned(plans)] if plans else [])])
         print(folder.final / "report.html" if page else folder.final)
 
@@ -142,7 +142,7 @@ def _shown_again(args: argparse.Namespace, kept: Folders, key: str) -> bool:
     if args.json:
         print_json(summary | {"folder": str(place)})
         return True
-    show_runs([], summary, args.quiet)
+    show_runs(summary, args.quiet)
     if not args.quiet:
         show_notes([f"as it was run at {summary['created']}; --no-cache runs it again"])
     print(page if page.is_file() else place)

@@ -93,7 +93,7 @@ def comparison(summary: dict) -> Table:
         rows.append(
             Row(
                 f"against {runs[0]['label']}",
-                tuple((f"{e / exposed[0]:.2f} x") for e in exposed),
+                tuple(f"{e / exposed[0]:.2f} x" for e in exposed),
                 indent=1,
             )
         )
@@ -193,7 +193,7 @@ def fidelity(summary: dict) -> Table:
     rows, short = [], set()
     for run in runs:
         short |= {
-            (f"{name} (below {show_time(run['fidelity']['resolution_s'])})")
+            f"{name} (below {show_time(run['fidelity']['resolution_s'])})"
             for name in run["fidelity"]["unresolved"]
         }
         for name, phase in run["fidelity"]["phases"].items():
@@ -302,7 +302,7 @@ def _fidelity_rows(runs: list[dict]) -> list[Row]:
         return []
     rows = []
     for name, key in (
-        (("error against simulation, median"), "median_error"),
+        ("error against simulation, median", "median_error"),
         ("worst", "worst_error"),
     ):
         values = [f.get(key) for f in checked]

@@ -114,7 +114,6 @@ def page(
         "template.html",
         clock,
         summary,
-        yours=logged_table(clock["yours"], _of_clock(clock)) if logged else None,
         headline=headline(summary),
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
@@ -145,10 +144,6 @@ def page(
     )
 
 
-def _of_clock(clock: dict) -> list[str]:
-    return [run["label"] for run in clock["runs"]]
-
-
 def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
     """The page that follows a run, or a controller; `clock` is the document of its records so
     far.
@@ -161,6 +156,8 @@ def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
 def render_clock(template: str, clock: dict, summary: dict, **values) -> str:
     """A page with the clock in it; `clock` is the document of what moves."""
     words = {"clock": clock, "summary": summary, "runs": summary["runs"], "notes": notes(summary)}
+    yours = clock["yours"]
+    words["yours"] = yours and logged_table(yours, [run["label"] for run in clock["runs"]])
     return render_moving(template, SCRIPTS, clock, title=clock["title"], **words, **values)
 
 

@@ -139,7 +139,7 @@ def steps_of(path: Path, data: Path) -> tuple[list[Measured], list[str]]:
     ]
     table = table_of(path, "system", "model", "policy", "gpus", "step_time_s")
     return attempt(
-        ((f"line {i}, {_name(row)}"), lambda row=row: _modelled(row, recipes, data))
+        (f"line {i}, {_name(row)}", lambda row=row: _modelled(row, recipes, data))
         for i, row in enumerate(table, 2)
     )
 
@@ -326,11 +326,9 @@ def _training(row: dict, recipe: dict) -> Training:
 
 def _updates(row: dict) -> int:
     """Updates of a step; UPDATES_A_STEP where the row leaves them open."""
-    return (
-        max(1, whole(row, "gen_gbs") // whole(row, "train_gbs"))
-        if row.get("train_gbs")
-        else UPDATES_A_STEP
-    )
+    if not row.get("train_gbs"):
+        return UPDATES_A_STEP
+    return max(1, whole(row, "gen_gbs") // whole(row, "train_gbs"))
 
 
 def _numbers(text: str) -> list[int]:

@@ -127,11 +127,11 @@ def split_by_size(
 
 
 def by_size(
-    name: str, path: Path, made: list[tuple[float, Point]], refused: list[str], note: str = ""
+    name: str, path: Path, made: list[tuple[float, Point]], refused: list[str]
 ) -> list[PointGroup]:
     """The two groups of `split_by_size`, from points with their bytes."""
     large, small = split_at(name, str(Path(path.parent.name) / path.name), made)
-    return [replace(large, unmodelled=tuple(refused), note=note), replace(small, note=note)]
+    return [replace(large, unmodelled=tuple(refused)), small]
 
 
 def split_at(name: str, file: str, made: list[tuple[float, Point]]) -> tuple[PointGroup, ...]:
