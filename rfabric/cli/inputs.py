@@ -117,11 +117,11 @@ def _value(value: float | str | None) -> str:
 
 def _sources_table(sources: Mapping[str, Source]) -> Table:
     rows = [
-        Row(str(number), (source.name, _value(source.value), source.basis, source.text))
+        (str(number), source.name, _value(source.value), source.basis, source.text)
         for number, source in enumerate(sources.values(), 1)
     ]
     columns = "", "number", "value", "basis", "source"
-    return Table("Where their numbers are from", columns, tuple(rows), words=(0, 1, 3, 4))
+    return Table.of("Where their numbers are from", columns, rows, words=(0, 1, 3, 4))
 
 
 def _within(item) -> dict:
@@ -169,36 +169,33 @@ def _groups(sent: Trace) -> list[dict]:
 def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
 
     rows = [
-        Row(
+        (
             PHASE_NAMES.get(i.phase, i.phase),
-            (
-                i.item,
-                f"{i.count:,}" if i.count else "",
-                show_time(i.seconds) if i.seconds else "",
-                _interval(i),
-                show_size(i.bytes) if i.bytes else "",
-                i.why,
-            ),
+            i.item,
+            f"{i.count:,}" if i.count else "",
+            show_time(i.seconds) if i.seconds else "",
+            _interval(i),
+            show_size(i.bytes) if i.bytes else "",
+            i.why,
         )
         for i in items
     ]
     columns = "phase", "item", "count", "seconds", "80 % within", "bytes", "why"
     sent = [
-        Row(
+        (
             phase_text(f"{g['phase']}/{g['step']}"),
-            (g["label"], f"{g['flows']:,}", show_size(g["bytes"])),
+            g["label"],
+            f"{g['flows']:,}",
+            show_size(g["bytes"]),
         )
         for g in groups
     ]
     title = "Where seconds and bytes come from"
-    tables = [Table(title, columns, tuple(rows), words=(0, 1, 6))]
+    tables = [Table.of(title, columns, rows, words=(0, 1, 6))]
     if sent:
         tables.append(
-            Table(
-                "What enters the fabric",
-                ("phase", "label", "flows", "bytes"),
-                tuple(sent),
-                words=(0, 1),
+            Table.of(
+                "What enters the fabric", ("phase", "label", "flows", "bytes"), sent, words=(0, 1)
             )
         )
     show_tables(tables)

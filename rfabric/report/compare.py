@@ -6,7 +6,7 @@ compared by eye.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import RFabricError
@@ -73,6 +73,19 @@ class Table:
     note: str = ""
     words: tuple[int, ...] = (0,)
 
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        columns: Iterable[str],
+        rows: Iterable[Sequence[str]],
+        note: str = "",
+        words: tuple[int, ...] = (0,),
+    ) -> "Table":
+        """A table of plain rows, each with a cell a column."""
+        named = tuple(Row(name, tuple(cells)) for name, *cells in rows)
+        return cls(title, tuple(columns), named, note, words)
+
 
 def comparison(summary: dict) -> Table:
     """What each fabric makes of the step: one column a run. The lowest value of a row is best."""
@@ -125,10 +138,10 @@ def at_size(runs: Sequence[dict]) -> Table:
             f"{paid:,.2f} $" if paid else "–",
         )
         by_recipe.setdefault(run["traffic"], []).append((run["fabric"], cells))
-    rows = [Row(fabric, (name, *cells)) for name in recipes for fabric, cells in by_recipe[name]]
+    rows = [(fabric, name, *cells) for name in recipes for fabric, cells in by_recipe[name]]
     columns = "fabric", "recipe", "GPUs", "step", "exposed", "network", "a step"
     note = "Switches of real size, one seed; circuits as each fabric was designed for."
-    return Table("The same fabrics at size, simulated", columns, tuple(rows), note, (0, 1))
+    return Table.of("The same fabrics at size, simulated", columns, rows, note, (0, 1))
 
 
 def on_front(row: dict, rows: Sequence[dict], key: str = "network_usd") -> bool:
