@@ -103,13 +103,8 @@ def comparison(summary: dict) -> Table:
     rows.append(_seconds("exposed communication", exposed, tie))
     rows += _phase_rows(runs, names, "exposed_s")
     if len(runs) > 1 and exposed[0] > 0:
-        rows.append(
-            Row(
-                f"against {runs[0]['label']}",
-                tuple(f"{e / exposed[0]:.2f} x" for e in exposed),
-                indent=1,
-            )
-        )
+        shares = [e / exposed[0] for e in exposed]
+        rows.append(_row(f"against {runs[0]['label']}", shares, "{:.2f} x".format, 1, None))
     rows.append(Row("rewires", tuple(str(len(r["rewires"])) for r in runs)))
     rows.append(_seconds("dark time", [r["dark_s"] for r in runs], None))
     rows.append(Row("bytes lost", tuple(show_size(r["lost_bytes"]) for r in runs)))
@@ -313,20 +308,11 @@ def _fidelity_rows(runs: list[dict]) -> list[Row]:
     checked = [r["fidelity"] or {} for r in runs]
     if not any(checked):
         return []
-    rows = []
-    for name, key in (
-        ("error against simulation, median", "median_error"),
-        ("worst", "worst_error"),
-    ):
-        values = [f.get(key) for f in checked]
-        rows.append(
-            Row(
-                name,
-                tuple("–" if v is None else f"{v:.1%}" for v in values),
-                indent=int(key != "median_error"),
-            )
-        )
-    return rows
+    kinds = ("error against simulation, median", "median_error"), ("worst", "worst_error")
+    return [
+        _row(name, [f.get(key) for f in checked], "{:.1%}".format, indent, None)
+        for indent, (name, key) in enumerate(kinds)
+    ]
 
 
 def _cost_rows(runs: list[dict]) -> list[Row]:
