@@ -116,7 +116,7 @@ def _unknown(number: str, unit: str, value: str, kind: _Dimension) -> str:
     )
     near = _near(unit, kind)
     return said + (
-        (f", did you mean {number}{near}?") if near else "" if other else meant(unit, kind.units)
+        f", did you mean {number}{near}?" if near else "" if other else meant(unit, kind.units)
     )
 
 
@@ -127,11 +127,9 @@ def _near(unit: str, kind: _Dimension) -> str:
     """
     folded = {known.casefold(): known for known in reversed(kind.units)}
     whole = f"{unit}/s"
-    return (
-        whole
-        if whole in kind.units
-        else folded.get(unit.casefold(), folded.get(whole.casefold(), ""))
-    )
+    if whole in kind.units:
+        return whole
+    return folded.get(unit.casefold(), folded.get(whole.casefold(), ""))
 
 
 def show_rate(bps: float) -> str:

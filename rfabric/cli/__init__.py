@@ -2,5 +2,3 @@
 how it is shown (`terminal`)."""
 
 from .entry import main
-
-__all__ = ["main"]

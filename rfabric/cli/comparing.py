@@ -151,7 +151,7 @@ def show(folder: Path, args: argparse.Namespace) -> None:
         show_tables(grid_report.tables(summary))
         show_notes([] if args.quiet else summary["fairness"])
     else:
-        show_runs(read_folder(folder)[0], summary, args.quiet)
+        show_runs(summary, args.quiet)
     page = folder / "report.html"
     print(page if page.is_file() else folder)
 
@@ -374,7 +374,7 @@ def _show_beside(
     if args.json:
         print_json(summary | where | ({"yours": yours} if yours else {}))
         return
-    show_runs(runs, summary, args.quiet)
+    show_runs(summary, args.quiet)
     if yours:
         show_tables([logged_table(yours, [entry["label"] for entry in summary["runs"]])])
     print(page)

@@ -191,10 +191,10 @@ def _serve_gnmi(client: "Client", args: argparse.Namespace) -> None:
 
 def _ports_table(ocs: str, ports: list[dict]) -> Table:
     rows = [
-        Row(port["simplex_port_id"], (port["status"], port["target_simplex_port_id"] or "–"))
+        (port["simplex_port_id"], port["status"], port["target_simplex_port_id"] or "–")
         for port in ports
     ]
-    return Table(f"OCS {ocs}", ("port", "status", "joined to"), tuple(rows), words=(0, 1, 2))
+    return Table.of(f"OCS {ocs}", ("port", "status", "joined to"), rows, words=(0, 1, 2))
 
 
 def clean(args: argparse.Namespace) -> None:

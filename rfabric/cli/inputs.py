@@ -117,11 +117,11 @@ def _value(value: float | str | None) -> str:
 
 def _sources_table(sources: Mapping[str, Source]) -> Table:
     rows = [
-        Row(str(number), (source.name, _value(source.value), source.basis, source.text))
+        (str(number), source.name, _value(source.value), source.basis, source.text)
         for number, source in enumerate(sources.values(), 1)
     ]
     columns = "", "number", "value", "basis", "source"
-    return Table("Where their numbers are from", columns, tuple(rows), words=(0, 1, 3, 4))
+    return Table.of("Where their numbers are from", columns, rows, words=(0, 1, 3, 4))
 
 
 def _within(item) -> dict:
@@ -142,13 +142,13 @@ def _interval(item) -> str:
 def _residuals(items: Sequence) -> str:
     """Which residuals stand behind the intervals of a table."""
     used = dict.fromkeys(item.residuals for item in items if item.residuals)
+    if not used:
+        return ""
     words = ", ".join(f"{of.kind} ({of.basis}, {of.rows:,} rows)" for of in used)
     return (
         f"80 % within: where eight measurements in ten lie around this model, for {words}. "
         "Communication: the least that its bytes take at NIC rate; measured ones took longer. "
         "Step: all phases low, or all high."
-        if used
-        else ""
     )
 
 
@@ -169,36 +169,33 @@ def _groups(sent: Trace) -> list[dict]:
 def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
 
     rows = [
-        Row(
+        (
             PHASE_NAMES.get(i.phase, i.phase),
-            (
-                i.item,
-                f"{i.count:,}" if i.count else "",
-                show_time(i.seconds) if i.seconds else "",
-                _interval(i),
-                show_size(i.bytes) if i.bytes else "",
-                i.why,
-            ),
+            i.item,
+            f"{i.count:,}" if i.count else "",
+            show_time(i.seconds) if i.seconds else "",
+            _interval(i),
+            show_size(i.bytes) if i.bytes else "",
+            i.why,
         )
         for i in items
     ]
     columns = "phase", "item", "count", "seconds", "80 % within", "bytes", "why"
     sent = [
-        Row(
+        (
             phase_text(f"{g['phase']}/{g['step']}"),
-            (g["label"], f"{g['flows']:,}", show_size(g["bytes"])),
+            g["label"],
+            f"{g['flows']:,}",
+            show_size(g["bytes"]),
         )
         for g in groups
     ]
     title = "Where seconds and bytes come from"
-    tables = [Table(title, columns, tuple(rows), words=(0, 1, 6))]
+    tables = [Table.of(title, columns, rows, words=(0, 1, 6))]
     if sent:
         tables.append(
-            Table(
-                "What enters the fabric",
-                ("phase", "label", "flows", "bytes"),
-                tuple(sent),
-                words=(0, 1),
+            Table.of(
+                "What enters the fabric", ("phase", "label", "flows", "bytes"), sent, words=(0, 1)
             )
         )
     show_tables(tables)
@@ -294,7 +291,7 @@ def _network(path: Path) -> str:
 def _topology(path: Path) -> str:
     built = {name: build() for name, build in load_topology(path).items()}
     return "topology: " + ", ".join(
-        (f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)") for n, f in built.items()
+        f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)" for n, f in built.items()
     )
 
 

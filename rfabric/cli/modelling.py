@@ -78,20 +78,18 @@ def validate(args: argparse.Namespace) -> None:
 def _asked(goals: Sequence[Reached]) -> Table:
     """What is asked beside what is reached; shares of rows are to be above, errors below."""
     rows = [
-        Row(
+        (
             f"{one.name}: {one.measure}",
-            (
-                f"{'at least' if one.measure in SHARES else 'at most'} {one.asked:.1%}",
-                f"{one.reached:.1%}",
-                "" if one.met else "missed",
-                f"{one.rows:,}",
-                one.basis,
-            ),
+            f"{'at least' if one.measure in SHARES else 'at most'} {one.asked:.1%}",
+            f"{one.reached:.1%}",
+            "" if one.met else "missed",
+            f"{one.rows:,}",
+            one.basis,
         )
         for one in goals
     ]
     columns = "", "asked", "reached", "", "rows", "basis"
-    return Table("What is asked, and what is reached", columns, tuple(rows), words=(0, 3, 5))
+    return Table.of("What is asked, and what is reached", columns, rows, words=(0, 3, 5))
 
 
 def _frozen(wanted: str | None) -> str:
@@ -280,8 +278,8 @@ def _of_model(told: dict) -> Table:
         (f"weights {where}", show_size(split["weight_bytes_per_gpu"])),
         (f"KV cache of a token {where}", show_size(split["kv_bytes_per_token_per_gpu"])),
     ]
-    rows = tuple(Row(name, (value,)) for name, value in lines if value)
-    return Table(told["model"], ("", ""), rows)
+    rows = [(name, value) for name, value in lines if value]
+    return Table.of(told["model"], ("", ""), rows)
 
 
 def _on_gpus(told: dict) -> Table:
@@ -320,18 +318,20 @@ def _by_name(groups: Sequence[PointGroup], rows: bool) -> dict[str, dict]:
 
 def _overview(groups: Sequence[PointGroup]) -> Table:
     rows = [
-        Row(
+        (
             _short(g.name),
-            (
-                *(f"{len(g.points):,}", f"{len(g.unmodelled):,}", *_errors(g)),
-                *(_times(g.interval), g.basis, _short(g.file, FILE_WIDTH)),
-            ),
+            f"{len(g.points):,}",
+            f"{len(g.unmodelled):,}",
+            *_errors(g),
+            _times(g.interval),
+            g.basis,
+            _short(g.file, FILE_WIDTH),
         )
         for g in groups
     ]
     columns = "group", "modelled", "left out", "median", "p90", "80 % within", "basis", "file"
     said = "errors are relative; 80 % of measurements lie between so many times the model"
-    return Table("Model against measurement", columns, tuple(rows), said, (0, 6, 7))
+    return Table.of("Model against measurement", columns, rows, said, (0, 6, 7))
 
 
 def _errors(g: PointGroup) -> tuple[str, ...]:
@@ -345,20 +345,20 @@ def _times(interval: tuple[float, float] | None) -> str:
 def _parts(groups: Sequence[PointGroup]) -> Table:
     """Groups by model, GPU and scale."""
     rows = [
-        Row(_short(g.name), (part, f"{len(p.points):,}", *_errors(p), _times(p.interval)))
+        (_short(g.name), part, f"{len(p.points):,}", *_errors(p), _times(p.interval))
         for g in groups
         for part, p in g.parts.items()
     ]
     columns = "group", "part", "modelled", "median", "p90", "80 % within"
-    return Table("Within the groups", columns, tuple(rows), words=(0, 1))
+    return Table.of("Within the groups", columns, rows, words=(0, 1))
 
 
 def _not_compared(files: dict[str, str]) -> Table:
     """Files by folder and reason."""
     folders = Counter((name.split("/")[0], why) for name, why in files.items())
-    rows = [Row(folder, (f"{many:,}", why)) for (folder, why), many in folders.items()]
+    rows = [(folder, f"{many:,}", why) for (folder, why), many in folders.items()]
     columns = "file or folder", "files", "why"
-    return Table("Files not compared with", columns, tuple(rows), words=(0, 2))
+    return Table.of("Files not compared with", columns, rows, words=(0, 2))
 
 
 def _short(text: str, width: int = NAME_WIDTH) -> str:
@@ -370,22 +370,22 @@ def _short(text: str, width: int = NAME_WIDTH) -> str:
 def _figures(groups: Sequence[PointGroup]) -> Table:
     """What a group says beside its errors."""
     rows = [
-        Row(_short(g.name), (name.replace("_", " "), f"{value:,.2f}"))
+        (_short(g.name), name.replace("_", " "), f"{value:,.2f}")
         for g in groups
         for name, value in g.extra
     ]
-    return Table("Beside the errors", ("group", "figure", "value"), tuple(rows), words=(0, 1))
+    return Table.of("Beside the errors", ("group", "figure", "value"), rows, words=(0, 1))
 
 
 def _points(group: PointGroup) -> Table:
     rows = [
-        Row(p.name, (f"{p.measured:,.4g}", f"{p.modelled:,.4g}", p.unit, f"{p.error:+.1%}"))
+        (p.name, f"{p.measured:,.4g}", f"{p.modelled:,.4g}", p.unit, f"{p.error:+.1%}")
         for p in group.points
     ]
     columns = "row", "measured", "model", "unit", "error"
-    return Table(f"{group.name} ({group.file})", columns, tuple(rows), group.note, (0, 3))
+    return Table.of(f"{group.name} ({group.file})", columns, rows, group.note, (0, 3))
 
 
 def _left_out(groups: Sequence[PointGroup]) -> Table:
-    rows = [Row(_short(group.name), (text,)) for group in groups for text in group.unmodelled]
-    return Table("Rows left out", ("group", "row and reason"), tuple(rows), words=(0, 1))
+    rows = [(_short(group.name), text) for group in groups for text in group.unmodelled]
+    return Table.of("Rows left out", ("group", "row and reason"), rows, words=(0, 1))

@@ -10,7 +10,7 @@ from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import METRES, Bill, Flip, bill, flips, price_table
 from ..fabric.dollars import Gpus, step_cost
 from ..fabric.spec import with_setting
-from ..report.compare import DOLLARS, Row, Table, bill_table
+from ..report.compare import DOLLARS, Table, bill_table
 from ..units import parse_rate
 from .terminal import Talk, show_tables
 
@@ -102,13 +102,10 @@ def _title(entry: dict) -> str:
 
 def _overview(documents: Sequence[dict]) -> Table:
     paid = "usd_per_step" in documents[0]
-    rows = [Row(e["spec"], (f"{e['gpus']:,}", *_sums(e), *_step(e, paid))) for e in documents]
+    rows = [(e["spec"], f"{e['gpus']:,}", *_sums(e), *_step(e, paid)) for e in documents]
     columns = "fabric", "GPUs", "USD", "W", "USD a GPU"
-    return Table(
-        "Networks",
-        columns + (("USD a step", *DOLLARS.values()) if paid else ()),
-        tuple(rows),
-        words=(0,),
+    return Table.of(
+        "Networks", columns + (("USD a step", *DOLLARS.values()) if paid else ()), rows, words=(0,)
     )
 
 
@@ -134,10 +131,10 @@ def _sweep(swept: Sequence[Flip], bills: Mapping[str, Bill]) -> Table:
     """Each price, by how much it would have to change for the dearer of two fabrics to be the
     cheaper.
     """
-    rows = [Row(str(flip), (f"{flip.usd:,.4g}", *_flip(flip, bills))) for flip in swept]
+    rows = [(str(flip), f"{flip.usd:,.4g}", *_flip(flip, bills)) for flip in swept]
     columns = "price", "USD", "cheaper now", "than", "equal at", "which is x"
     note = "A price that both use alike, or that cannot outweigh the others, never flips the order."
-    return Table("Which price flips the order", columns, tuple(rows), note, (0, 2, 3))
+    return Table.of("Which price flips the order", columns, rows, note, (0, 2, 3))
 
 
 def _flip(flip: Flip, bills: Mapping[str, Bill]) -> tuple[str, ...]:

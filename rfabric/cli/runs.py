@@ -16,7 +16,7 @@ from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
 from ..files import read_json
 from ..optics import Timing
-from ..report.compare import Row, Table, at_size
+from ..report.compare import Table, at_size
 from ..report.folder import NOT_KEPT, give_to_caller, new_folder, new_name, sweep, write_refused
 from ..report.html import can_draw_page
 from ..report.live import LiveView
@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         more = {"larger": larger, "plans": plans}
         print_json(summary | {"folder": str(folder.final)} | {k: v for k, v in more.items() if v})
     else:
-        show_runs(runs, summary, args.quiet)
+        show_runs(summary, args.quiet)
         show_tables([*([at_size(larger)] if larger else []), *([_planned(plans)] if plans else [])])
         print(folder.final / "report.html" if page else folder.final)
 
@@ -142,7 +142,7 @@ def _shown_again(args: argparse.Namespace, kept: Folders, key: str) -> bool:
     if args.json:
         print_json(summary | {"folder": str(place)})
         return True
-    show_runs([], summary, args.quiet)
+    show_runs(summary, args.quiet)
     if not args.quiet:
         show_notes([f"as it was run at {summary['created']}; --no-cache runs it again"])
     print(page if page.is_file() else place)
@@ -286,18 +286,16 @@ def _prints_plans(args: argparse.Namespace, scheduler: str) -> bool:
 
 def _planned(plans: Sequence[dict]) -> Table:
     rows = [
-        Row(
+        (
             plan["network"],
-            (
-                plan["first_cut"],
-                " ".join(f"{n} {cut}" for cut, n in plan["last_cuts"][-1].items()),
-                f"{plan['servers_cut']:,}",
-                f"{plan['moved']:,}",
-                f"{plan['recomputed']:,}",
-                f"{plan['balanced']:,}",
-                show_size(plan["kv_bytes"]),
-                plan.get("weight_sync", "–"),
-            ),
+            plan["first_cut"],
+            " ".join(f"{n} {cut}" for cut, n in plan["last_cuts"][-1].items()),
+            f"{plan['servers_cut']:,}",
+            f"{plan['moved']:,}",
+            f"{plan['recomputed']:,}",
+            f"{plan['balanced']:,}",
+            show_size(plan["kv_bytes"]),
+            plan.get("weight_sync", "–"),
         )
         for plan in plans
     ]
@@ -309,7 +307,7 @@ def _planned(plans: Sequence[dict]) -> Table:
         "The runs above played the first; --policy orchestrrl,network=fabric --topo FABRIC plays "
         "another."
     )
-    return Table("Plans by who answers the scheduler", columns, tuple(rows), note, (0, 1, 2, 8))
+    return Table.of("Plans by who answers the scheduler", columns, rows, note, (0, 1, 2, 8))
 
 
 def _is_default(args: argparse.Namespace) -> bool:

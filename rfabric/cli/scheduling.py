@@ -207,20 +207,18 @@ def _per_step(drawn: Timeline, hourly: float | None) -> float | None:
 
 def _phases(made: Scheduled) -> Table:
     rows = [
-        Row(
+        (
             phase_text(f"{p.kind}/{p.step}"),
-            (*map(show_time, (p.start, p.seconds, p.window)), f"{len(p.gpus)}"),
+            *map(show_time, (p.start, p.seconds, p.window)),
+            f"{len(p.gpus)}",
         )
         for p in sorted(made.plan.phases, key=lambda p: (p.start, p.step))
     ]
     note = (
         "Window: how long the phase is predicted to keep its demand, for the fabric's controller."
     )
-    return Table(
-        "Phases, computing alone",
-        ("phase", "start", "seconds", "window", "GPUs"),
-        tuple(rows),
-        note,
+    return Table.of(
+        "Phases, computing alone", ("phase", "start", "seconds", "window", "GPUs"), rows, note
     )
 
 

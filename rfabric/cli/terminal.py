@@ -6,7 +6,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,7 +15,6 @@ from rich.table import Table as RichTable
 
 from ..report import compare, worlds
 from ..report.compare import Table
-from ..report.summary import Run
 from ..units import show_size, show_time
 
 PATIENCE = 2.0  # s before progress is worth showing
@@ -55,10 +54,8 @@ def _show(table: Table, room: int) -> None:
         sum(max(width, cell_len(head)) + gap for head, width in zip(heads, cells, strict=True))
         > room
     ):
-        heads, gap = (
-            tuple(_broken(head, width) for head, width in zip(heads, cells, strict=True)),
-            1,
-        )
+        heads = tuple(_broken(head, width) for head, width in zip(heads, cells, strict=True))
+        gap = 1
     least = [
         max(w, *map(cell_len, h.split("\n")))
         for h, w in zip(heads, _widths(table, broken=True), strict=True)
@@ -106,7 +103,7 @@ def _column(table: Table, i: int, broken: bool) -> list[str]:
     return cells
 
 
-def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
+def show_runs(summary: dict, quiet: bool = False) -> None:
     """What a run verb prints: comparison, rewires, emulated against simulated, how it was
     scaled.
     """

@@ -248,7 +248,8 @@ def bus_bandwidth(
 
 def _all_reduce(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     seconds = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
-    steps = 2 * log2(group.gpus) * _hop("ring", 2, group)
+    hops = NET_HOP if group.servers > 1 else NVLINK_HOP
+    steps = 2 * log2(group.gpus) * (hops["ring"][2] * US)
     share = 2 * (group.gpus - 1) / group.gpus
     seconds["halving-doubling"] = (
         BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
@@ -380,9 +381,3 @@ def _protocol_rate(p: int, shares: tuple[float, ...], group: RankGroup, net: Net
 
 def _ll_most(p: int, servers: int, net: Network) -> tuple[float, ...]:
     return (float("inf"), net.tuning.ll_most[min(servers, 3) - 1] if p == 0 else float("inf"))
-
-
-def _hop(algorithm: str, p: int, group: RankGroup) -> float:
-    if group.servers > 1:
-        return NET_HOP[algorithm][p] * US
-    return NVLINK_HOP[algorithm][p] * US

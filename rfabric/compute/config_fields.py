@@ -217,11 +217,8 @@ _AROUND = (
 
 def same_value(value: object) -> object:
     """The one value of a list that repeats it a layer, else the value as it is."""
-    return (
-        value[0]
-        if isinstance(value, list) and value and all(v == value[0] for v in value)
-        else value
-    )
+    alike = isinstance(value, list) and value and all(v == value[0] for v in value)
+    return value[0] if alike else value
 
 
 def check_understood(fields: Fields, kind: str, known: bool) -> tuple[str, ...]:

@@ -142,7 +142,8 @@ def _as_configured(fields: Fields, family: Family) -> Family:
     )
     if on is not None:
         family = replace(
-            family, bias=(family.bias or _BIAS_KIND[_first_key(fields, "qkv_bias")]) if on else ""
+            family,
+            bias=(family.bias or _BIAS_KIND[next(iter(fields.said("qkv_bias")))]) if on else "",
         )
     mlp = fields.said("mlp_bias")
     if mlp:
@@ -167,10 +168,6 @@ def _as_configured(fields: Fields, family: Family) -> Family:
 _BIAS_KIND = dict.fromkeys(SPELLINGS["qkv_bias"], "all") | dict.fromkeys(
     ("use_qkv_bias", "add_qkv_bias", "qkv_bias"), "qkv"
 )
-
-
-def _first_key(fields: Fields, fact: str) -> str:
-    return next(iter(fields.said(fact)))
 
 
 def _norms(fields: Fields, family: Family) -> int:

@@ -15,6 +15,7 @@ import csv
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
+from statistics import median
 
 from ..errors import RFabricError
 
@@ -71,7 +72,7 @@ class Gpu:
         done = getattr(self, f"{precision}_matmul_flops", None)
         if done:
             return done / self.peak(precision)
-        return _median(
+        return median(
             [
                 getattr(gpu, f"{p}_matmul_flops") / gpu.peak(p)
                 for gpu in GPUS.values()
@@ -101,11 +102,6 @@ def find_gpu(text: str) -> Gpu | None:
         if "-" in gpu.name and gpu.name.upper().split("-")[1].rstrip("B") in wanted
     )
     return next(marked, GPUS[matched[1]])
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _catalog() -> dict[str, Gpu]:

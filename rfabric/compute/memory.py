@@ -95,11 +95,11 @@ def fewest_gpus(
     return None
 
 
-def fewest_training_gpus(model: Model, gpu: Gpu, grad_bytes: int = FP32_BYTES) -> int | None:
+def fewest_training_gpus(model: Model, gpu: Gpu) -> int | None:
     """The least power of two of GPUs whose HBM holds parameters, gradients and Adam's states, all
     sharded, without activations.
     """
-    states = (BF16_BYTES + grad_bytes + OPTIMIZER_BYTES) * model.parameters
+    states = (BF16_BYTES + FP32_BYTES + OPTIMIZER_BYTES) * model.parameters
     return next(
         (n for n in (2**i for i in range(17)) if states / n + RESERVED_BYTES <= gpu.hbm_bytes), None
     )

@@ -157,11 +157,9 @@ def _mamba(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
             f"{shape['layers']} layers by M, *, - or E, and one at least by *"
         )
     heads, state = fields.number("mamba_num_heads"), fields.number("ssm_state_size")
-    groups, kernel, expand = (
-        fields.number("n_groups", 1),
-        fields.number("conv_kernel", 4),
-        fields.raw("expand"),
-    )
+    groups = fields.number("n_groups", 1)
+    kernel = fields.number("conv_kernel", 4)
+    expand = fields.raw("expand")
     inner = heads * fields.number("mamba_head_dim") or int(expand or 2) * shape["hidden"]
     mixed = inner + 2 * groups * state  # what passes the convolution: x, B and C
     one = (

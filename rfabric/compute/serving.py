@@ -371,11 +371,9 @@ class Session:
     def _advance(self, steps: int) -> None:
         grown = self.decoding * steps
         self.clock += steps
-        self.context, self.held, self.to_come = (
-            self.context + grown,
-            self.held + grown,
-            self.to_come - grown,
-        )
+        self.context += grown
+        self.held += grown
+        self.to_come -= grown
         if self.held + self.kept > self.capacity:
             self._make_room()
         self.peak_kv_tokens = max(self.peak_kv_tokens, self.held)
@@ -414,11 +412,9 @@ class Session:
 
     def _leave(self, request: _Request, own: int, context: int) -> None:
         """Give back its KV and its place among those that decode."""
-        self.decoding, self.context, self.held = (
-            self.decoding - 1,
-            self.context - context,
-            self.held - own,
-        )
+        self.decoding -= 1
+        self.context -= context
+        self.held -= own
         self._leave_group(request)
 
     def _leave_group(self, request: _Request) -> None:

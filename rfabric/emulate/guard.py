@@ -139,10 +139,8 @@ class Guard:
         late, took: float64[flows], s of wall clock. idle: as `Fullness.idle_shares` returns it.
         """
         resent, sent = (b - a for a, b in zip(self._tcp, self._segments(), strict=True))
-        shares, dropped = (
-            _shares(self._ticks, _cpu_ticks()),
-            self._ports.read()[1] - self._dropped,
-        )
+        shares = _shares(self._ticks, _cpu_ticks())
+        dropped = self._ports.read()[1] - self._dropped
         lost = _softnet_dropped() - self._softnet, dropped, resent, sent
         load = HostLoad(*shares, *lost, self.foreign())
         facts = self.packet_time, late, took, bandwidth_scale, self.may_drop, idle or {}

@@ -56,13 +56,8 @@ class ScenePlanner:
         routing: Routing,
         contract: Rewiring,
     ):
-        self.fabric, self.trace, self.control, self.routing, self.contract = (
-            fabric,
-            trace,
-            control,
-            routing,
-            contract,
-        )
+        self.fabric, self.trace, self.routing = fabric, trace, routing
+        self.control, self.contract = control, contract
         self.demands = Demands(trace, fabric)
         # acknowledgements go the other way
         self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back

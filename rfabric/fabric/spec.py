@@ -61,13 +61,6 @@ def parse_fabric(
     return builder(**values).named(str(spec))
 
 
-def size_keys(spec: str) -> tuple[str, ...]:
-    """The settings that say how large the fabric of `spec` is; none where it cannot be sized."""
-    head = head_of(spec)
-    room = None if _is_own(head) else _room(_builder(head))
-    return _sizes(room) if room else ()
-
-
 def _sizes(room: Room) -> tuple[str, ...]:
     """The settings that a room decides."""
     return tuple(room(SMALLEST, SMALLEST))

@@ -6,7 +6,7 @@ compared by eye.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import RFabricError
@@ -73,6 +73,19 @@ class Table:
     note: str = ""
     words: tuple[int, ...] = (0,)
 
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        columns: Iterable[str],
+        rows: Iterable[Sequence[str]],
+        note: str = "",
+        words: tuple[int, ...] = (0,),
+    ) -> "Table":
+        """A table of plain rows, each with a cell a column."""
+        named = tuple(Row(name, tuple(cells)) for name, *cells in rows)
+        return cls(title, tuple(columns), named, note, words)
+
 
 def comparison(summary: dict) -> Table:
     """What each fabric makes of the step: one column a run. The lowest value of a row is best."""
@@ -90,13 +103,8 @@ def comparison(summary: dict) -> Table:
     rows.append(_seconds("exposed communication", exposed, tie))
     rows += _phase_rows(runs, names, "exposed_s")
     if len(runs) > 1 and exposed[0] > 0:
-        rows.append(
-            Row(
-                f"against {runs[0]['label']}",
-                tuple((f"{e / exposed[0]:.2f} x") for e in exposed),
-                indent=1,
-            )
-        )
+        shares = [e / exposed[0] for e in exposed]
+        rows.append(_row(f"against {runs[0]['label']}", shares, "{:.2f} x".format, 1, None))
     rows.append(Row("rewires", tuple(str(len(r["rewires"])) for r in runs)))
     rows.append(_seconds("dark time", [r["dark_s"] for r in runs], None))
     rows.append(Row("bytes lost", tuple(show_size(r["lost_bytes"]) for r in runs)))
@@ -125,10 +133,10 @@ def at_size(runs: Sequence[dict]) -> Table:
             f"{paid:,.2f} $" if paid else "–",
         )
         by_recipe.setdefault(run["traffic"], []).append((run["fabric"], cells))
-    rows = [Row(fabric, (name, *cells)) for name in recipes for fabric, cells in by_recipe[name]]
+    rows = [(fabric, name, *cells) for name in recipes for fabric, cells in by_recipe[name]]
     columns = "fabric", "recipe", "GPUs", "step", "exposed", "network", "a step"
     note = "Switches of real size, one seed; circuits as each fabric was designed for."
-    return Table("The same fabrics at size, simulated", columns, tuple(rows), note, (0, 1))
+    return Table.of("The same fabrics at size, simulated", columns, rows, note, (0, 1))
 
 
 def on_front(row: dict, rows: Sequence[dict], key: str = "network_usd") -> bool:
@@ -193,7 +201,7 @@ def fidelity(summary: dict) -> Table:
     rows, short = [], set()
     for run in runs:
         short |= {
-            (f"{name} (below {show_time(run['fidelity']['resolution_s'])})")
+            f"{name} (below {show_time(run['fidelity']['resolution_s'])})"
             for name in run["fidelity"]["unresolved"]
         }
         for name, phase in run["fidelity"]["phases"].items():
@@ -300,20 +308,11 @@ def _fidelity_rows(runs: list[dict]) -> list[Row]:
     checked = [r["fidelity"] or {} for r in runs]
     if not any(checked):
         return []
-    rows = []
-    for name, key in (
-        (("error against simulation, median"), "median_error"),
-        ("worst", "worst_error"),
-    ):
-        values = [f.get(key) for f in checked]
-        rows.append(
-            Row(
-                name,
-                tuple("–" if v is None else f"{v:.1%}" for v in values),
-                indent=int(key != "median_error"),
-            )
-        )
-    return rows
+    kinds = ("error against simulation, median", "median_error"), ("worst", "worst_error")
+    return [
+        _row(name, [f.get(key) for f in checked], "{:.1%}".format, indent, None)
+        for indent, (name, key) in enumerate(kinds)
+    ]
 
 
 def _cost_rows(runs: list[dict]) -> list[Row]:

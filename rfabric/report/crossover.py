@@ -75,12 +75,12 @@ def tables(crossover: Crossover) -> list[Table]:
         *(show_time(delay).replace(" ", "") for delay in crossover.lines[0].delays),
     )
     meets = [
-        Row(b.line, (b.against, show_time(b.delay_s) if b.delay_s else "–", b.what))
+        (b.line, b.against, show_time(b.delay_s) if b.delay_s else "–", b.what)
         for b in crossover.break_evens
     ]
     return [
         Table(f"{crossover.traffic}: step time (s) by reconfiguration delay", columns, tuple(rows)),
-        Table("Break-even", ("line", "against", "delay", ""), tuple(meets), words=(0, 1, 3)),
+        Table.of("Break-even", ("line", "against", "delay", ""), meets, words=(0, 1, 3)),
     ]
 
 

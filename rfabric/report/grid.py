@@ -97,10 +97,10 @@ def paired(traffic: str, rows: Sequence[dict]) -> Table | None:
     known = all(len(row.get("step_s_by_seed", ())) > 1 for row in rows)
     if not others or not known or seeds.count(seeds[0]) != len(seeds):
         return None
-    lines = [Row(row["label"], _differs(row, first)) for row in others]
+    lines = [(row["label"], *_differs(row, first)) for row in others]
     columns = "fabric, policy", "step", "95 % interval", ""
     note = f"Mean over seeds {', '.join(map(str, seeds[0]))} of what a step takes more."
-    return Table(f"{traffic}: seed by seed against {first['label']}", columns, tuple(lines), note)
+    return Table.of(f"{traffic}: seed by seed against {first['label']}", columns, lines, note)
 
 
 def _differs(row: dict, first: dict) -> tuple[str, str, str]:

@@ -114,7 +114,6 @@ def page(
         "template.html",
         clock,
         summary,
-        yours=logged_table(clock["yours"], _of_clock(clock)) if logged else None,
         headline=headline(summary),
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
@@ -145,10 +144,6 @@ def page(
     )
 
 
-def _of_clock(clock: dict) -> list[str]:
-    return [run["label"] for run in clock["runs"]]
-
-
 def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
     """The page that follows a run, or a controller; `clock` is the document of its records so
     far.
@@ -161,6 +156,8 @@ def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
 def render_clock(template: str, clock: dict, summary: dict, **values) -> str:
     """A page with the clock in it; `clock` is the document of what moves."""
     words = {"clock": clock, "summary": summary, "runs": summary["runs"], "notes": notes(summary)}
+    yours = clock["yours"]
+    words["yours"] = yours and logged_table(yours, [run["label"] for run in clock["runs"]])
     return render_moving(template, SCRIPTS, clock, title=clock["title"], **words, **values)
 
 
@@ -206,25 +203,25 @@ def in_flight(runs: Sequence[Run]) -> compare.Table:
     seconds = [run.result.communication for run in runs]
     longest = sorted(seconds[0], key=lambda key: -max(s[key] for s in seconds))
     rows = [
-        compare.Row(
+        (
             compare.phase_text(f"{phase}/{step} {label}".strip()),
-            tuple(show_time(s[step, phase, label]) for s in seconds),
+            *(show_time(s[step, phase, label]) for s in seconds),
         )
         for step, phase, label in longest[:MOST_ROWS]
     ]
     note = "" if len(longest) <= MOST_ROWS else f"The longest of {len(longest):,}."
-    return compare.Table("", ("communication phase", *labels(runs)), tuple(rows), note)
+    return compare.Table.of("", ("communication phase", *labels(runs)), rows, note)
 
 
 def loads(runs: Sequence[Run]) -> compare.Table:
     """What the links of each tier carried, of what they could have while flows were in flight."""
     rows = [
-        compare.Row(name, (tier, f"{len(used):,}", f"{used.mean():.1%}", f"{used.max():.1%}"))
+        (name, tier, f"{len(used):,}", f"{used.mean():.1%}", f"{used.max():.1%}")
         for name, run in zip(labels(runs), runs, strict=True)
         for tier, used in drawing().by_tier(run.result).items()
     ]
     columns = "fabric", "tier", "directed links", "mean", "highest"
-    return compare.Table("", columns, tuple(rows), words=(0, 1))
+    return compare.Table.of("", columns, rows, words=(0, 1))
 
 
 def demand_table(run: Run) -> compare.Table:
@@ -237,12 +234,12 @@ def demand_table(run: Run) -> compare.Table:
     ]
     pairs.sort(key=lambda pair: -pair[0])
     rows = [
-        compare.Row(compare.phase_text(str(key)), (a, b, show_size(sent)))
+        (compare.phase_text(str(key)), a, b, show_size(sent))
         for sent, key, a, b in pairs[:MOST_ROWS]
     ]
     note = "" if len(pairs) <= MOST_ROWS else f"The {MOST_ROWS} largest of {len(pairs):,}."
     columns = "phase", f"from {unit}", f"to {unit}", "sent"
-    return compare.Table("", columns, tuple(rows), note, words=(0, 1, 2))
+    return compare.Table.of("", columns, rows, note, words=(0, 1, 2))
 
 
 def kinds(runs: Sequence[Run]) -> set[str]:

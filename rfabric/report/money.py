@@ -81,14 +81,11 @@ def front(summary: dict) -> compare.Table:
     """The points of step time against dollars, and which of them are on either front."""
     runs = [run | run["cost"] for run in summary["runs"]]
     rows = [
-        compare.Row(
-            run["label"],
-            tuple(_point(run, [one for one in runs if one["traffic"] == run["traffic"]])),
-        )
+        (run["label"], *_point(run, [one for one in runs if one["traffic"] == run["traffic"]]))
         for run in runs
     ]
     columns = "fabric", "step", "network", "on its front", "a step", "on its front"
-    return compare.Table("", columns, tuple(rows), words=(0, 3, 5))
+    return compare.Table.of("", columns, rows, words=(0, 3, 5))
 
 
 def _point(run: dict, runs: Sequence[dict]) -> Iterator[str]:

@@ -66,7 +66,7 @@ class Comparison(Sequence[Outcome]):
 
     def __repr__(self) -> str:
         steps = ", ".join(
-            (f"{label} {run.step_seconds:.3f} s")
+            f"{label} {run.step_seconds:.3f} s"
             for label, run in zip(labels(self.runs), self.runs, strict=True)
         )
         if not self.runs:

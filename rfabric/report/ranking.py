@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RFabricError, meant
-from .compare import NEGLIGIBLE, Row, Table
+from .compare import NEGLIGIBLE, Table
 from .grid import interval
 
 JOB = ("asked_traffic", "settings", "matched", "job_files")
@@ -179,13 +179,13 @@ def _table(
     differing = _differing(ranked)
     scale = ranked[0].contender.mean
     shown = [
-        Row(" ".join(s.contender.words[i] for i in differing), _cells(s, n == 0, scale, sign))
+        (" ".join(s.contender.words[i] for i in differing), *_cells(s, n == 0, scale, sign))
         for n, s in enumerate(ranked[:most])
     ]
     others = f" {len(ranked) - most} more follow." if len(ranked) > most else ""
     columns = "fabric, policy", measure, "seeds", "than the best", "95 % interval", ""
     note = f"Mean over seeds; beside the best, on the seeds that both have.{left}{others}"
-    return Table(f"{title}: by {measure}", columns, tuple(shown), note, words=(5,))
+    return Table.of(f"{title}: by {measure}", columns, shown, note, words=(5,))
 
 
 def _cells(s: Standing, best: bool, scale: float, sign: int) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from .folder import read_folder, write_text
 from .html import CELLS, drawing, render_clock, render_moving, title_of
 from .money import money
 from .page.logged import LoggedRun
-from .page.logged import table as logged_table
 from .store import table_of_cells
 from .summary import Run
 
@@ -85,9 +84,6 @@ def write_several(
         "several.html",
         clock,
         summary,
-        yours=logged_table(clock["yours"], [e["label"] for e in summary["runs"]])
-        if logged
-        else None,
         money=money(figures, runs, summary, prices, bars=False),
         bound=any(map(compare.is_bound, summary["runs"])),
         cost_sources=compare.cost_sources(runs),

@@ -7,7 +7,7 @@ phases, so two worlds of packets are three.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .compare import Row, Table
+from .compare import Table
 
 SAME = ("traffic", "fabric", "policy", "scheduler", "routing", "seed")
 WORLDS = {"simulate": "simulated", "ns3": "ns-3 packets", "emulate": "real packets"}
@@ -34,20 +34,18 @@ def table(entries: Sequence[dict]) -> Table:
     rows = side_by_side(entries)
     engines = [engine for engine in WORLDS if any(engine in row["seconds"] for row in rows)]
     pairs = [(a, b) for i, b in enumerate(engines) for a in engines[:i]]
-    lines = tuple(
-        Row(
+    lines = [
+        (
             row["label"],
-            (
-                row["phase"],
-                *(_shown(row["seconds"], engine) for engine in engines),
-                *(_difference(row["seconds"], a, b) for a, b in pairs),
-            ),
+            row["phase"],
+            *(_shown(row["seconds"], engine) for engine in engines),
+            *(_difference(row["seconds"], a, b) for a, b in pairs),
         )
         for row in rows
-    )
+    ]
     heads = (f"{_word(b)} to {_word(a)}" for a, b in pairs)
     columns = ("fabric", "communication phase", *(WORLDS[e] for e in engines), *heads)
-    return Table("The same in several worlds", columns, lines, _NOTE, (0, 1))
+    return Table.of("The same in several worlds", columns, lines, _NOTE, (0, 1))
 
 
 _NOTE = (

@@ -193,7 +193,7 @@ def _check_tensor(
             ): lambda n, width=width: width % n
             for width, what in columns
         },
-        (f"neither divides nor is a multiple of a server's {server} GPUs"): lambda n: (
+        f"neither divides nor is a multiple of a server's {server} GPUs": lambda n: (
             server % n and n % server
         ),
     }
@@ -263,11 +263,9 @@ def _check_batch(w: Setup) -> None:
 def _observed(w: Setup) -> str:
     """What environments say, as the errors on lengths put it."""
     g = w.generation
-    return (
-        f" and {g.turns - 1} observations of {g.observation}"
-        if g.longest > g.max_prompt + g.max_response
-        else ""
-    )
+    if g.longest <= g.max_prompt + g.max_response:
+        return ""
+    return f" and {g.turns - 1} observations of {g.observation}"
 
 
 def _check_memory(w: Setup) -> None:

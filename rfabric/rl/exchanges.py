@@ -223,11 +223,8 @@ def _body(
         turns = [turn for turn in ((CONTEXT, context), ("tensor", tensor)) if len(turn[1].src)]
         return _Body(tuple(turns), m.layers / t.pp, attention)
     if not len(even.src):
-        return (
-            _Body((("tensor", tensor),), ALL_REDUCES_PER_LAYER * m.layers / t.pp)
-            if len(tensor.src)
-            else None
-        )
+        times = ALL_REDUCES_PER_LAYER * m.layers / t.pp
+        return _Body((("tensor", tensor),), times) if len(tensor.src) else None
     if routing is None and not len(tensor.src) and not len(context.src):
         return _Body(((EXPERTS, even),), DISPATCH_AND_COMBINE * m.experts.layers / t.pp)
     told_apart = [None] if routing is None else list(routing)

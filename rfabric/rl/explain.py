@@ -63,7 +63,7 @@ def _pipeline(w: Workload, step: Step) -> Item:
         w.steps_ahead,
         step_period(w, *windows),
         0,
-        (f"{_adds(w)}; {w.placement}, communication included"),
+        f"{_adds(w)}; {w.placement}, communication included",
         within=step_within(w, parts),
     )
 
@@ -221,7 +221,7 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
                 rows,
                 seconds,
                 size,
-                (f"{text}; {runs:,} times; {show_rate(w.nic_bps)} NICs"),
+                f"{text}; {runs:,} times; {show_rate(w.nic_bps)} NICs",
             )
 
 

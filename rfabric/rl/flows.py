@@ -66,11 +66,9 @@ def gradient_collective(w: Workload) -> str:
 @lru_cache(2)
 def parameters(w: Workload) -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
-    return (
-        _among_data_ranks(w, "all-gather", w.learns * BF16_BYTES)
-        if w.training.optimizer == "distributed"
-        else NONE
-    )
+    if w.training.optimizer != "distributed":
+        return NONE
+    return _among_data_ranks(w, "all-gather", w.learns * BF16_BYTES)
 
 
 def gathered(w: Workload) -> Flows:

@@ -34,9 +34,7 @@ def sent_item(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: s
     turns = [turn for turn in turns if len(turn.src)]
     if not turns:
         return []
-    seconds, size = (
-        sum(flows.wire_seconds(w, turn) for turn in turns),
-        sum(sum(turn.size) for turn in turns),
-    )
+    seconds = sum(flows.wire_seconds(w, turn) for turn in turns)
+    size = sum(sum(turn.size) for turn in turns)
     why = f"{why}; {show_rate(w.nic_bps)} NICs"
     return [Item(phase, item, sum(len(turn.src) for turn in turns), seconds, int(size), why)]

@@ -197,7 +197,7 @@ def _requests(
             f"lengths {path}: all {len(tokens)} rows of {column} are 0; a length is 1 or more"
         )
     without = (
-        (f"; {len(tokens) - len(kept)} of {len(tokens)} without a token left out")
+        f"; {len(tokens) - len(kept)} of {len(tokens)} without a token left out"
         if len(kept) < len(tokens)
         else ""
     )

@@ -229,10 +229,8 @@ class Setup:
         """
         size, origin = self.cluster.gpus_per_pod, 0
         if size is None:
-            size, origin = (
-                -(-len(self.replicas) // 2) * self.generation.gpus,
-                self.first_generation_gpu,
-            )
+            size = -(-len(self.replicas) // 2) * self.generation.gpus
+            origin = self.first_generation_gpu
         pods: dict[int, list[list[int]]] = {}
         for replica in self.replicas:
             pods.setdefault((replica[0] - origin) // size, []).append(replica)

@@ -66,11 +66,9 @@ def inputs_of_job(name: str, settings: Sequence[str] = ()) -> tuple[Path, ...]:
     """
     if _is_trace(name, settings):
         return _files(name, settings)
-    return (
-        read_traffic(name, settings).inputs
-        if is_shared(name)
-        else read_recipe(name, settings).files
-    )
+    if is_shared(name):
+        return read_traffic(name, settings).inputs
+    return read_recipe(name, settings).files
 
 
 def _is_trace(name: str, settings: Sequence[str]) -> bool:

@@ -3,6 +3,4 @@ at any scale.
 """
 
 from .flows import Deadlock, Engine, completion_times, deadlock
-from .reference import EVENTS, FINISHED, READY
-
-__all__ = ["EVENTS", "FINISHED", "READY", "Deadlock", "Engine", "completion_times", "deadlock"]
+from .reference import FINISHED, READY

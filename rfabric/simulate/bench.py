@@ -330,7 +330,7 @@ def _step(case: str, scratch: Path) -> dict:
     cpu_s = used.ru_utime + used.ru_stime
     return {
         "case": case,
-        "work": (f"rfabric simulate --topo rfabric --traffic {STEPS[case]}"),
+        "work": f"rfabric simulate --topo rfabric --traffic {STEPS[case]}",
         "flows": flows,
         "cpu_s": cpu_s,
         "flows_per_s": flows / cpu_s,

@@ -151,10 +151,8 @@ class _Segments:
         order = np.concatenate(trace.levels) if not trace.in_order else np.arange(n)
         place = np.empty(n, np.int64)
         place[order] = np.arange(n)
-        latest, soonest = (
-            np.full(n, -1),
-            np.full(n, n),
-        )  # places of the last that a row waits for, the first that follows
+        # places of the last that a row waits for, the first that follows
+        latest, soonest = np.full(n, -1), np.full(n, n)
         waiting, awaited = place[trace.owner], place[trace.after]
         np.maximum.at(latest, waiting, awaited)
         np.minimum.at(soonest, awaited, waiting)

@@ -229,11 +229,9 @@ def best_rounds(
         RunningRounds(fabric, trace, pairs, rounds, stages, rows, left, routing, others)
         for rounds in decompositions(fabric, policy, demand, contract.circuits)
     ]
-    turn, count, dark = (
-        fabric.reconfig_delay + timing.settle,
-        waves(trace, rows),
-        timing.takes(fabric),
-    )
+    turn = fabric.reconfig_delay + timing.settle
+    count = waves(trace, rows)
+    dark = timing.takes(fabric)
 
     def then(running: RunningRounds) -> np.ndarray:
         """When each stage ends with these rounds; others in flight as if the round that suits them

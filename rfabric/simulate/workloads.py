@@ -85,15 +85,11 @@ class FatTree:
         return np.concatenate([[0], np.cumsum(keep.sum(1))]), table[keep]
 
 
-def ecmp(src, dst, salt=0) -> np.ndarray:
+def ecmp(src, dst) -> np.ndarray:
     """A hash of the pair, the same on every machine (the finaliser of MurmurHash3, Appleby
     2011).
     """
-    h = (
-        np.asarray(src, np.uint64) * np.uint64(1000003)
-        + np.asarray(dst, np.uint64)
-        + np.uint64(salt)
-    )
+    h = np.asarray(src, np.uint64) * np.uint64(1000003) + np.asarray(dst, np.uint64)
     for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
         h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
     return ((h ^ (h >> np.uint64(33))) % np.uint64(2**31)).astype(np.int64)

@@ -159,10 +159,8 @@ def crossing(
     last = max(i for i, over in enumerate(above) if not over)
     if last == len(above) - 1:
         return None, "faster at the longest delay"
-    (a, b), (low, high) = (
-        (math.log(delays[i]) for i in (last, last + 1)),
-        (steps[last], steps[last + 1]),
-    )
+    a, b = (math.log(delays[i]) for i in (last, last + 1))
+    low, high = steps[last], steps[last + 1]
     share = (level - low) / (high - low)
     return math.exp(a + share * (b - a)), "breaks even"
 

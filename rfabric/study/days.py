@@ -18,7 +18,7 @@ from functools import cache
 from statistics import mean
 
 from ..fabric import Needs
-from ..report.compare import Row, Table
+from ..report.compare import Table
 from ..rl import Workload, read_recipe
 from ..schedulers.weave import ClusterBill, Job, run
 from ..schedulers.weave.floor import Floor, Servers
@@ -192,8 +192,8 @@ def days_table(rows: Sequence[DaysRow]) -> Table:
         "weight sync and fabric", "servers", "dollars", "over ideal", "Solo-D over", "SLO kept",
         "by cards", "groups", "otherwise", "sync", "of an iteration", "at once",
     )  # fmt: skip
-    cells = tuple(Row(f"{r.case}, {r.fabric}", _cells(r)) for r in rows)
-    return Table("Two weeks of jobs on a fabric", columns, cells, NOTE, (0, 1))
+    cells = [(f"{r.case}, {r.fabric}", *_cells(r)) for r in rows]
+    return Table.of("Two weeks of jobs on a fabric", columns, cells, NOTE, (0, 1))
 
 
 def _cells(r: DaysRow) -> tuple[str, ...]:

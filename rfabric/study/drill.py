@@ -15,7 +15,7 @@ from ..emulate.soak import Grown, Soaked
 from ..errors import RFabricError
 from ..fabric import Fabric, parse_fabric
 from ..fabric.builders.parts import nearest
-from ..report.compare import Row, Table
+from ..report.compare import Table
 from ..units import show_time
 from .run import Tell
 
@@ -88,36 +88,32 @@ def soak(
 def table(drilled: Sequence[Drilled]) -> Table:
     """A row a fault."""
     rows = [
-        Row(
+        (
             one.what,
-            (
-                f"{one.loss.lost} of {one.loss.sent}" if one.loss.sent else "the run",
-                show_time(one.loss.silent),
-                show_time(one.recovered),
-                show_time(one.within),
-                "; ".join(one.broken) or "kept",
-            ),
+            f"{one.loss.lost} of {one.loss.sent}" if one.loss.sent else "the run",
+            show_time(one.loss.silent),
+            show_time(one.recovered),
+            show_time(one.within),
+            "; ".join(one.broken) or "kept",
         )
         for one in drilled
     ]
     columns = "fault", "packets lost", "silent", "recovery", "promised", "promises"
-    return Table("Faults", columns, tuple(rows), words=(0, 5))
+    return Table.of("Faults", columns, rows, words=(0, 5))
 
 
 def growth(grown: Sequence[Grown]) -> Table:
     """A row for each that is counted."""
     rows = [
-        Row(
+        (
             one.what,
-            (
-                f"{one.first:,.0f}",
-                f"{one.last:,.0f}",
-                f"{one.slope:+,.2f}",
-                f"{one.allowed:,.2f}",
-                "flat" if one.ok else "grows",
-            ),
+            f"{one.first:,.0f}",
+            f"{one.last:,.0f}",
+            f"{one.slope:+,.2f}",
+            f"{one.allowed:,.2f}",
+            "flat" if one.ok else "grows",
         )
         for one in grown
     ]
     columns = "what", "first", "last", "in 100 rewires", "at most", ""
-    return Table("Soak", columns, tuple(rows), words=(0, 5))
+    return Table.of("Soak", columns, rows, words=(0, 5))

@@ -1,14 +1,5 @@
 """Fabrics x policies x recipes x seeds: what is compared, in words; `cell_folders` runs it, each
 cell into a run folder of its own.
-
-    runs/20250721-143005-9f3a/
-        grid.json                 what was asked for; `resume` needs nothing else
-        cells/000-fat-tree.../    a run folder a cell, renamed into place when whole
-        summary.json report.html  when all cells are there
-
-A grid that was interrupted, killed or that broke in one cell is taken up again where it stopped:
-cells that are whole stay. Each cell is made from its own words alone, so the order and the number
-of processes change nothing.
 """
 
 import json

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics.bound import bound
-from ..report.compare import Row, Table
+from ..report.compare import Table
 from ..report.result import phase_floors
 from ..rl import flows
 from ..rl.phases import handover
@@ -247,8 +247,8 @@ def joint_table(rows: Sequence[JointRow]) -> Table:
         "Sync told: the separate schedule with the best of the weight syncs that software takes "
         "alike. Moved, KV and weight sync are the joint schedule's, beside the separate one's."
     )
-    cells = tuple(Row(f"{r.job}, {r.fabric}", _cells(r)) for r in rows)
-    return Table("Compute and network decide together", columns, cells, note, (0, 9, 10, 11))
+    cells = [(f"{r.job}, {r.fabric}", *_cells(r)) for r in rows]
+    return Table.of("Compute and network decide together", columns, cells, note, (0, 9, 10, 11))
 
 
 def _cells(r: JointRow) -> tuple[str, ...]:

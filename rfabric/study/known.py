@@ -49,7 +49,7 @@ def _policies() -> dict[str, str]:
 def _schedulers() -> dict[str, str]:
     one = {name: _first_words(scheduler) for name, scheduler in SCHEDULERS.items()}
     return one | {
-        name: (f"Several jobs that share nodes: {_first_words(p)}")
+        name: f"Several jobs that share nodes: {_first_words(p)}"
         for name, p in weave.POLICIES.items()
     }
 
@@ -85,7 +85,7 @@ def _sizes(name: str) -> str:
 
 def _gpus() -> dict[str, str]:
     return {
-        g.name: (f"{g.hbm_bytes / 1e9:,.0f} GB, {g.bf16_flops / 1e12:,.0f} TFLOP/s in bf16")
+        g.name: f"{g.hbm_bytes / 1e9:,.0f} GB, {g.bf16_flops / 1e12:,.0f} TFLOP/s in bf16"
         for g in GPUS.values()
     }
 

@@ -24,13 +24,11 @@ from ..fabric import Fabric
 from ..optics import Circuits, Timing, parse_policy
 from ..optics.bound import bound
 from ..optics.check import faults, faults_during
-from ..optics.outlook import Outlook
 from ..report.planning import StageCircuits
 from ..report.result import Result, union_seconds
 from ..routing.schemes import DEFAULT_SCHEME, Routing
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
-from ..trace.pairs import Pairs, PairWays
 from .forecast import Forecast, StageRewire, forecast
 
 INSTANT = 1e-9  # s: what a run does at one time
@@ -158,14 +156,3 @@ def _prove(
 
 def _lit_at(epochs: Sequence[tuple[float, Circuits]], time: float) -> Circuits:
     return next((circuits for at, circuits in reversed(epochs) if at <= time + INSTANT), Circuits())
-
-
-def busiest_seconds(
-    fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray
-) -> float:
-    """Seconds that the busiest directed link needs for all bytes of `rows` on the ways that
-    `routing` chose.
-    """
-    ways = PairWays(fabric, Pairs(fabric, trace, routing), circuits, routing)
-    load = ways.load(rows, trace.size[rows].astype(float), np.zeros(len(rows), np.int64))
-    return float(Outlook.of_flows(fabric, [load]).alone[0])

@@ -25,7 +25,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric, rfabric
 from ..optics import Circuits, Demand, parse_policy
 from ..optics.solvers import asked, best_matching
-from ..report.compare import Row, Table
+from ..report.compare import Table
 from ..rl import read_recipe
 from ..schedulers.networks import foreseen
 from ..schedulers.orchestrrl import Tuning, engines_of
@@ -201,15 +201,13 @@ def _timed(call: Callable, tries: int = TRIES) -> tuple[float, Any]:
 def table(rows: Iterable[PlanningRow]) -> Table:
     """Milliseconds, a line for each case and policy."""
     cells = [
-        Row(
+        (
             f"{r.racks:,} ToRs x {PLANES} planes",
-            (
-                r.case.split("-", 2)[2],
-                f"{r.rack_pairs:,}",
-                r.policy,
-                f"{r.circuits_changed:,}",
-                *map(_ms, _times(r)),
-            ),
+            r.case.split("-", 2)[2],
+            f"{r.rack_pairs:,}",
+            r.policy,
+            f"{r.circuits_changed:,}",
+            *map(_ms, _times(r)),
         )
         for r in rows
     ]
@@ -227,7 +225,7 @@ def table(rows: Iterable[PlanningRow]) -> Table:
         "CPU time of one core. "
         "One plane: one maximum-weight matching, ours and networkx's on the same edges."
     )
-    return Table("Planning", columns, tuple(cells), note, (0, 1, 3))
+    return Table.of("Planning", columns, cells, note, (0, 1, 3))
 
 
 def _times(row: PlanningRow) -> tuple[float | None, ...]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from ..optics import Timing, parse_policy
-from ..report.compare import Row, Table
+from ..report.compare import Table
 from ..report.grid import interval
 from ..report.result import Result
 from ..rl.workload import Workload, read_recipe
@@ -186,8 +186,8 @@ def regret_table(rows: Sequence[Regret]) -> Table:
         "Means over seeds; regret with its paired 95 % interval; counts are of all seeds. "
         "Rewires and missed: by the forecast, and by the oracle."
     )
-    lines = tuple(Row(row.fabric, _cells(row)) for row in rows)
-    return Table("What not knowing costs", columns, lines, note, (0, 1, 2, 8))
+    lines = [(row.fabric, *_cells(row)) for row in rows]
+    return Table.of("What not knowing costs", columns, lines, note, (0, 1, 2, 8))
 
 
 def _cells(row: Regret) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
 from ..fabric.builders.parts import nearest
 from ..optics import IN_FLIGHT, Timing
-from ..report.compare import Row, Table
+from ..report.compare import Table
 from ..report.result import Result
 from ..trace import Trace, TraceBuilder, Traffic
 from ..units import bytes_in, show_time
@@ -234,23 +234,21 @@ def _text(value: float, show: Callable[[float], str]) -> str:
 def table(measured: Sequence[Measured]) -> Table:
     """A row a pattern and fabric."""
     rows = [
-        Row(
+        (
             m.fabric,
-            (
-                m.pattern,
-                m.against,
-                _text(m.expected, show_time),
-                _text(m.emulated, show_time),
-                _text(m.error, "{:+.1%}".format),
-                *(_text(off, "{:.1%}".format) for off in quantiles(m.flows).values()),
-                m.faults or "ok",
-            ),
+            m.pattern,
+            m.against,
+            _text(m.expected, show_time),
+            _text(m.emulated, show_time),
+            _text(m.error, "{:+.1%}".format),
+            *(_text(off, "{:.1%}".format) for off in quantiles(m.flows).values()),
+            m.faults or "ok",
         )
         for m in measured
     ]
     columns = "fabric", "pattern", "against", "expected", "emulated", "error"
     flows = "flows: median", "p90", "worst", "bounds"
-    return Table("Self-test", (*columns, *flows), tuple(rows), words=(0, 1, 2, 9))
+    return Table.of("Self-test", (*columns, *flows), rows, words=(0, 1, 2, 9))
 
 
 # --- rewires under flows --------------------------------------------------------------------------

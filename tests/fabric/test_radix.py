@@ -15,7 +15,7 @@ from rfabric.fabric import BUILDERS, parse_fabric
 from rfabric.fabric.builders.crossbars import CROSSBARS
 from rfabric.fabric.builders.parts import core_switches
 from rfabric.fabric.cost import bill
-from rfabric.fabric.spec import size_keys, with_setting
+from rfabric.fabric.spec import with_setting
 from rfabric.optics import joined, light, optical_paths, regions
 from rfabric.optics.cores import cores_of
 from rfabric.routing import Routes, routes_of, unreachable
@@ -258,9 +258,6 @@ def test_a_size_that_is_said_is_taken_and_what_else_is_said_bounds_the_room():
 
 
 def test_what_a_spec_leaves_open_can_be_filled_in():
-    assert size_keys("topoopt") == ("servers", "gpus") and size_keys("ideal,rate=1Gbit/s") == (
-        "gpus",
-    )
     assert with_setting("rfabric,pods=2", "rate", "100G") == "rfabric,pods=2,rate=100G"
     assert with_setting("rfabric,rate=200G", "rate", "100G") == "rfabric,rate=200G"
     assert with_setting("mine.json", "rate", "100G") == "mine.json"

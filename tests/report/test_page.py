@@ -1,10 +1,12 @@
 """The page that moves: its records are the run's, it is one file, and a browser can play it."""
 
+import base64
 import hashlib
 import itertools
 import json
 import re
 import shutil
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -69,6 +71,10 @@ def place(runs, tmp_path_factory):
     return made.final
 
 
+def unpacked(packed):
+    return zlib.decompress(base64.b64decode(packed))
+
+
 def told(text):
     """The records that stand in a page."""
     return json.loads(re.search(r'id="records">(.*?)</script>', text, re.S)[1])
@@ -131,7 +137,7 @@ def test_loads_add_up_to_the_bytes_of_links(runs):
     result = runs[0].result
     load = records.document(runs, summary_of(runs, "", CREATED), "")["runs"][0]["load"]
     edges = np.array(load["edges"])
-    levels = np.frombuffer(records.unpacked(load["share"]), np.uint8).reshape(-1, len(edges) - 1)
+    levels = np.frombuffer(unpacked(load["share"]), np.uint8).reshape(-1, len(edges) - 1)
     rates = np.repeat([link.rate for link in result.fabric.links], 2)
     sent = (levels / load["levels"]) @ np.diff(edges) * rates / 8
     loaded = (levels > 0) @ np.diff(edges)
@@ -155,7 +161,7 @@ def test_a_trace_that_begins_late_loads_as_one_that_begins_at_once(late):
         load = records._load(simulate(fabric, builder.build()), left_out)
         assert not left_out
         edges = np.array(load["edges"])
-        share = np.frombuffer(records.unpacked(load["share"]), np.uint8)
+        share = np.frombuffer(unpacked(load["share"]), np.uint8)
         at = np.searchsorted(edges, begin + np.arange(0.003, 1.0, 0.01), "right") - 1
         return share.reshape(-1, len(edges) - 1)[:, at] / load["levels"]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lighting import lit as start
+from loads import busiest_seconds
 
 from rfabric.control.core import Core
 from rfabric.control.fake import FakeSwitches
@@ -21,7 +22,6 @@ from rfabric.routing import Routes, routes_of
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import SCHEMES, SPLIT, Routing, Sent
 from rfabric.simulate.world import simulate
-from rfabric.study.planning import busiest_seconds
 from rfabric.trace import TraceBuilder, ring, routing_of
 from rfabric.units import transfer_seconds
 

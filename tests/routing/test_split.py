@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loads import busiest_seconds
 
 from rfabric.cli import main
 from rfabric.cli.arguments import ROUTINGS
@@ -22,7 +23,7 @@ from rfabric.report.result import Scale
 from rfabric.routing import routes_of
 from rfabric.routing.schemes import SCHEMES, SPLIT, Routing, split
 from rfabric.simulate.world import simulate
-from rfabric.study.planning import busiest_seconds, plan
+from rfabric.study.planning import plan
 from rfabric.trace import TraceBuilder, pairs, ring
 from rfabric.trace.pairs import PARTS, Pairs, PairWays
 from rfabric.units import transfer_seconds

@@ -140,7 +140,7 @@ def role_of(attributes: Mapping[str, Any]) -> Role:
     use.
     """
     said = {str(key).lower(): value for key, value in attributes.items()}
-    place = {key: _place(said.get(key), key) for key in ("pod", "plane")}
+    place = {key: _place(said.get(key)) for key in ("pod", "plane")}
     if said.get("kind") in KINDS and said.get("tier") in TIERS:
         return Role(said["kind"], said["tier"], **place)
     for key in ROLE_KEYS:
@@ -191,7 +191,7 @@ def joined_lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _place(value: Any, key: str) -> int | None:
+def _place(value: Any) -> int | None:
     """A pod or a plane, where it is a number; people also write names, which say nothing here."""
     text = str(value).removesuffix(".0")
     return int(text) if re.fullmatch(r"-1|\d{1,6}", text) else None

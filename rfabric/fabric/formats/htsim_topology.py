@@ -38,7 +38,7 @@ def _lines(fabric: Fabric, tiers: list[str]) -> Iterator[str]:
     top = max(i for i, shape in enumerate(shapes) if shape["Radix_Down"])
     yield f"Nodes {len(fabric.hosts)}"
     yield f"Tiers {top + 1}"
-    yield f"Podsize {_pod_size(fabric, tiers) if top == 2 else len(fabric.hosts)}"
+    yield f"Podsize {_pod_size(fabric) if top == 2 else len(fabric.hosts)}"
     for i, shape in enumerate(shapes):
         yield f"Tier {i}"
         keys = [key for key in shape if key != "Radix_Up" or i < top]
@@ -103,7 +103,7 @@ def _tier(fabric: Fabric, port: Port) -> int:
     return ORDER.index(fabric.node[fabric.peer[port][1].node].tier)
 
 
-def _pod_size(fabric: Fabric, tiers: list[str]) -> int:
+def _pod_size(fabric: Fabric) -> int:
     """Hosts below one set of aggregation switches; RFabricError where these differ."""
     import networkx as nx
 

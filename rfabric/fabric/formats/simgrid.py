@@ -33,7 +33,7 @@ def _lines(fabric: Fabric) -> Iterator[str]:
         yield (
             f'    <host id="{node.name}" speed="{SPEED}"/>'
             if host
-            else (f'    <router id="{node.name}"/>')
+            else f'    <router id="{node.name}"/>'
         )
     bundles = _bundles(fabric)
     for i, cables in enumerate(bundles):

@@ -176,10 +176,8 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
 
 def _by_pod(fabric: Fabric, demand: Demand) -> Demand:
     """The same bytes from pod to pod; those inside a pod stand on the diagonal."""
-    pod, (rows, columns, sent) = (
-        np.array([fabric.node[rack].pod for rack in demand.racks]),
-        demand.sent,
-    )
+    pod = np.array([fabric.node[rack].pod for rack in demand.racks])
+    rows, columns, sent = demand.sent
     names = tuple(f"p{i + 1}" for i in range(fabric.pods))
     return Demand(
         names,

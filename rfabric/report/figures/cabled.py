@@ -49,7 +49,7 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     at = _places(fabric)
     xs, ys = zip(*at.values(), strict=True)
     width = max(xs) - min(xs)
-    figure, axes = new_figure(PAGE_WIDTH, 4.6, theme)
+    figure, axes = new_figure(PAGE_WIDTH, 4.6)
     _pod_boxes(axes, fabric, at, theme)
     _cables(
         axes,
@@ -190,7 +190,7 @@ def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:
         else ("D" if node.kind == "ocs" else "s", 10, theme.paper)
     )
     mark = axes.plot(x, y, marker=marker, ms=size, mfc=face, mec=edge, mew=1.4, ls="", zorder=3)[0]
-    kind = {"ocs": "optical circuit switch", "eps": ("electrical packet switch"), "host": "GPU"}[
+    kind = {"ocs": "optical circuit switch", "eps": "electrical packet switch", "host": "GPU"}[
         node.kind
     ]
     tooltip(mark, f"{node.name}: {kind}, {node.tier}")

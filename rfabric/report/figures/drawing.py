@@ -74,7 +74,7 @@ def png(figure: Figure, path: str | Path) -> None:
         figure.savefig(beside, format="png", dpi=160, facecolor=PRINT.paper)
 
 
-def new_figure(width: float, height: float, theme: Theme):
+def new_figure(width: float, height: float):
     """An empty figure (inches) and its axes."""
     figure = Figure(figsize=(width, height))
     axes = figure.add_subplot()

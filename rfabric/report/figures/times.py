@@ -30,7 +30,7 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
     lines.
     """
     activities = _activities(result)
-    figure, axes = new_figure(PAGE_WIDTH, 0.55 + 0.3 * len(activities), theme)
+    figure, axes = new_figure(PAGE_WIDTH, 0.55 + 0.3 * len(activities))
     span = result.step_seconds or 1.0
     for y, (key, begin, end, sends) in enumerate(activities):
         x, count = busy(begin, end)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...units import show_time
-from ..compare import PHASE_NAMES, Row, Table
+from ..compare import PHASE_NAMES, Table
 from ..result import Result
 from ..summary import Run, steps_of
 
@@ -76,15 +76,16 @@ def table(document: dict, names: Sequence[str]) -> Table:
     columns = ["phase", "logged"]
     columns += [text for name in names for text in (name, "error")]
     rows = [
-        Row(
+        (
             PHASE_NAMES.get(phase["phase"], phase["phase"]),
-            (show_time(phase["logged_s"]), *_cells(phase["runs"])),
+            show_time(phase["logged_s"]),
+            *_cells(phase["runs"]),
         )
         for phase in document["phases"]
     ]
     note = "Error: predicted over logged, less 1; predicted is the mean of the run's steps."
     title = f"Your run: {document['name']}, {document['which']}"
-    return Table(title, tuple(columns), tuple(rows), note)
+    return Table.of(title, columns, rows, note)
 
 
 def _cells(runs: Sequence[dict]) -> list[str]:

@@ -126,11 +126,6 @@ def text(document: dict) -> str:
     return plain.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def unpacked(packed: str) -> bytes:
-    """The bytes of what `_packed` made."""
-    return zlib.decompress(base64.b64decode(packed))
-
-
 def _packed(values: np.ndarray) -> str:
     """Bytes, deflated, in base64: browsers read that without a library."""
     return base64.b64encode(zlib.compress(values.astype(np.uint8).tobytes(), 6)).decode()

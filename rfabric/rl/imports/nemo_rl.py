@@ -86,10 +86,8 @@ def _refuse_others(s: Settings) -> None:
 
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
-    each, nodes = (
-        s.number("cluster.gpus_per_node") or ("", 1),
-        s.number("cluster.num_nodes") or ("", 1),
-    )
+    each = s.number("cluster.gpus_per_node") or ("", 1)
+    nodes = s.number("cluster.num_nodes") or ("", 1)
     judges = _judges(s, each[1], nodes[1])
     every = each[1] * nodes[1] - judges
     origin = "cluster.num_nodes x cluster.gpus_per_node" + f", less {JUDGE}" * bool(judges)

@@ -167,10 +167,8 @@ def _dense_layers(frequency: str) -> int:
 
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
-    nodes, each = (
-        s.number("actor-num-nodes") or ("", 1),
-        s.number("actor-num-gpus-per-node") or ("", 8),
-    )
+    nodes = s.number("actor-num-nodes") or ("", 1)
+    each = s.number("actor-num-gpus-per-node") or ("", 8)
     trains = nodes[1] * each[1]
     origin = "--actor-num-nodes x --actor-num-gpus-per-node"
     colocated = s.find("colocate") is not None

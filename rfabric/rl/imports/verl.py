@@ -188,7 +188,7 @@ def _engine(s: Settings) -> str:
     return engine or ("megatron" if keys else "fsdp")
 
 
-def _sharded(recipe: SourcedValues, s: Settings, engine: str) -> None:
+def _sharded(recipe: SourcedValues, engine: str) -> None:
     """An engine that shards parameters: FSDP, and those built on it."""
     recipe.put("training.tp", 1, f"{engine}: parameters are sharded, not cut by tensor")
     recipe.put("training.optimizer", "sharded", engine)
@@ -208,7 +208,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     if megatron:
         recipe.parallel(f"{MEGATRON}.")
     else:
-        _sharded(recipe, s, engine)
+        _sharded(recipe, engine)
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ACTOR}.max_token_len")
     each = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.micro_batch_size"  # GKD's
@@ -222,7 +222,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
     size = s.number(f"{ACTOR}.ppo_mini_batch_size") or (
-        (f"{ACTOR}.ppo_mini_batch_size, by default"),
+        f"{ACTOR}.ppo_mini_batch_size, by default",
         256,
     )
     batch = recipe.values["generation.batch"]

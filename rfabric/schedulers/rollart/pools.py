@@ -69,8 +69,6 @@ def pools_of(
         Pool(w.gpu.name, server, (all_gpus - decode_gpus) // tp),
         Pool(decode_gpu, replace(server, gpu=GPUS[decode_gpu]), decode_gpus // tp),
     ]
-    return (
-        with_affinity(pools, affinity(tasks, w.gpu.name, decode_gpu), tasks)
-        if len(tasks) > 1
-        else pools
-    )
+    if len(tasks) < 2:
+        return pools
+    return with_affinity(pools, affinity(tasks, w.gpu.name, decode_gpu), tasks)

@@ -267,12 +267,10 @@ def served_on(w: Workload, requests: Requests, pace: float = 1.0) -> Served:
 
 def _paced(step: DecodeStep, pace: float) -> DecodeStep:
     """The step at `pace` times its seconds: all its terms are seconds but two."""
+    if pace == 1:
+        return step
     seconds = [f.name for f in fields(step) if f.name not in ("missed_share", "window")]
-    return (
-        replace(step, **{name: pace * getattr(step, name) for name in seconds})
-        if pace != 1
-        else step
-    )
+    return replace(step, **{name: pace * getattr(step, name) for name in seconds})
 
 
 def _shortest(outputs: np.ndarray, keep: int) -> np.ndarray:

@@ -394,7 +394,5 @@ def _peaks(cluster: _Cluster, job: Job) -> None:
                 f"job {job.name}: needs {used - has} more {pool} nodes, all "
                 f"{has} of the pool are taken"
             )
-    cluster.peak_roll, cluster.peak_train = (
-        max(cluster.peak_roll, roll),
-        max(cluster.peak_train, train),
-    )
+    cluster.peak_roll = max(cluster.peak_roll, roll)
+    cluster.peak_train = max(cluster.peak_train, train)

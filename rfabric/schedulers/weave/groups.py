@@ -236,11 +236,9 @@ def _slowest_way_round(group: ExecutionGroup, tails: Mapping[str, Tail]) -> floa
     for i in range(size):
         state = np.full(size, -np.inf)
         state[i] = 0.0
-        free, end, ready = (
-            state[:nodes].tolist(),
-            [float(state[nodes])],
-            state[nodes + 1 :].tolist(),
-        )
+        free = state[:nodes].tolist()
+        end = [float(state[nodes])]
+        ready = state[nodes + 1 :].tolist()
         deque(_round(group, 0, tails, free, end, ready), 0)
         step[:, i] = [*free, *end, *ready]
     longest = np.full((size + 1, size), -np.inf)

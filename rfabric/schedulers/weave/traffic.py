@@ -257,10 +257,8 @@ def read_shared(
         )
     hardware = {job: hardware_of(load) for job, load in loads.items()}
     groups = placed(jobs, spec.head, seed=seed, hardware=hardware)
-    server, cards = (
-        next(iter(loads.values())).gpus_per_server,
-        {load.nic_bps for load in loads.values()},
-    )
+    server = next(iter(loads.values())).gpus_per_server
+    cards = {load.nic_bps for load in loads.values()}
     gpus = sum(g.train_nodes + g.roll_nodes for g in groups) * server
     inputs = tuple(dict.fromkeys((path, *(file for load in loads.values() for file in load.files))))
     traces = {job: one.trace for job, one in made.items()}
@@ -295,19 +293,13 @@ def is_shared(name: str) -> bool:
 
 def shared_path(name: str) -> Path:
     """Where a file of jobs stands."""
-    return (
-        Path(name)
-        if Path(name).suffix in (".yaml", ".yml")
-        else data_dir("traffic") / "jobs" / f"{name}.yaml"
-    )
+    if Path(name).suffix in (".yaml", ".yml"):
+        return Path(name)
+    return data_dir("traffic") / "jobs" / f"{name}.yaml"
 
 
 def _beside(path: Path, recipe: str) -> str:
-    return (
-        str(path.parent / recipe)
-        if Path(recipe).suffix and not Path(recipe).is_absolute()
-        else recipe
-    )
+    return str(path.parent / recipe) if Path(recipe).suffix else recipe
 
 
 def _server(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload]) -> int:

@@ -268,10 +268,8 @@ def planning_rows(seed: int) -> Iterator[PaperRow]:
             for switch in (3.5, inf)
         )
         room = np.array(engines.kv_tokens, float) * engines.replicas
-        seat, cut = (
-            random.integers(0, servers, count),
-            random.integers(0, len(engines.cuts), servers),
-        )
+        seat = random.integers(0, servers, count)
+        cut = random.integers(0, len(engines.cuts), servers)
         kv, move = (made + prompt).astype(float), np.full(count, 0.05)
         replan(Problem(seen.fixed, seen.work, kv, room, move, seat, cut, 3.5, static), 0.05)
         seconds.append(time.process_time() - began)

@@ -338,11 +338,9 @@ PAPER_STREAM_S = {0.0: 115.2, 0.2: 122.7, 0.3: 118.2, 0.4: 119.8}
 
 def stream_rows(seed: int) -> Iterator[PaperRow]:
     """Steps of 14B with the stream trainer off, by its rule, and freeing GPUs at fixed shares."""
-    w, slower, rewards = (
-        trained_at_share(job("14B"), trained_at()),
-        pace("14B", seed),
-        Rewards(pool()),
-    )
+    w = trained_at_share(job("14B"), trained_at())
+    slower = pace("14B", seed)
+    rewards = Rewards(pool())
 
     def takes(**policy: float) -> float:
         return mean(

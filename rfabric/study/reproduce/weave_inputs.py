@@ -64,10 +64,8 @@ MIXES = {"BL": ("BL",), "RH": ("RH",), "TH": ("TH",), "mixed": ("BL", "RH", "TH"
 
 SIMULATED_JOBS, SIMULATED_HOURS, SIMULATED_MEAN_HOURS = 300, 580.0, 14.4  # of the Philly trace
 TRACE_JOBS, TRACE_HOURS, TRACE_MEAN_HOURS = 200, 370.2, 27.9  # two weeks in production
-TRACE_MAX_TOKENS, MEAN_MAX_TOKENS = (
-    (4096, 8192, 16384, 32768),
-    12100,
-)  # production ranges from 4k to 32k; the mean of the trace
+TRACE_MAX_TOKENS = 4096, 8192, 16384, 32768  # production ranges from 4k to 32k
+MEAN_MAX_TOKENS = 12100  # of the trace
 
 
 def profile(size: str, roll: float, train: float, nodes: int = 1) -> Profile:

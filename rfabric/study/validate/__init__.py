@@ -142,10 +142,8 @@ def validate(
     """Every group of points that `folder` has data for, in the order of CHECKS; RFabricError where
     it has none.
     """
-    root, layout = (
-        Path(folder),
-        ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns),
-    )
+    root = Path(folder)
+    layout = ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns)
     if not root.is_dir():
         raise RFabricError(f"{folder} is no folder; give one with {layout}")
     groups: list[PointGroup] = []
@@ -194,7 +192,7 @@ def _finite(group: PointGroup) -> PointGroup:
     if not bad:
         return group
     left = tuple(
-        (f"{p.name}: measured {p.measured:g}, modelled {p.modelled:g} {p.unit} cannot be compared")
+        f"{p.name}: measured {p.measured:g}, modelled {p.modelled:g} {p.unit} cannot be compared"
         for p in bad
     )
     kept = tuple(p for p in group.points if p not in bad)

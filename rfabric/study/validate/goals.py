@@ -13,6 +13,7 @@ import numpy as np
 from . import Point, PointGroup, validate
 from .leave_one_out import leave_one_out
 from .standing import FITTED, HELD_OUT
+from .tables import same_side
 
 LEFT_OUT = "left out"
 Measure = Callable[[Sequence[Point]], float]
@@ -57,16 +58,11 @@ def _errors(points: Sequence[Point]) -> np.ndarray:
     return np.abs([point.error for point in points])
 
 
-def _same_side(points: Sequence[Point]) -> float:
-    """Share of gains that are gains, and losses that are losses, in the model as measured."""
-    return float(np.mean([(p.measured > 1) == (p.modelled > 1) for p in points]))
-
-
 def _near(points: Sequence[Point]) -> float:
     return float(np.mean([0.5 <= p.modelled / p.measured <= 2 for p in points]))
 
 
-SHARES: dict[str, Measure] = {"within twofold": _near, "right in sign": _same_side}
+SHARES: dict[str, Measure] = {"within twofold": _near, "right in sign": same_side}
 _MEASURES: dict[str, Measure] = SHARES | {
     "median": lambda points: float(np.median(_errors(points))),
     "p90": lambda points: float(np.quantile(_errors(points), 0.9)),

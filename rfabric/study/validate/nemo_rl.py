@@ -32,7 +32,7 @@ from ...rl.plan import plan_of_steps, step_period, step_within
 from ...rl.sections import Cluster, Generation, Training
 from ...trace import PHASES
 from . import Point, PointGroup
-from .tables import attempt, named, number, whole
+from .tables import attempt, named, number, same_side, whole
 from .tables import rows as table_of
 
 # A problem with its instructions: what tokens_s_gpu x GPUs x seconds / responses exceeds avg_seq by
@@ -103,12 +103,12 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     file = str(path.relative_to(data))
     rows, left = steps_of(path, data)
     points = [Point(row.name, row.seconds, row.predicted(), "s", row.part) for row in rows]
-    gains = [
-        _gain(row, on)
-        for row in rows
-        if not row.on_policy
+    pairs = [
+        (on, off)
+        for off in rows
+        if not off.on_policy
         for on in rows
-        if on.on_policy and on.same == row.same
+        if on.on_policy and on.same == off.same
     ]
     yield PointGroup(
         named("nemo_rl step", path, _USUAL),
@@ -121,10 +121,9 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     yield PointGroup(
         named("nemo_rl asynchronous gain", path, _USUAL),
         file,
-        tuple(gains),
-        (),
-        "tokens/s/GPU over on policy",
-        _signs(rows, gains),
+        tuple(_gain(off, on) for on, off in pairs),
+        note="tokens/s/GPU over on policy",
+        extra=_signs(pairs),
     )
 
 
@@ -139,7 +138,7 @@ def steps_of(path: Path, data: Path) -> tuple[list[Measured], list[str]]:
     ]
     table = table_of(path, "system", "model", "policy", "gpus", "step_time_s")
     return attempt(
-        ((f"line {i}, {_name(row)}"), lambda row=row: _modelled(row, recipes, data))
+        (f"line {i}, {_name(row)}", lambda row=row: _modelled(row, recipes, data))
         for i, row in enumerate(table, 2)
     )
 
@@ -164,25 +163,15 @@ def _gain(off: Measured, on: Measured) -> Point:
     return Point(off.name, measured, modelled, "x")
 
 
-def _signs(rows: Sequence[Measured], gains: Sequence[Point]) -> tuple[tuple[str, float], ...]:
+def _signs(pairs: Sequence[tuple[Measured, Measured]]) -> tuple[tuple[str, float], ...]:
     """Shares of the pairs in which a step gets shorter, or a GPU does more, in the model as
     measured.
     """
-    if not gains:
+    if not pairs:
         return ()
-    pairs = [
-        (on, off)
-        for off in rows
-        if not off.on_policy
-        for on in rows
-        if on.on_policy and on.same == off.same
-    ]
     steps = [(on.seconds > off.seconds) == (on.predicted() > off.predicted()) for on, off in pairs]
-    each = [(gain.measured > 1) == (gain.modelled > 1) for gain in gains]
-    return ("sign_of_step_change_right", float(np.mean(steps))), (
-        "sign_of_gain_a_gpu_right",
-        float(np.mean(each)),
-    )
+    gains = same_side([_gain(off, on) for on, off in pairs])
+    return ("sign_of_step_change_right", float(np.mean(steps))), ("sign_of_gain_a_gpu_right", gains)
 
 
 def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> Measured:
@@ -326,11 +315,9 @@ def _training(row: dict, recipe: dict) -> Training:
 
 def _updates(row: dict) -> int:
     """Updates of a step; UPDATES_A_STEP where the row leaves them open."""
-    return (
-        max(1, whole(row, "gen_gbs") // whole(row, "train_gbs"))
-        if row.get("train_gbs")
-        else UPDATES_A_STEP
-    )
+    if not row.get("train_gbs"):
+        return UPDATES_A_STEP
+    return max(1, whole(row, "gen_gbs") // whole(row, "train_gbs"))
 
 
 def _numbers(text: str) -> list[int]:

@@ -119,8 +119,7 @@ def _published(folder: Path) -> tuple[dict[str, list[Stated]], list[str]]:
     except RFabricError as error:
         return {}, [str(error)]
     made, left = attempt(
-        ((f"{file.name} {row['model']}"), lambda row=row: (row["model"], _cells(row)))
-        for row in rows
+        (f"{file.name} {row['model']}", lambda row=row: (row["model"], _cells(row))) for row in rows
     )
     return dict(made), left
 

@@ -40,10 +40,8 @@ RESPONSE, PROMPT = ("response_length/{}", "response_{}"), ("prompt_length/{}", "
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Generation time of every step of one log."""
-    file, name = (
-        str(path.relative_to(data)),
-        f"rl log {path.name.removesuffix('.csv').removesuffix('.steps')}",
-    )
+    file = str(path.relative_to(data))
+    name = f"rl log {path.name.removesuffix('.csv').removesuffix('.steps')}"
     rows = table_of(path)
     model = model_of(path.name, [data / "models"])
     if model is None:
@@ -82,11 +80,9 @@ def model_of(name: str, folders: list[Path]) -> Model | None:
 
 
 def _point(step: str, row: dict, model: Model, name: str) -> Point:
-    measured, mean, prompt = (
-        _first(row, GENERATION),
-        _of(row, RESPONSE, "mean"),
-        _of(row, PROMPT, "mean"),
-    )
+    measured = _first(row, GENERATION)
+    mean = _of(row, RESPONSE, "mean")
+    prompt = _of(row, PROMPT, "mean")
     if measured is None or mean is None or prompt is None or measured <= 0:
         raise RFabricError(
             "a row must have generation seconds and the means of response and prompt tokens"

@@ -6,9 +6,11 @@ cells, rows of commas alone and columns in any order are read as if they were no
 """
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from ...errors import RFabricError
 from . import Point, PointGroup
@@ -127,11 +129,11 @@ def split_by_size(
 
 
 def by_size(
-    name: str, path: Path, made: list[tuple[float, Point]], refused: list[str], note: str = ""
+    name: str, path: Path, made: list[tuple[float, Point]], refused: list[str]
 ) -> list[PointGroup]:
     """The two groups of `split_by_size`, from points with their bytes."""
     large, small = split_at(name, str(Path(path.parent.name) / path.name), made)
-    return [replace(large, unmodelled=tuple(refused), note=note), replace(small, note=note)]
+    return [replace(large, unmodelled=tuple(refused)), small]
 
 
 def split_at(name: str, file: str, made: list[tuple[float, Point]]) -> tuple[PointGroup, ...]:
@@ -139,3 +141,8 @@ def split_at(name: str, file: str, made: list[tuple[float, Point]]) -> tuple[Poi
     large = tuple(point for size, point in made if size >= MIB)
     small = tuple(point for size, point in made if size < MIB)
     return (PointGroup(f"{name} >= 1 MiB", file, large), PointGroup(f"{name} < 1 MiB", file, small))
+
+
+def same_side(gains: Sequence[Point]) -> float:
+    """Share of gains that are gains, and losses that are losses, in the model as measured."""
+    return float(np.mean([(gain.measured > 1) == (gain.modelled > 1) for gain in gains]))

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from ...compute.gpus import Gpu, find_gpu
 from ...compute.models import Model
 from ...compute.named import find_model
@@ -28,7 +26,7 @@ from ...rl.plan import plan_of_steps, step_period
 from ...rl.sections import Cluster, Generation, Training
 from . import Point, PointGroup
 from .nemo_rl import lognormal
-from .tables import attempt, named, number, whole
+from .tables import attempt, named, number, same_side, whole
 from .tables import rows as read_rows
 
 # verl verl/experimental/fully_async_policy/README.md and its scripts shell/dapo_7b_math_fsdp2_*.sh:
@@ -87,7 +85,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         if m.row.seconds("step_s")
     ]
     gains = [_gain(m, on) for m in done if not m.row.colocated for on in done if _beside(m, on)]
-    right = float(np.mean([(g.measured > 1) == (g.modelled > 1) for g in gains])) if gains else 1.0
+    right = same_side(gains) if gains else 1.0
     yield PointGroup(
         named("verl step", path, _USUAL),
         file,
@@ -95,16 +93,12 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         tuple(left),
         "lengths from each row's update seconds",
     )
-    yield PointGroup(
-        named("verl colocated phases", path, _USUAL), file, tuple(_parts(done)), (), ""
-    )
+    yield PointGroup(named("verl colocated phases", path, _USUAL), file, tuple(_parts(done)))
     yield PointGroup(
         named("verl asynchronous gain", path, _USUAL),
         file,
         tuple(gains),
-        (),
-        "",
-        (("sign_right", right),),
+        extra=(("sign_right", right),),
     )
 
 

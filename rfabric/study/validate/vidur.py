@@ -26,7 +26,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     if "mlp" in path.stem:
         return []
     names = tuple(
-        (f"row {i + 2}: a vidur profile of this kind is not modelled") for i in range(len(table))
+        f"row {i + 2}: a vidur profile of this kind is not modelled" for i in range(len(table))
     )
     return [PointGroup(path.stem, f"{path.parent.name}/{path.name}", (), names)]
 

@@ -35,10 +35,8 @@ class _Row:
             int(row[key]) for key in ("num_tensor_parallel_workers", "n_embd", "n_head")
         )
         keys = max(1, int(row["n_kv_head"]) // tp) * hidden // heads
-        mlp, gated = (
-            int(row["n_expanded_embd"]) // tp,
-            row["use_gated_mlp"].strip().lower() == "true",
-        )
+        mlp = int(row["n_expanded_embd"]) // tp
+        gated = row["use_gated_mlp"].strip().lower() == "true"
         return cls(int(row["num_tokens"]), hidden, hidden // tp, keys, mlp, gated)
 
 
@@ -54,11 +52,9 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
             moved += _points(row, _moved(shape, gpu))
         except BROKEN as error:
             left.append(f"line {number}: {reason(error)}")
-    of, where, note = (
-        path.stem.removeprefix("vidur_"),
-        str(path.relative_to(data)),
-        "one kernel alone",
-    )
+    of = path.stem.removeprefix("vidur_")
+    where = str(path.relative_to(data))
+    note = "one kernel alone"
     yield PointGroup(f"vidur matmul {of}", where, tuple(matmuls), tuple(left), note)
     yield PointGroup(f"vidur memory-bound {of}", where, tuple(moved), tuple(left), note)
 

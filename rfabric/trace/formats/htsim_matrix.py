@@ -49,7 +49,7 @@ def _read(path: Path, start_unit: str = "ps") -> Trace:
         if counts.get(name, held) != held:
             raise RFabricError(f"says {name} {counts[name]} and holds {held}; is the file whole?")
     said = [f"{n:,} times {key!r} left out" for key, n in dropped.items()]
-    return understood(_trace(counts, links, triggers, unit), HTSIM_MATRIX.name, path, said)
+    return understood(_trace(links, triggers, unit), HTSIM_MATRIX.name, path, said)
 
 
 def _line(where: str, words: list[str], counts, links, triggers, dropped) -> None:
@@ -92,7 +92,7 @@ def _link(where: str, words: list[str], counts: dict, dropped: dict) -> tuple:
     return int(where.split()[1]), *ends, said
 
 
-def _trace(counts, links: list, triggers: dict, unit: float) -> Trace:
+def _trace(links: list, triggers: dict, unit: float) -> Trace:
     if not links:
         raise RFabricError("holds no connection")
     fired: dict[int, list[int]] = {}

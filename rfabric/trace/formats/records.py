@@ -224,21 +224,13 @@ def _cell(record: dict, column: str, default):
 
 
 def _given(value, default):
-    return (
-        default
-        if value is None or value == ""
-        else value.strip()
-        if isinstance(value, str)
-        else value
-    )
+    if value is None or value == "":
+        return default
+    return value.strip() if isinstance(value, str) else value
 
 
 def _ids(after) -> list[str]:
-    return (
-        [str(a) for a in after]
-        if isinstance(after, list)
-        else str(after if after is not None else "").split()
-    )
+    return list(map(str, after)) if isinstance(after, list) else str(after).split()
 
 
 def _row(rows: dict[str, int], after: str, name: str) -> int:
