@@ -181,7 +181,7 @@ NOTE = (
     "taken as the fabric answers, or by number. SLO: of an iteration alone on this fabric; by "
     "cards: of one by network cards alone. Otherwise: jobs that were not placed as on the ideal "
     "switch. Jobs are placed once and greedily, so that another order of partners alone moves "
-    "dollars by about a per cent, either way. At once: weight syncs under way at a moment; from "
+    "dollars by a per cent or two, either way. At once: weight syncs under way at a moment; from "
     "about one on, a join that they share makes them slower than is counted here."
 )
 
