@@ -471,5 +471,5 @@ def test_gpus_that_a_machine_would_count_are_the_frameworks_default(verl, listed
     assert made.recipe()["cluster"]["gpus_per_server"] == 8
     program = listed.partition(" ")[0]
     assert any(f"n_gpus_per_node: what {program} prints" in note for note in made.notes)
-    with pytest.raises(RFabricError, match=r"trainer.nnodes is '\$\(scontrol\)'"):
+    with pytest.raises(RFabricError, match=r"trainer.nnodes is '\$SLURM_NNODES'"):
         verl("trainer.nnodes=$(scontrol show hostnames | wc -l)")

@@ -141,7 +141,7 @@ def import_job(
 def _check_known(settings: Settings, said: list[str], framework: str) -> None:
     """RFabricError for a job that `said` no setting of the framework's own."""
     if not settings.used & set(said):
-        names = ", ".join(said[:3]) + ", ..." * (len(said) > 3)
+        names = ", ".join(said[:3]) + ", ..." * (len(said) > 3) if said else "nothing by a name"
         raise RFabricError(
             f"{settings.file}: sets {names}, none of which is known of {framework}; jobs of "
             f"{', '.join(FRAMEWORKS)} can be read, others not"

@@ -131,7 +131,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     script = read_script(path, text, environment)
     job = _job(script)
     values, words = _sorted(_without_launcher(job.words))
-    if not values:
+    if not values and not words:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
     seen = {**environment, **job.environment}

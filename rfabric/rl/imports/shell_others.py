@@ -74,7 +74,7 @@ def _given(options: dict[str, str], text: str) -> list[str]:
     """The words that xargs reads: between its -d where it has one, else as a shell quotes them."""
     if "0" in options or "d" in options:
         end = with_escapes(options.get("d", ""))[:1] or "\0"
-        return text.removesuffix("\n").removesuffix(end).split(end)
+        return text.removesuffix(end).split(end)
     try:
         return shlex.split(text)
     except ValueError:  # a quote that is not closed

@@ -451,4 +451,4 @@ M=a/b
 E
 export $(grep -v '^#' .env | xargs); go $N $M; bash -c 'go $N'
 #----
-printf '%s\n' a=1 'b="2 3"' | xargs bash -c 'go "$@"' name; echo "x,y" | xargs -d , -n 1 bash -c 'go "$0"'; printf '1 2\n3\n' | xargs -L 1 bash -c 'go "$@"' n
+printf '%s\n' a=1 'b="2 3"' | xargs bash -c 'go "$@"' name; echo "x,y" | xargs -d , -n 1 bash -c 'go "$@"' n; printf '1 2\n3\n' | xargs -L 1 bash -c 'go "$@"' n
