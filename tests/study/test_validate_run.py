@@ -54,6 +54,15 @@ def test_medians_bubbles_and_what_a_fabric_could_save(tmp_path):
     assert rows["step"].predicted_s == pytest.approx(total)  # phases of grpo-64 follow each other
 
 
+@pytest.mark.parametrize("batch", [32, 64, 128])
+def test_phases_that_follow_each_other_leave_no_bubble(tmp_path, batch):
+    """Their sum and the step may differ in the last bit."""
+    log = written(tmp_path / "log", "verl")
+    beside = validate_run(log, "grpo-64-h20", [f"generation.batch={batch}"])
+    (bubbles,) = (one for one in beside.phases if one.phase == "bubbles")
+    assert bubbles.predicted_s == 0.0 and bubbles.could_save_s is None
+
+
 def test_the_verb_prints_one_table_or_one_document(tmp_path, capsys):
     path = written(tmp_path / "log", "slime")
     assert main(["validate-run", str(path), "--traffic", "grpo-64"]) == 0
