@@ -182,8 +182,9 @@ def test_nothing_is_gathered_where_nothing_comes(monkeypatch):
 
 
 def test_the_fabric_is_known_when_its_last_switch_is_there(caplog):
-    caplog.set_level(logging.INFO)
     self = working(known=False)
+    self.logger = logging.Logger("of this test alone", logging.INFO)
+    self.logger.addHandler(caplog.handler)
     last = self.switches.pop(dpid("c1"))
     served(self, [], [Down(last.id)])
     assert self.trouble == ""  # nobody has come of whom to say something

@@ -425,11 +425,11 @@ def test_the_last_circuits_and_those_of_the_start_are_kept_to_return_to(met):
 
 def test_a_blocked_stage_that_asks_again_leaves_the_others_blocked():
     made = Rewiring(SIX, Timing(), Circuits())
-    for stage in ("one", "two", "three"):
-        made.begin(stage, np.array([0]), 0.0)
+    for row, stage in enumerate(("one", "two", "three")):
+        made.begin(stage, np.array([row]), 0.0)
     made.wait()
     assert made.blocked == ["one", "two", "three"] and made.asking == ()
-    made.ask("two")
+    assert made.unblock(np.array([1]))
     assert made.blocked == ["one", "three"] and made.asking == ("two",)
 
 
