@@ -2,3 +2,5 @@
 how it is shown (`terminal`)."""
 
 from .entry import main
+
+__all__ = ["main"]

@@ -3,5 +3,9 @@
 It knows no job.
 """
 
-from .gpus import GPUS
-from .named import load_model
+from .gpus import GPUS, Gpu
+from .layout import Layout
+from .models import Model
+from .named import find_model, load_model, read_model
+
+__all__ = ["GPUS", "Gpu", "Layout", "Model", "find_model", "load_model", "read_model"]

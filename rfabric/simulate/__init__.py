@@ -3,4 +3,6 @@ at any scale.
 """
 
 from .flows import Deadlock, Engine, completion_times, deadlock
-from .reference import FINISHED, READY
+from .reference import EVENTS, FINISHED, READY
+
+__all__ = ["EVENTS", "FINISHED", "READY", "Deadlock", "Engine", "completion_times", "deadlock"]

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ... import __version__
 from . import defaults, host, inputs, runs, sweeps
-from .options import REPETITIONS, ROUTINGS, add_verb
+from .options import DEFAULT_TRAFFIC, REPETITIONS, ROUTINGS, add_verb
 from .parsing import Parser
 
+__all__ = ["DEFAULT_TRAFFIC", "REPETITIONS", "ROUTINGS", "Parser", "parse", "parser"]
 HELP = {"-h", "--help"}
 # What asks for its options, and the module that does it, in the order of `rfabric --help`.
 VERBS = (

@@ -44,3 +44,11 @@ from .sizes import (
     shape_for,
     sized,
 )
+
+__all__ = [
+    "CABLE_DELAY", "CROSSBARS", "INSIDE", "MAX_PORTS", "NOTHING", "RADIX", "REINIT", "SMALLEST",
+    "TIER_CODE", "Crossbar", "Sketch", "Spine", "Tiers", "core_switches", "direct", "grouped",
+    "halves_for", "joined", "leaves_for", "narrow", "nearest", "ocs_of", "ocs_ports_of", "pods_for",
+    "radix_at", "rails_for", "regions_for", "rotors_for", "servers_for", "shape", "shape_for",
+    "sized", "uplinks", "whole",
+]  # fmt: skip

@@ -19,7 +19,9 @@ from .amounts import by_tier, comparison, demand, demands, load
 from .cabled import PLANE_COLOURS, circuits, pod_circle, rack_circle, topology
 from .drawing import (
     DARK_COLOUR,
+    EPS_COLOUR,
     MOST_RACKS,
+    OCS_COLOUR,
     OTHER_COLOUR,
     PAGE,
     PAGE_WIDTH,
@@ -33,3 +35,33 @@ from .drawing import (
 )
 from .pareto import pareto
 from .times import close_ups, timeline
+
+__all__ = [
+    "DARK_COLOUR",
+    "EPS_COLOUR",
+    "MOST_RACKS",
+    "OCS_COLOUR",
+    "OTHER_COLOUR",
+    "PAGE",
+    "PAGE_WIDTH",
+    "PHASE_COLOURS",
+    "PLANE_COLOURS",
+    "PRINT",
+    "Theme",
+    "bare",
+    "by_tier",
+    "circuits",
+    "close_ups",
+    "comparison",
+    "demand",
+    "demands",
+    "load",
+    "pareto",
+    "png",
+    "pod_circle",
+    "rack_circle",
+    "framed",
+    "svg",
+    "timeline",
+    "topology",
+]

@@ -53,6 +53,17 @@ from .tasks import TASKS, Episode, Task, draw, named_tasks
 from .trajectories import play
 from .weights import transfer
 
+__all__ = [
+    "RollartSettings",
+    "TASKS",
+    "affinity",
+    "mixed",
+    "named_tasks",
+    "schedule",
+    "transfer",
+    "with_affinity",
+]
+
 
 @dataclass(frozen=True)
 class RollartSettings:

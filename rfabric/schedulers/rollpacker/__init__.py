@@ -29,14 +29,22 @@ from ...rl.phases import Step
 from ...rl.workload import Workload
 from ...trace import Span
 from ..base import Scheduled, Settings, settings_of, spans_of
-from .apart import trained_ahead, waves_of
-from .judge import Judge, in_batches, verdicts
+from .apart import Wave, trained_ahead, waves_of
+from .judge import Judge, Verdicts, in_batches, verdicts
 from .planner import replanned, with_tp
 from .reward import Judges, judged, runs, timeout
-from .rounds import ALIKE, LONG, PLAIN, SHORT, Books, draw, launch, play, settled
-from .sent import STREAMING, on_replicas_of, plan_of, streaming_spans, trace_of
+from .rounds import ALIKE, LONG, PLAIN, SHORT, Books, draw, generated_of, launch, play, settled
+from .sent import STREAMING, InWaves, on_replicas_of, plan_of, streaming_spans, trace_of
 from .steps import SYNCHRONOUS, Packed, Rewards, RollpackerSettings, run, streamable
 from .stream import may_free, projected_peak, streamed, work_done
+
+__all__ = [
+    "ALIKE", "LONG", "PLAIN", "SHORT", "STREAMING", "SYNCHRONOUS", "Books", "InWaves", "Judge",
+    "Judges", "Packed", "Rewards", "RollpackerSettings", "Verdicts", "Wave", "draw", "generated_of",
+    "in_batches", "judged", "launch", "may_free", "play", "projected_peak", "replanned", "run",
+    "runs", "schedule", "settled", "streamed", "timeout", "trained_ahead", "verdicts", "waves_of",
+    "with_tp", "work_done",
+]  # fmt: skip
 
 
 def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
@@ -50,11 +58,11 @@ def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
     pipeline = replace(plan, phases=tuple(p for p in plan.phases if p.kind != STREAMING))
     made = Scheduled(w, steps, plan, trace_of(w, steps, plan, seed), (), _facts(done))
     ahead = streaming_spans(w, steps, plan)
-    spans = (*spans_of(w, steps, pipeline), *_early(done, made), *ahead)
+    spans = (*spans_of(w, steps, pipeline), *_early(w, done, made), *ahead)
     return replace(made, spans=spans)
 
 
-def _early(done: list[Packed], scheduled: Scheduled) -> Iterator[Span]:
+def _early(w: Workload, done: list[Packed], scheduled: Scheduled) -> Iterator[Span]:
     """The freed GPUs at work on gradients while the others generate; what they wait for groups is
     drawn after their work.
     """

@@ -13,6 +13,8 @@ from ...files import open_bytes
 from . import mlflow, tensorboard, wandb
 from .base import Told
 
+__all__ = ["Told", "as_told"]
+
 
 def as_told(path: Path, notes: list[str]) -> Iterator[Told] | None:
     """What a logger's file or folder tells; None for any other file. notes: what was cut short.

@@ -39,3 +39,6 @@ def _module(address: str) -> str:
             "Ray cluster, ray://HOST:10001; for processes of this machine say --jobs N"
         )
     return KINDS[scheme]
+
+
+__all__ = ["KINDS", "Workers", "connected"]
