@@ -29,8 +29,8 @@ LEAST_SOAK = 10.0  # s: fewer samples than are judged come of less
 
 def fabric(hosts: int) -> Fabric:
     """Two pods, with so many hosts in all: of two racks each, or of racks of MOST_IN_RACK."""
-    if not _make_pods(hosts):
-        near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _make_pods)
+    if not _makes_pods(hosts):
+        near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _makes_pods)
         raise RFabricError(
             f"--hosts {hosts}: two pods are drilled, of {LEAST_HOSTS} to {FEW} hosts in steps of "
             f"{HOSTS_BY}, or up to {MOST_HOSTS} in steps of {MORE_BY}; the nearest that works is "
@@ -41,7 +41,7 @@ def fabric(hosts: int) -> Fabric:
     return parse_fabric(f"rfabric,pods=2,tors={hosts // MORE_BY},gpus={MOST_IN_RACK}")
 
 
-def _make_pods(hosts: int) -> bool:
+def _makes_pods(hosts: int) -> bool:
     return LEAST_HOSTS <= hosts <= MOST_HOSTS and not hosts % (
         HOSTS_BY if hosts <= FEW else MORE_BY
     )

@@ -104,8 +104,8 @@ def quantiles(errors: np.ndarray) -> dict[str, float]:
 
 def fabrics(hosts: int) -> dict[str, Fabric]:
     """The five, with as many hosts, four to a rack or server."""
-    if not _make_pods(hosts):
-        near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _make_pods)
+    if not _makes_pods(hosts):
+        near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _makes_pods)
         raise RFabricError(
             f"--hosts {hosts}: pods of {HOSTS_BY} hosts make a self-test, of {LEAST_HOSTS} to "
             f"{MOST_HOSTS} hosts; the nearest that works is {near}"
@@ -121,7 +121,7 @@ def fabrics(hosts: int) -> dict[str, Fabric]:
     return {spec.partition(",")[0]: parse_fabric(spec) for spec in specs}
 
 
-def _make_pods(hosts: int) -> bool:
+def _makes_pods(hosts: int) -> bool:
     return LEAST_HOSTS <= hosts <= MOST_HOSTS and not hosts % HOSTS_BY
 
 
