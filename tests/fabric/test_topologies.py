@@ -383,3 +383,16 @@ def test_a_room_holds_what_was_asked_for_and_little_more(name, hosts):
         assert core_switches(room["pods"], room["tors"], 320) is not None
     if name == "opus":
         assert tiers_of(room["servers"], 320) is not None
+
+
+@pytest.mark.parametrize("gpus", [3, 4, 6, 8, 12])
+@pytest.mark.parametrize("ratio", [1.1, 2.5, 3.3, 5, 7, 100])
+def test_the_oversubscription_that_an_error_names_works(gpus, ratio):
+    """Also one that is no whole number: three uplinks of eight."""
+    try:
+        parse_fabric(f"leaf-spine,tors=4,gpus={gpus},oversubscription={ratio}")
+    except RFabricError as error:
+        near = str(error).rpartition("the nearest that works is ")[2]
+        parse_fabric(f"leaf-spine,tors=4,gpus={gpus},oversubscription={near}")
+    else:
+        assert gpus % ratio == 0

@@ -219,7 +219,7 @@ def uplinks(
         near = down / min(max(round(up), 1), down)
         raise RFabricError(
             f"{name}: oversubscription {oversubscription} with {down} {what} gives {up:g} uplinks; "
-            f"use a divisor of {down}, from 1 to {down}: the nearest that works is {near:g}"
+            f"use a divisor of {down}, from 1 to {down}: the nearest that works is {near:.12g}"
         )
     return round(up), ratio
 
