@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 
 from ..report import compare, worlds
 from ..report.compare import Table
+from ..report.result import Pace
 from ..units import show_size, show_time
 
 PATIENCE = 2.0  # s before progress is worth showing
@@ -117,12 +118,12 @@ def show_runs(summary: dict, quiet: bool = False) -> None:
         if entry["engine"] == "ns3":
             print(f"{entry['label']}: ns-3's packets at {scale_text(entry['scale'])}")
     for entry in emulated:
-        pace = entry["pace"]
-        control = f", control {show_time(pace['control_s'])} a rewire" if pace["control_s"] else ""
+        pace = Pace.from_json(entry["pace"])
+        control = f", control {show_time(pace.control)} a rewire" if pace.control else ""
         print(
-            f"{entry['label']}: CPU {pace['cpu']:.0%}, of it others {pace['foreign']:.0%}, time "
-            f"without a full cable at most {pace['idle']:.1%}, latest start "
-            f"{show_time(pace['worst_lateness_s'])}{control}"
+            f"{entry['label']}: CPU {pace.cpu:.0%}, of it others {pace.foreign:.0%}, time "
+            f"without a full cable at most {pace.idle:.1%}, waiting for a processor at most "
+            f"{pace.waited:.1%}, latest start {show_time(pace.worst_lateness)}{control}"
         )
     if not quiet:
         show_notes(note for entry in summary["runs"] for note in entry["notes"])

@@ -19,7 +19,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric, fat_tree
 from ..routing import Routes
 from .network import EmulatedNetwork
-from .sandbox import Sandbox, run, which
+from .sandbox import Sandbox, datapath, run, which
 from .wire import Wire
 
 # bit/s a cable: 32 flows over 5 switches then ask for some millions of packet-hops a second
@@ -73,11 +73,6 @@ def probe_host() -> Host:
         ),
         programs={name: _version(argv) for name, argv in VERSIONS.items()},
     )
-
-
-def datapath() -> str:
-    """`kernel` where Open vSwitch has its module, else `user`."""
-    return "kernel" if Path("/sys/module/openvswitch").is_dir() else "user"
 
 
 def boot_id() -> str:

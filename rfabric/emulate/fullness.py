@@ -18,6 +18,7 @@ from ..trace import Trace
 from ..trace.packets import MTU
 from ..trace.pairs import PairWays
 from ..units import bytes_in, transfer_seconds
+from .lost import PhaseSeconds
 from .network import fastest_line
 from .shaping import OVERHEAD
 
@@ -37,11 +38,7 @@ class Fullness:
         self.room = bytes_in(rates, 1.0)  # bytes of frames a second, by directed cable
         line = fastest_line(fabric) * scale.bandwidth / scale.dilation
         self.span = SPAN * transfer_seconds(MTU, line)
-        self.keys = list(trace.communication())
-        self.group = np.zeros(len(trace), np.int64)
-        for number, rows in enumerate(trace.communication().values()):
-            self.group[rows] = number
-        self.idle, self.watched = (np.zeros(len(self.keys)) for _ in range(2))
+        self.phases = PhaseSeconds(trace)
         self._before: frozenset[int] = frozenset()
         self._ways: PairWays | None = None
         self._begin(0.0, np.zeros(len(rates)), ())
@@ -64,13 +61,7 @@ class Fullness:
 
     def idle_shares(self) -> dict[str, float]:
         """By communication phase, the share of its time in which no cable held its flows up."""
-        return {
-            f"{phase}/{step} {label}".strip(): float(idle / seconds)
-            for (step, phase, label), idle, seconds in zip(
-                self.keys, self.idle, self.watched, strict=True
-            )
-            if seconds >= LEAST_WATCHED
-        }
+        return self.phases.shares(known=LEAST_WATCHED)
 
     def _begin(self, now: float, frames: np.ndarray, rows: Collection[int]) -> None:
         self._since, self._frames, self._rows = now, frames, frozenset(rows)
@@ -81,7 +72,6 @@ class Fullness:
         offsets, links = ways.of(rows)
         # no bound at 0: a packet too many in one span is one too few in the next
         missing = 1 - np.maximum.reduceat(full[links], offsets[:-1])
-        groups = self.group[rows]
-        for group in np.unique(groups):
-            self.idle[group] += seconds * float(missing[groups == group].mean())
-            self.watched[group] += seconds
+        phase_of = self.phases.phase[rows]
+        for phase in np.unique(phase_of):
+            self.phases.add(phase, seconds, seconds * float(missing[phase_of == phase].mean()))

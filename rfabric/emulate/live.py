@@ -21,9 +21,8 @@ from ..optics import Circuit, Circuits, Demand, Timing
 from ..plugins import listing
 from ..report.result import Scale
 from ..trace.packets import WAY
-from . import calibrate
 from .network import EmulatedNetwork, fastest_line
-from .sandbox import Sandbox, run
+from .sandbox import Sandbox, datapath, run
 
 OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
 READY_S = 30.0  # s the controller may take to come up, and to program every switch
@@ -174,7 +173,7 @@ def live(
         journal = str(disk(box)) if keeps else NONE
         start_controller(box, fabric, folder, *plugins, journal=journal)
         scale = rate / fastest_line(fabric)
-        network = EmulatedNetwork(box, fabric, scale, calibrate.datapath(), OFP_PORT)
+        network = EmulatedNetwork(box, fabric, scale, datapath(), OFP_PORT)
         network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         rest = rest_of(list(permutations(fabric.hosts, 2)))
         up = Live(box, fabric, folder, network, rest, journal)

@@ -180,6 +180,7 @@ class EmulatedNetwork:
             self._open_sending_socket()
             ports = {p.interface for ocs in self.ocses for p in self.fabric.ports[ocs]}
             deepen_packet_sockets(self.sandbox.children[DATAPATH].pid, ports)
+            self.sandbox.reserve()
         self._shape()
 
     def asks(self, switch: str) -> int | None:

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from ..control.seam import interpreter
 from ..errors import RFabricError, RunError
+from .processors import idlest, prefer, reserve
 
 STATE_FILE = "run.state.json"
 # one is hidden by a tmpfs inside; they exist, so no mount point is left over
@@ -281,6 +282,11 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
+def datapath() -> str:
+    """`kernel` where Open vSwitch has its module, else `user`."""
+    return "kernel" if Path("/sys/module/openvswitch").is_dir() else "user"
+
+
 # --- inside: Open vSwitch and the controller of one run -------------------------------------------
 
 
@@ -325,7 +331,8 @@ class Sandbox:
     def _prepare(self) -> None:
         signal.signal(signal.SIGTERM, _terminated)  # process 1 ignores what it has no handler for
         _raise_open_files()
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+        prefer(1, NICE)
+        self._share_processors()
         run(["mount", "--make-rprivate", "/"])
         self.private = _cover(self.run_dir)
         run(["mount", "-t", "tmpfs", "-o", "mode=0755,size=64m", "rfabric", str(self.private)])
@@ -339,6 +346,29 @@ class Sandbox:
             os.environ[variable] = str(self.private)
         os.environ["OVS_LOGDIR"] = str(self.logs)
         os.environ.setdefault("OVS_CTL_TIMEOUT", str(CTL_TIMEOUT))
+
+    def _share_processors(self) -> None:
+        """A processor for the user-space datapath and the others for all else; the kernel's needs
+        none, and of a single one there is nothing to share.
+        """
+        everyone = os.sched_getaffinity(0)
+        alone = len(everyone) < 2 or datapath() != "user"
+        self.processors = everyone
+        self.reserved = None if alone else idlest(everyone)
+        if self.reserved is not None:
+            os.sched_setaffinity(0, everyone - {self.reserved})
+
+    def reserve(self) -> None:
+        """Give the datapath its processor, and its helpers the others, when it is up."""
+        if self.reserved is not None:
+            others = self.processors - {self.reserved}
+            reserve(self.children[DATAPATH].pid, self.reserved, others)
+
+    def share(self) -> None:
+        """Let the datapath run wherever the kernel thinks best: somebody else is where it was."""
+        if self.reserved is not None:
+            self.reserved = None
+            os.sched_setaffinity(self.children[DATAPATH].pid, self.processors)
 
     def _start_ovs(self) -> None:
         schema = next((s for s in SCHEMAS if os.path.exists(s)), None)
@@ -369,7 +399,7 @@ class Sandbox:
         for left in self.private.glob("ovs-vswitchd.*.ctl"):  # of one that was killed
             left.unlink()
         self.start(DATAPATH, words, dict(os.environ, **MALLOC))
-        os.setpriority(os.PRIO_PROCESS, self.children[DATAPATH].pid, NICE_DATAPATH)
+        prefer(self.children[DATAPATH].pid, NICE_DATAPATH)
         self.wait(DATAPATH, lambda: any(self.private.glob("ovs-vswitchd.*.ctl")), 15.0)
 
     def start(

@@ -12,6 +12,7 @@ from ..trace.pairs import PairWays
 from .fullness import Fullness
 from .guard import Guard
 from .looks import Looks
+from .lost import Lost, Waits
 from .machines.watch import FarGuard
 from .sandbox import Sandbox
 
@@ -44,11 +45,12 @@ class Watch:
         watcher: Guard | FarGuard,
         scale: Scale,
         fullness: Fullness,
+        waits: Waits,
         looks: Looks | None = None,
     ):
         self.looks = looks
         self.box, self.guard, self.scale = box, watcher, scale
-        self.fullness, self.looked = fullness, time.monotonic()
+        self.fullness, self.waits, self.looked = fullness, waits, time.monotonic()
 
     def __call__(self, flying: Collection[int], ways: PairWays) -> None:
         if time.monotonic() - self.looked > WATCH_S:
@@ -56,6 +58,7 @@ class Watch:
             self.box.check()
             self.guard.sample()
             self.fullness.look(time.monotonic(), self.guard.frames[:, 0], flying, ways)
+            self.waits.look(self.looked, self.guard.waited, flying)
             if self.looks:
                 self.looks.look(self.looked, self.guard.frames[:, 0], self.opinion)
 
@@ -64,8 +67,7 @@ class Watch:
         run = self.looks.run
         rows = ~np.isnan(run.finish)
         took = (run.finish - run.start)[rows] * self.scale.dilation
-        idle = self.fullness.idle_shares()
-        return self.guard.opinion(run.late[rows], took, self.scale.bandwidth, idle)
+        return self.guard.opinion(run.late[rows], took, self.scale.bandwidth, self._lost())
 
     def verdict(self, late: np.ndarray, took: np.ndarray) -> Pace:
         """The pace of the whole run, from how late each row started and how long it took (s of wall
@@ -73,5 +75,7 @@ class Watch:
 
         Whoever asked for the run refuses it where the host could not keep it.
         """
-        idle = self.fullness.idle_shares()
-        return self.guard.verdict(late, took, self.scale.bandwidth, idle)
+        return self.guard.verdict(late, took, self.scale.bandwidth, self._lost())
+
+    def _lost(self) -> Lost:
+        return Lost(self.fullness.idle_shares(), self.waits.shares())

@@ -36,12 +36,13 @@ from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
 from .live import OFP_PORT, READY_S, Controller, Live, live, rest_of, start_controller
 from .looks import Looks
+from .lost import Waits
 from .machines.leader import Leader, led
 from .machines.spread import Spread
 from .network import EmulatedNetwork
 from .orders import Orders, answer
 from .replay import Replay
-from .sandbox import Sandbox
+from .sandbox import Sandbox, datapath
 from .scale import blur, shares
 from .shaping import OVERHEAD
 from .soak import soaked
@@ -127,7 +128,7 @@ class Here:
 
     def __init__(self, box: Sandbox, fabric: Fabric, factor: float, pairs: list[tuple[str, str]]):
         self.box, self.fabric = box, fabric
-        self.network = EmulatedNetwork(box, fabric, factor, calibrate.datapath(), OFP_PORT, pairs)
+        self.network = EmulatedNetwork(box, fabric, factor, datapath(), OFP_PORT, pairs)
         self.network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         self.unlit = self.network.unlit
 
@@ -276,7 +277,8 @@ class EmulatedRun:
         may_drop = self.timing.in_flight == "drop"
         fullness = Fullness(self.fabric, self.trace, self.scale)
         looks = Looks(fullness.room, say) if self.live else None
-        watch = Watch(box, self.up.guard(self.wire, may_drop), self.scale, fullness, looks)
+        watcher, waits = self.up.guard(self.wire, may_drop), Waits(self.trace)
+        watch = Watch(box, watcher, self.scale, fullness, waits, looks)
         run = Replay(
             self.fabric,
             self.trace,

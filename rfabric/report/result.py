@@ -69,6 +69,8 @@ class Pace:
     foreign: the share of the processors that others on the host had while packets moved.
     idle: of the communication phase that is worst in this, the share of its time in which no cable
     was full that its flows cross.
+    waited: of the communication phase that is worst in this, the share of its time in which the
+    switches waited for a processor.
     resent: packets that TCP sent again.
     """
 
@@ -80,6 +82,7 @@ class Pace:
     control: float = 0.0
     foreign: float = 0.0
     idle: float = 0.0
+    waited: float = 0.0
     resent: int = 0
 
     def to_json(self) -> dict:
@@ -92,6 +95,7 @@ class Pace:
             "control_s": self.control,
             "foreign": self.foreign,
             "idle": self.idle,
+            "waited": self.waited,
             "resent_packets": self.resent,
         }
 
@@ -105,7 +109,7 @@ class Pace:
             tuple(data["reasons"]),
             data["advice"],
         )
-        shares = (data.get(key, 0.0) for key in ("control_s", "foreign", "idle"))
+        shares = (data.get(key, 0.0) for key in ("control_s", "foreign", "idle", "waited"))
         return cls(*words, *shares, data.get("resent_packets", 0))
 
 

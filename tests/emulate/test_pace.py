@@ -2,15 +2,21 @@
 and what is done then.
 """
 
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from rfabric.emulate import guard
+from rfabric.emulate import guard, processors
 from rfabric.emulate.counters import payload, settle
 from rfabric.emulate.fullness import Fullness
+from rfabric.emulate.lost import Lost, Waits
 from rfabric.emulate.network import MIN_RATE, fastest_line
 from rfabric.emulate.scale import (
     DILATION,
@@ -52,28 +58,28 @@ def pairs(fabric, size=1e9):
 # --- the guard ------------------------------------------------------------------------------------
 
 
-def processors(user, kernel, own_user, own_kernel, total):
-    return guard.Processors(user, kernel, own_user, own_kernel, total)
+def ticks(user, kernel, own_user, own_kernel, total):
+    return processors.Processors(user, kernel, own_user, own_kernel, total)
 
 
 @pytest.mark.parametrize(
     ("after", "share"),
     [
-        (processors(100, 40, 100, 40, 200), 0.0),  # all is ours
-        (processors(160, 40, 60, 40, 200), 0.5),  # a busy loop
-        (processors(60, 80, 60, 20, 200), 0.3),  # a busy kernel
+        (ticks(100, 40, 100, 40, 200), 0.0),  # all is ours
+        (ticks(160, 40, 60, 40, 200), 0.5),  # a busy loop
+        (ticks(60, 80, 60, 20, 200), 0.3),  # a busy kernel
         # ticks are sampled and our own are not: less than nothing is nothing
-        (processors(50, 40, 60, 40, 200), 0.0),
+        (ticks(50, 40, 60, 40, 200), 0.0),
     ],
 )
 def test_what_others_take_is_what_is_not_ours(after, share):
-    assert after.foreign_since(processors(0, 0, 0, 0, 0)) == pytest.approx(share)
+    assert after.foreign_since(ticks(0, 0, 0, 0, 0)) == pytest.approx(share)
 
 
-def judged(foreign=0.0, idle=None, may_drop=False):
+def judged(foreign=0.0, may_drop=False, **lost):
     load = guard.HostLoad(0.9, 0.0, 0, 0, 0, 10_000, foreign)
     nothing = np.zeros(1), np.ones(1)
-    return guard.judge([], load, 3.6e-3, *nothing, 1e-4, may_drop, idle)
+    return guard.judge([], load, 3.6e-3, *nothing, 1e-4, may_drop, Lost(**lost))
 
 
 def test_others_on_the_host_refuse_a_run_whose_packets_never_waited():
@@ -91,16 +97,125 @@ def test_time_without_a_full_cable_refuses_a_run():
     assert judged(idle={"b/0 y": 0.07}, may_drop=True).ok
 
 
+def test_a_datapath_that_waits_for_a_processor_refuses_a_run():
+    pace = judged(waited={"a/0 x": 0.02, "b/0 y": 0.125})
+    assert not pace.ok and pace.waited == 0.125
+    assert "in 12.5% of b/0 y the switches waited for a processor, the limit is 10%" in pace.reasons
+    assert judged(waited={"a/0 x": 0.099}).ok
+
+
+def test_what_the_datapath_waited_counts_for_the_phases_that_were_in_flight():
+    """A look between two phases counts for both; one with nothing in flight for none."""
+    made = TraceBuilder(SMALL.hosts)
+    for phase in ("a", "b", "c"):
+        made.flows([0], [1], 1e8, phase=phase, label="x")
+    waits = Waits(made.build())
+    looks = [(0, []), (1, [0]), (3, [0]), (4, [1]), (6, [1]), (7, []), (9, []), (9.25, [2])]
+    waited = [0.0, 0.1, 0.1, 0.2, 0.6, 0.6, 1.6, 1.7]
+    for (now, flying), so_far in zip(looks, waited, strict=True):
+        waits.look(now, so_far, flying)
+    shares = waits.shares()
+    assert shares == {
+        "a/0 x": pytest.approx(0.2 / 4),  # from 0 to 4
+        "b/0 x": pytest.approx(0.5 / 4),  # from 3 to 7
+        "c/0 x": pytest.approx(0.1 / 0.5),  # too short to be told apart from its least
+    }
+
+
+def test_a_process_that_two_others_keep_from_its_processor_has_waited():
+    """As the kernel counts it, of a process that shares one processor with two busy ones."""
+    busy = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nwhile True: pass"
+    several = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(3)]
+    try:
+        limit = time.monotonic() + 20
+        while (waited := processors.run_delay(several[0].pid)) < 0.1 and time.monotonic() < limit:
+            time.sleep(0.05)
+    finally:
+        for one in several:
+            one.kill()
+            one.wait()
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this kernel does not count how long processes wait (CONFIG_SCHED_INFO)")
+    assert waited >= 0.1 and processors.run_delay(several[0].pid) == 0.0  # it has gone
+
+
+def test_the_processor_to_reserve_is_one_that_has_nothing_to_do(monkeypatch):
+    """Of ticks that each had to spare in one second: 0 was at work, 2 all but free."""
+    looks = [{0: 0, 1: 50, 2: 70, 3: 0}, {0: 60, 1: 150, 2: 165, 3: 100}]
+    hertz = os.sysconf("SC_CLK_TCK") / 100
+    for chosen, allowed in [({1, 2, 3}, {0, 1, 2, 3}), ({0}, {0})]:
+        again = iter([{p: ticks * hertz for p, ticks in look.items()} for look in looks] * 40)
+        monkeypatch.setattr(processors, "_spare_ticks", lambda again=again: next(again))
+        monkeypatch.setattr(processors.time, "sleep", lambda seconds: None)
+        assert {processors.idlest(allowed, 1.0) for _ in range(40)} == chosen
+
+
+def test_every_processor_of_this_host_is_looked_at():
+    assert set(processors._spare_ticks()) >= os.sched_getaffinity(0)
+
+
+def test_the_main_thread_gets_its_processor_and_its_helpers_the_others():
+    everyone = os.sched_getaffinity(0)
+    if len(everyone) < 2:
+        pytest.skip("one processor, nothing to share")
+    own, others = min(everyone), everyone - {min(everyone)}
+    two = "import threading; threading.Thread(target=input).start(); print('up', flush=True)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", two], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        child.stdout.readline()
+        processors.reserve(child.pid, own, others)
+        threads = {int(t): os.sched_getaffinity(int(t)) for t in threads_of(child.pid)}
+        assert threads.pop(child.pid) == {own} and list(threads.values()) == [others]
+    finally:
+        child.communicate(b"\n")
+
+
+def threads_of(pid):
+    return os.listdir(f"/proc/{pid}/task")
+
+
+def test_a_process_is_preferred_by_its_session_too():
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        processors.prefer(child.pid, 5)
+        assert os.getpriority(os.PRIO_PROCESS, child.pid) == 5
+        group = Path(f"/proc/{child.pid}/autogroup")
+        assert not group.exists() or group.read_text().split()[1:] in ([], ["nice", "5"])
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize(("share", "given_up"), [(0.3, 0), (0.6, 1)])
+def test_a_processor_that_somebody_else_stays_on_is_given_up(share, given_up, monkeypatch):
+    """share: of a look, what the datapath waited."""
+    clock, calls = [100.0], []
+    monkeypatch.setattr(guard.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(guard, "run_delay", lambda pid: share * (clock[0] - 100.0))
+    monkeypatch.setattr(guard, "steal_seconds", lambda: 0.0)
+    box = SimpleNamespace(
+        children={guard.DATAPATH: SimpleNamespace(pid=1)}, share=lambda: calls.append(1)
+    )
+    net = SimpleNamespace(fabric=SMALL, bandwidth_scale=1e-4, namespaces={})
+    counted = SimpleNamespace(read=lambda: (np.zeros((2 * len(SMALL.links), 2), np.int64), 0))
+    watcher = guard.Guard(box, net, ports=counted)
+    clock[0] += 0.5
+    watcher.sample()
+    assert watcher.waited == pytest.approx(0.5 * share) and len(calls) == given_up
+
+
 def test_an_opinion_under_way_is_the_verdict_without_what_hosts_are_asked_for(monkeypatch):
     """Of the flows that have ended: another that is under way has no end to be late for."""
     monkeypatch.setattr(guard, "_softnet_dropped", lambda: 3)
     watcher = object.__new__(guard.Guard)
     watcher.packet_time, watcher.may_drop, watcher.samples = 3.6e-3, False, []
-    watcher._softnet, watcher._ticks, watcher._foreign = 3, guard._cpu_ticks(), [(2.0, 0.1)]
+    watcher._softnet, watcher._ticks, watcher._foreign = 3, processors.cpu_ticks(), [(2.0, 0.1)]
     pace = watcher.opinion(np.array([0.01]), np.ones(1), 1e-4)
     assert pace.ok and pace.worst_lateness == 0.01 and pace.foreign == pytest.approx(0.1)
     watcher._foreign.append((2.0, 0.9))
-    pace = watcher.opinion(np.array([0.01, 0.2]), np.ones(2), 1e-4, {"a/0 x": 0.2})
+    pace = watcher.opinion(np.array([0.01, 0.2]), np.ones(2), 1e-4, Lost({"a/0 x": 0.2}))
     assert len(pace.reasons) == 3 and not pace.ok
     watcher._softnet = 1
     assert (
@@ -110,9 +225,9 @@ def test_an_opinion_under_way_is_the_verdict_without_what_hosts_are_asked_for(mo
 
 
 def test_the_processors_of_this_host_are_read():
-    before = guard.Processors.now()
+    before = processors.Processors.now()
     sum(range(10**6))
-    after = guard.Processors.now()
+    after = processors.Processors.now()
     assert after.total >= before.total and after.own_user >= before.own_user >= 0
 
 

@@ -23,9 +23,10 @@ from ...fabric import Fabric
 from ...report.result import Pace
 from .. import calibrate
 from ..counters import PortCounters
-from ..guard import Guard, Processors
+from ..guard import Guard
 from ..live import OFP_PORT
 from ..network import EmulatedNetwork
+from ..processors import Processors
 from ..sandbox import DATAPATH, Namespace, Sandbox
 from ..watch import before_others
 from .ends import FINE, Ends
@@ -210,6 +211,7 @@ class Agent:
             "received": self.ends.bytes_received,
             "processors": vars(Processors.now()),
             "frames": self.guard.frames.tolist(),
+            "waited": self.guard.waited,
         }
 
     def counters(self) -> dict:

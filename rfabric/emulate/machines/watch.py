@@ -13,8 +13,10 @@ from ...report.result import Pace
 from ...trace.packets import MTU
 from ...units import show_time, transfer_seconds
 from .. import calibrate
-from ..guard import FOREIGN_S, LATE_LIMIT, HostLoad, Processors, judge
+from ..guard import FOREIGN_S, LATE_LIMIT, HostLoad, judge
+from ..lost import Lost
 from ..network import fastest_line
+from ..processors import Processors
 from .far import FarWire
 from .leader import Leader
 
@@ -42,6 +44,7 @@ class FarGuard:
         self.foreign: dict[str, list[tuple[float, float]]] = {}  # (s, share) by kernel
         self._taken: dict[str, tuple[float, Processors, float]] = {}
         self.frames = np.zeros((2 * len(fabric.links), 2), np.int64)
+        self.waited, self._each = 0.0, np.zeros(len(leader.agents))  # s, as of the last look
         self.sample()
 
     def sample(self) -> None:
@@ -49,6 +52,9 @@ class FarGuard:
         looks = self.leader.ask("look")
         self.frames = sum(np.array(look["frames"]) for look in looks)
         self.wire.bytes_received = sum(look["received"] for look in looks)
+        waited = np.array([look["waited"] for look in looks])
+        self.waited += float((waited - self._each).max())  # one that waits holds all up
+        self._each = waited
         self._look_at_others([Processors(**look["processors"]) for look in looks])
 
     def _look_at_others(self, processors: Sequence[Processors]) -> None:
@@ -80,18 +86,18 @@ class FarGuard:
 
     def opinion(
         self, late: np.ndarray, took: np.ndarray, bandwidth_scale: float,
-        idle: Mapping[str, float] | None = None,
+        lost: Lost = Lost(),
     ) -> Pace:  # fmt: skip
         """As `Guard.opinion`, without asking the machines."""
-        facts = self.packet_time, late, took, bandwidth_scale, self.may_drop, idle or {}
+        facts = self.packet_time, late, took, bandwidth_scale, self.may_drop, lost
         return judge([], self._load(), *facts)
 
     def verdict(
         self, late: np.ndarray, took: np.ndarray, bandwidth_scale: float,
-        idle: Mapping[str, float] | None = None,
+        lost: Lost = Lost(),
     ) -> Pace:  # fmt: skip
         """The pace of the run: ours, and that of every machine, each of which can fail it."""
-        ours = self.opinion(late, took, bandwidth_scale, idle)
+        ours = self.opinion(late, took, bandwidth_scale, lost)
         theirs = [
             Pace.from_json(one) for one in self.leader.ask("verdict", bandwidth=bandwidth_scale)
         ]
