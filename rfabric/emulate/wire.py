@@ -34,6 +34,7 @@ from ..errors import RFabricError, RunError
 from ..trace.packets import PAYLOAD
 from ..units import bytes_in
 from .network import WINDOW, EmulatedNetwork
+from .windows import Windows
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
@@ -90,6 +91,7 @@ class Lane:
     paused: bool = False
     watched: bool = False
     wake_at: int = 1
+    window: int = 0  # packets that may be under way; 0 while nothing says so
 
 
 class Wire:
@@ -107,6 +109,8 @@ class Wire:
         # (lane, whether the descriptor is its sender)
         self._by_fd: dict[int, tuple[Lane, bool]] = {}
         self._flows: dict[int, Lane] = {}
+        self._starting: list[Lane] = []  # they send at the next turn
+        self._windows: dict[str, Windows] = {}  # by host
         self._changed: set[Lane] = set()  # lanes that are watched otherwise than the kernel knows
         self._ended: set[Lane] = set()  # lanes whose last flow may still lack an acknowledgement
         self._scratch = bytearray(SCRATCH)
@@ -246,8 +250,8 @@ class Wire:
     # --- flows ------------------------------------------------------------------------------------
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
-        """Start flow `flow` of `nbytes` now, on a free lane of the pair; opens one more where all
-        are busy.
+        """Start flow `flow` of `nbytes` at the next `poll`, on a free lane of the pair; opens one
+        more where all are busy.
         """
         if flow in self._flows:
             raise RFabricError(f"flow {flow} is already under way")
@@ -260,11 +264,25 @@ class Wire:
         self._ended.discard(lane)
         self._flows[flow] = lane
         self._set_wake(lane)
-        self._push(lane)
+        self._begin(lane)
+
+    def _begin(self, lane: Lane) -> None:
+        if lane.src not in self._windows:
+            self._windows[lane.src] = Windows(self.network.window(lane.src))
+        self._windows[lane.src].begin(lane)
+        self._starting.append(lane)
+
+    def _start(self) -> None:
+        """All that were to start, at once."""
+        starting, self._starting = self._starting, []
+        for lane in starting:
+            self._windows[lane.src].open(lane)
+            self._push(lane)
 
     def poll(self, timeout: float) -> list[Arrival]:
         """Move bytes for up to `timeout` s, or until a flow completes; returns what completed."""
         limit = time.monotonic() + timeout
+        self._start()
         while True:
             self._watch_changed()
             for fd, _ in self._epoll.poll(max(0.0, limit - time.monotonic()), 256):
@@ -349,6 +367,7 @@ class Wire:
                 count = _sent(lane.sender, min(lane.size - lane.sent, lane.unsent, SCRATCH))
                 lane.sent += count
                 self.bytes_sent += count
+                self._windows[lane.src].moved(lane, count)
         except BlockingIOError:
             self._watch(lane, True)
             return
@@ -399,6 +418,7 @@ class Wire:
     def _complete(self, lane: Lane) -> None:
         self._counts[lane.flow] = lane.sent, lane.received
         del self._flows[lane.flow]
+        self._windows[lane.src].end(lane)
         lane.flow = None
         self._ended.add(lane)
         self._free[lane.src, lane.dst].append(lane)

@@ -84,8 +84,9 @@ class Ends(Wire):
             lane.flow, lane.size, lane.sent, lane.paused = flow, size, 0, False
             self._ended.discard(lane)
             self._flows[flow] = lane
-            self._push(lane)
-            self.lag = max(self.lag, time.monotonic() - due)
+            self._begin(lane)
+        self._start()
+        self.lag = max(self.lag, time.monotonic() - due)
 
     def poll(self, timeout: float) -> list[Arrival]:
         """Move bytes for up to `timeout` s, or until a flow completes or there is something to do.
@@ -127,6 +128,7 @@ class Ends(Wire):
         if lane.flow is not None and lane.sent == lane.size:
             self.sent[lane.flow] = lane.sent
             self._flows.pop(lane.flow, None)
+            self._windows[lane.src].end(lane)
             lane.flow = None
             self._ended.add(lane)
 
