@@ -16,7 +16,9 @@ times as long. So cables have as few as they can do with, and ports of OCSes mos
 
 from collections.abc import Collection, Mapping
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from ..fabric import Fabric, Port
 from ..trace.packets import MTU, PAYLOAD
@@ -33,13 +35,15 @@ MOST_BURST = 2 * (MTU + ETHERNET)
 # the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
 # share one of 256, three in a hundred share one of 64; a quarter did where the step was 5.
 STEPS = {256: 31, 128: 15, 64: 15, 32: 7, 16: 5, 8: 3}
-# All that are set up, for their cost: on two cores 4,096 took 0.3 s, 8,192 0.9 s, 16,384 2.9 s.
+# All that are set up, for their cost, which the kernel makes quadratic: on two cores 8,192 took
+# 0.4 s, 16,384 1.4 s, 49,152 12.8 s.
 # Where it is not known who will send to whom nothing is measured either, and somebody waits.
-MOST_CLASSES, MOST_WAITED_FOR = 20480, 12288
+MOST_CLASSES, MOST_WAITED_FOR = 24576, 12288
 # bytes of frame below which a packet carries no data to speak of: acknowledgements, probes
 SHORT, SHORT_CLASS = 200, 0xFFFE
 
 Pair = tuple[str, str]
+Number = TypeVar("Number", int, np.ndarray)
 
 
 def paced(fabric: Fabric) -> frozenset[Port]:
@@ -54,10 +58,13 @@ def paced(fabric: Fabric) -> frozenset[Port]:
 
 
 class Turns(NamedTuple):
-    """The turns of a port: how many there are, one of STEPS, and which of them it has."""
+    """The turns of a port: how many there are, one of STEPS, which of them it has, and what the
+    number of the receiver counts in them.
+    """
 
     of: int
     taken: Collection[int]
+    step: int
 
 
 def turns_of(
@@ -79,8 +86,9 @@ def turns_of(
     for own in (own for own in STEPS if own > turns):
         more = _turns(fabric, pairs, own, turns)
         if _classes(more) <= most:
-            return more
-    return given
+            given = more
+            break
+    return given | _of_racks(fabric, pairs, turns)
 
 
 def _classes(turns: Mapping[Port, Turns]) -> int:
@@ -94,19 +102,52 @@ def _turns(fabric: Fabric, pairs: Collection[Pair], own: int, others: int) -> di
     into = {host: fabric.peer[port][1] for host, port in out.items()}
     taken: dict[Port, set[int]] = {port: set() for port in (*out.values(), *into.values())}
     for src, dst in pairs:
-        turn = turn_of(number[src], number[dst], own)
+        turn = turn_of(number[src], number[dst], own, STEPS[own])
         taken[out[src]].add(turn)
         taken[into[dst]].add(turn)
-    every = Turns(others, range(others))
-    return {p: Turns(own, taken[p]) if p in taken else every for p in paced(fabric)}
+    every = Turns(others, range(others), STEPS[others])
+    return {
+        port: Turns(own, taken[port], STEPS[own]) if port in taken else every
+        for port in paced(fabric)
+    }
 
 
-def turn_of(src: int, dst: int, turns: int) -> int:
+def _of_racks(fabric: Fabric, pairs: Collection[Pair], turns: int) -> dict[Port, Turns]:
+    """Those of the ports of racks' cables to switches: most of what these carry comes from or goes
+    to a rack's hosts, and the fewer of those flows share a turn the better.
+    """
+    number = {host: i for i, host in enumerate(fabric.hosts, 1)}
+    ends = np.array([(number[src], number[dst]) for src, dst in pairs], np.int64).reshape(-1, 2)
+    steps: dict[Port, int] = {}
+    for switch in fabric.switches:
+        ports = fabric.ports[switch.name]
+        hosts = [number[other] for p in ports if (other := fabric.peer[p][1].node) in number]
+        if not hosts:
+            continue
+        leaving, coming = (
+            _least_shared(ends[np.isin(ends[:, end], hosts)], len(hosts), turns) for end in (0, 1)
+        )
+        cables = [(port, fabric.peer[port][1]) for port in ports]
+        for port, far in ((port, far) for port, far in cables if far.node not in number):
+            steps |= {port: leaving, far: coming}
+    return {port: Turns(turns, range(turns), steps[port]) for port in paced(fabric) & steps.keys()}
+
+
+def _least_shared(ends: np.ndarray, hosts: int, turns: int) -> int:
+    """The step with which fewest of these flows share a turn: one that has the senders, or the
+    receivers, of a rack of so many hosts side by side, or that of STEPS.
+    """
+    steps = STEPS[turns], hosts, max(turns // hosts, 1)
+    used = [len(np.unique(turn_of(ends[:, 0], ends[:, 1], turns, step))) for step in steps]
+    return steps[used.index(max(used))]
+
+
+def turn_of(src: Number, dst: Number, turns: int, step: int) -> Number:
     """Of what one host sends another, by their numbers."""
-    return (src + STEPS[turns] * dst) % turns
+    return (src + step * dst) % turns
 
 
-def class_of_packet(turns: int) -> str:
+def class_of_packet(turns: int, step: int) -> str:
     """Classic BPF for tc: class 1:(1 + `turn_of`) by IPv4 address; of what is shorter than SHORT,
     class 1:SHORT_CLASS.
     """
@@ -115,7 +156,7 @@ def class_of_packet(turns: int) -> str:
         (0x35, 1, 0, SHORT),  # A >= SHORT?
         (0x06, 0, 0, 0x10000 + SHORT_CLASS),  # return 1:SHORT_CLASS
         (0x20, 0, 0, 30),  # A = destination address: bytes 30 to 33 of the frame
-        (0x24, 0, 0, STEPS[turns]),  # A *= step
+        (0x24, 0, 0, step),  # A *= step
         (0x07, 0, 0, 0),  # X = A
         (0x20, 0, 0, 26),  # A = source address
         (0x0C, 0, 0, 0),  # A += X
@@ -151,6 +192,6 @@ def shaping(interface: str, rate: float, turns: Turns) -> list[str]:
         *(f"{leaf} 1:{turn + 1:x} {little} {full} prio 1" for turn in sorted({0, *turns.taken})),
         (
             f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode "
-            f"{class_of_packet(turns.of)}"
+            f"{class_of_packet(turns.of, turns.step)}"
         ),
     ]

@@ -17,7 +17,7 @@ from ..trace.packets import PAYLOAD
 
 LEAST = 2  # packets: one that waits for its turn while the other is acknowledged
 SLACK = 2  # what a flow of that rate needs is a guess, and its round trips differ
-ROUNDS = 2  # packets of each flow, in the mean, after which shares are worked out again
+ROUNDS = 4  # packets of each flow, in the mean, after which shares are worked out again
 # bytes that the kernel counts for a packet beside its payload, and of the last packet that it may
 # take what must be free: it says that there is room when a third of the buffer is
 KEPT, ROOM = 1280, 0.4

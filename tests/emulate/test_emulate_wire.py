@@ -20,10 +20,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rfabric.emulate import calibrate, guard, network, sandbox, shaping
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric
+from rfabric.study import selftest
 from rfabric.trace import packets
 from rfabric.units import transfer_seconds
 
@@ -69,6 +72,8 @@ def transfers(run_dir):
             "lone": [(h[0], h[4], second)],
             "ring": [(a, b, second) for a, b in zip(h[:4], (*h[1:4], h[0]), strict=True)],
             "incast": [(a, h[7], second // 4) for a in h[:4]],
+            # the first is free and has what the second, held up far away, leaves of their card
+            "beside": [(h[0], h[5], 3 * second // 4), *((a, h[6], second // 4) for a in h[:4])],
         }
         wire.open({(src, dst): 1 for flows in cases.values() for src, dst, _ in flows})
         wire.warm()
@@ -372,7 +377,7 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 
 
 def test_cables_carry_their_rate_as_payload():
-    lines = shaping.shaping("t1-eth3", 20e6, shaping.Turns(64, range(64)))
+    lines = shaping.shaping("t1-eth3", 20e6, shaping.Turns(64, range(64), 15))
     rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
     assert rate * packets.PAYLOAD / (packets.MTU + shaping.ETHERNET) == pytest.approx(
         20e6, rel=1e-6
@@ -382,7 +387,7 @@ def test_cables_carry_their_rate_as_payload():
 
 def test_a_full_bucket_sends_no_more_at_once_than_a_stall_may_hold_back():
     for rate in (2.5e5, 5e6, 1e8, 2e9):
-        lines = shaping.shaping("t1-eth3", rate, shaping.Turns(8, range(8)))
+        lines = shaping.shaping("t1-eth3", rate, shaping.Turns(8, range(8), 3))
         (bucket,) = {
             int(after[:-1])
             for line in lines
@@ -402,7 +407,7 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     of = sent_in["h1"].of
     step = shaping.STEPS[of]
     assert sent_in["h1"].taken == {(1 + step * 3) % of}
-    assert got_in["h3"] == (of, {(host + step * 3) % of for host in (1, 2)})
+    assert got_in["h3"] == (of, {(host + step * 3) % of for host in (1, 2)}, step)
     assert not sent_in["h3"].taken and not got_in["h4"].taken
     assert some.sends == {"h1": 1, "h2": 1}
     classes = _classes(shaping.shaping("h3-eth0", 20e6, got_in["h3"]))
@@ -420,18 +425,59 @@ def _classes(lines):
 
 @pytest.mark.parametrize("turns", shaping.STEPS)
 def test_the_flows_of_one_host_take_a_turn_each(turns):
+    step, others = shaping.STEPS[turns], range(1, turns + 1)
     for a in range(1, 65):
-        assert len({shaping.turn_of(a, b, turns) for b in range(1, turns + 1)}) == turns
-        assert len({shaping.turn_of(b, a, turns) for b in range(1, turns + 1)}) == turns
+        assert len({shaping.turn_of(a, b, turns, step) for b in others}) == turns
+        assert len({shaping.turn_of(b, a, turns, step) for b in others}) == turns
+
+
+@pytest.mark.parametrize("name", ["leaf-spine", "rotor", "rfabric"])
+def test_flows_out_of_a_rack_and_into_it_share_as_few_turns_as_can_be(name):
+    """64 hosts send to all. Where there are as many turns as flows of a rack, each has one to
+    itself, whichever cable it takes; where there are fewer, none is empty.
+    """
+    fabric = selftest.fabrics(64)[name]
+    number = {host: i for i, host in enumerate(fabric.hosts, 1)}
+    turns = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)))
+    rack, looked_at = fabric.rack_of, 0
+    for port, (of, taken, step) in turns.items():
+        for node, end in ((port.node, 0), (fabric.peer[port][1].node, 1)):
+            other = fabric.peer[port][1].node if end == 0 else port.node
+            if node in fabric.racks and other not in number:
+                flows = [
+                    (number[a], number[b])
+                    for a, b in permutations(fabric.hosts, 2)
+                    if (rack[a] == node, rack[b] == node) == (end == 0, end == 1)
+                ]
+                used = {shaping.turn_of(a, b, of, step) for a, b in flows}
+                assert used <= set(taken) and len(used) == min(len(flows), of)
+                looked_at += 1
+    assert looked_at >= 2 * len(fabric.racks)
+
+
+@given(st.data())
+def test_a_step_for_a_rack_is_never_worse_than_the_usual_one(data):
+    turns = data.draw(st.sampled_from(list(shaping.STEPS)))
+    hosts = data.draw(st.integers(1, 12))
+    ends = np.array(
+        data.draw(st.lists(st.tuples(st.integers(1, 64), st.integers(1, 64)), min_size=1)), np.int64
+    )
+    step = shaping._least_shared(ends, hosts, turns)
+    used = [
+        len({shaping.turn_of(src, dst, turns, one) for src, dst in ends.tolist()})
+        for one in (step, shaping.STEPS[turns])
+    ]
+    assert used[0] >= used[1]
 
 
 @pytest.mark.parametrize("turns", shaping.STEPS)
 def test_the_filter_tells_classes_as_the_network_does(turns):
     """The program that the kernel runs, run here."""
-    program = shaping.class_of_packet(turns).strip('"').split(",")[1:]
-    for src, dst in [(1, 2), (7, 200), (255, 3)]:
-        ends = {26: 0x0A000000 + src, 30: 0x0A000000 + dst}
-        assert _run(program, 9014, ends) == 0x10001 + shaping.turn_of(src, dst, turns)
+    for step in (shaping.STEPS[turns], 4, turns // 4):
+        program = shaping.class_of_packet(turns, step).strip('"').split(",")[1:]
+        for src, dst in [(1, 2), (7, 200), (255, 3)]:
+            ends = {26: 0x0A000000 + src, 30: 0x0A000000 + dst}
+            assert _run(program, 9014, ends) == 0x10001 + shaping.turn_of(src, dst, turns, step)
         assert _run(program, 66, ends) == 0x10000 + shaping.SHORT_CLASS
 
 
