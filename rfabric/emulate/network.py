@@ -180,8 +180,8 @@ class EmulatedNetwork:
             self._open_sending_socket()
             ports = {p.interface for ocs in self.ocses for p in self.fabric.ports[ocs]}
             deepen_packet_sockets(self.sandbox.children[DATAPATH].pid, ports)
-            self.sandbox.reserve()
         self._shape()
+        self.sandbox.reserve()
 
     def asks(self, switch: str) -> int | None:
         """The port at which a switch finds its controller: an OCS's mirrors are between them."""

@@ -12,7 +12,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,15 +43,14 @@ def idlest(processors: Collection[int], seconds: float = LOOK_S) -> int:
     return random.choice([p for p in processors if spare[p] == max(spare.values())])
 
 
-def reserve(pid: int, processor: int, others: Collection[int]) -> None:
-    """Leave `processor` to the main thread of `pid`; the threads that it has started get
-    `others`.
+def reserve(pid: int, processor: int, processors: Set[int], root: str = "/proc") -> None:
+    """Leave `processor` to the main thread of `pid`; all other threads that `root` shows get the
+    others of `processors`, and so do those that they will start.
     """
+    for thread in Path(root).glob("[0-9]*/task/[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setaffinity(int(thread.name), processors - {processor})
     os.sched_setaffinity(pid, [processor])
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        if int(thread) != pid:
-            with contextlib.suppress(OSError):  # it has ended
-                os.sched_setaffinity(int(thread), others)
 
 
 def _spare_ticks() -> dict[int, int]:

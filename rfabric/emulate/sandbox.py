@@ -332,7 +332,7 @@ class Sandbox:
         signal.signal(signal.SIGTERM, _terminated)  # process 1 ignores what it has no handler for
         _raise_open_files()
         prefer(1, NICE)
-        self._share_processors()
+        self._choose_processor()
         run(["mount", "--make-rprivate", "/"])
         self.private = _cover(self.run_dir)
         run(["mount", "-t", "tmpfs", "-o", "mode=0755,size=64m", "rfabric", str(self.private)])
@@ -347,22 +347,20 @@ class Sandbox:
         os.environ["OVS_LOGDIR"] = str(self.logs)
         os.environ.setdefault("OVS_CTL_TIMEOUT", str(CTL_TIMEOUT))
 
-    def _share_processors(self) -> None:
-        """A processor for the user-space datapath and the others for all else; the kernel's needs
-        none, and of a single one there is nothing to share.
+    def _choose_processor(self) -> None:
+        """One for the user-space datapath; the kernel's needs none, and of a single one there is
+        nothing to share.
         """
-        everyone = os.sched_getaffinity(0)
-        alone = len(everyone) < 2 or datapath() != "user"
-        self.processors = everyone
-        self.reserved = None if alone else idlest(everyone)
-        if self.reserved is not None:
-            os.sched_setaffinity(0, everyone - {self.reserved})
+        self.processors = os.sched_getaffinity(0)
+        shared = len(self.processors) > 1 and datapath() == "user"
+        self.reserved = idlest(self.processors) if shared else None
 
     def reserve(self) -> None:
-        """Give the datapath its processor, and its helpers the others, when it is up."""
+        """Give the datapath its processor, and all else in this world the others: when the network
+        is up, for bringing it up takes them all.
+        """
         if self.reserved is not None:
-            others = self.processors - {self.reserved}
-            reserve(self.children[DATAPATH].pid, self.reserved, others)
+            reserve(self.children[DATAPATH].pid, self.reserved, self.processors)
 
     def share(self) -> None:
         """Let the datapath run wherever the kernel thinks best: somebody else is where it was."""

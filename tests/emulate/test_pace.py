@@ -154,21 +154,30 @@ def test_every_processor_of_this_host_is_looked_at():
     assert set(processors._spare_ticks()) >= os.sched_getaffinity(0)
 
 
-def test_the_main_thread_gets_its_processor_and_its_helpers_the_others():
+def test_the_main_thread_gets_its_processor_and_all_else_the_others(tmp_path):
+    """Of a world in which there are two processes, one of two threads."""
     everyone = os.sched_getaffinity(0)
     if len(everyone) < 2:
         pytest.skip("one processor, nothing to share")
     own, others = min(everyone), everyone - {min(everyone)}
+    neighbour = subprocess.Popen(["sleep", "60"])
     two = "import threading; threading.Thread(target=input).start(); print('up', flush=True)"
     child = subprocess.Popen(
         [sys.executable, "-c", two], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         child.stdout.readline()
-        processors.reserve(child.pid, own, others)
+        for process in (child, neighbour):
+            (tmp_path / str(process.pid)).symlink_to(f"/proc/{process.pid}")
+        (tmp_path / "999999999/task/999999999").mkdir(parents=True)  # one that has ended
+        processors.reserve(child.pid, own, everyone, str(tmp_path))
         threads = {int(t): os.sched_getaffinity(int(t)) for t in threads_of(child.pid)}
         assert threads.pop(child.pid) == {own} and list(threads.values()) == [others]
+        assert os.sched_getaffinity(neighbour.pid) == others
+        assert os.sched_getaffinity(0) == everyone
     finally:
+        neighbour.kill()
+        neighbour.wait()
         child.communicate(b"\n")
 
 
