@@ -121,6 +121,7 @@ class Replay:
         self.commit: Future | None = None
         # s, virtual: nothing has been in flight since, while a plan is made
         self.idle_since: float | None = None
+        self.starting: list[tuple[int, float]] = []  # rows to be sent, and when they were due
         self.paused: list[int] = []
         self.emptied: list[int] = []  # of them, those under way on circuits that change
         self.parked: list[int] = []  # rows that are due and wait for their circuits
@@ -233,10 +234,11 @@ class Replay:
                 self.parked.append(row)
             else:
                 self._send(row, at)
+        self._flush()
 
     def _send(self, row: int, due: float) -> None:
         now, self.idle_since = self.clock.now(), None
-        self.late[row] = (now - due) * self.scale.dilation
+        self.starting.append((row, due))
         if np.isnan(self.start[row]):
             self.start[row] = now
         self.flying.add(row)
@@ -248,6 +250,15 @@ class Replay:
         self.wire.send(
             row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row])
         )
+
+    def _flush(self) -> None:
+        """What is to be sent goes out, and is as late as the last of it."""
+        if self.starting:
+            self.wire.flush()
+            now = self.clock.now()
+            for row, due in self.starting:
+                self.late[row] = (now - due) * self.scale.dilation
+            self.starting.clear()
 
     def _has_arrived(self, arrival: Arrival) -> None:
         """Everything that was sent of a row has arrived. Rows sent as a sample finish together,
@@ -438,6 +449,7 @@ class Replay:
                 self.parked.append(row)
             else:
                 self._send(row, self.clock.now())
+        self._flush()
 
     def _is_quiet(self) -> bool:
         """Whether circuits that go dark are empty: what held senders had on them has arrived, and

@@ -1,12 +1,13 @@
 """How many packets of a flow may be under way: as many as its share of its card needs.
 
     a lone flow              as many as its way may hold (`network.packets_under_way`)
-    one of n, none held up   2/n of that and one, but never fewer than two
+    one of n, none held up   2/n of that, and two at least
     one held up far away     two, as its share of the card shrinks; the others' shares grow
 
 A flow that is held up far away takes its turns at its own card until all that it may have under
-way waits there, and flows that end nearby end later by as many packets: with a window for each that
-a lone flow needs, in an all-to-all of 16 hosts by a twelfth, with these by a fiftieth.
+way waits there, and flows that end nearby end later by as many packets. In an all-to-all of 16
+hosts whose uplinks are oversubscribed (MixNet) one flow in ten was 4.8 % off or more with a window
+for each that a lone flow needs, now 0.9 %.
 """
 
 import socket

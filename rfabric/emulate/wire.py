@@ -250,8 +250,8 @@ class Wire:
     # --- flows ------------------------------------------------------------------------------------
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
-        """Start flow `flow` of `nbytes` at the next `poll`, on a free lane of the pair; opens one
-        more where all are busy.
+        """Start flow `flow` of `nbytes` with the next `flush` or `poll`, on a free lane of the pair;
+        opens one more where all are busy.
         """
         if flow in self._flows:
             raise RFabricError(f"flow {flow} is already under way")
@@ -272,8 +272,8 @@ class Wire:
         self._windows[lane.src].begin(lane)
         self._starting.append(lane)
 
-    def _start(self) -> None:
-        """All that were to start, at once."""
+    def flush(self) -> None:
+        """Start all that is to be sent, at one instant: none takes the NIC as if it were alone."""
         starting, self._starting = self._starting, []
         for lane in starting:
             self._windows[lane.src].open(lane)
@@ -282,7 +282,7 @@ class Wire:
     def poll(self, timeout: float) -> list[Arrival]:
         """Move bytes for up to `timeout` s, or until a flow completes; returns what completed."""
         limit = time.monotonic() + timeout
-        self._start()
+        self.flush()
         while True:
             self._watch_changed()
             for fd, _ in self._epoll.poll(max(0.0, limit - time.monotonic()), 256):
@@ -439,6 +439,7 @@ class Carrier(Protocol):
     def open(self, lanes: Mapping[tuple[str, str], int]) -> None: ...
     def warm(self) -> None: ...
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None: ...
+    def flush(self) -> None: ...
     def poll(self, timeout: float) -> list[Arrival]: ...
     def in_flight(self) -> list[int]: ...
     def pause(self, flows: Iterable[int]) -> None: ...

@@ -37,6 +37,9 @@ class FakeWire:
         self.log.append(("send", flow, src, dst, nbytes))
         self.ends[flow] = time.monotonic() + self.seconds
 
+    def flush(self):
+        pass
+
     def poll(self, timeout):
         time.sleep(min(timeout, 1e-3))
         now = time.monotonic()
@@ -206,6 +209,19 @@ class SteadyWire(FakeWire):
     def progress(self, flow):
         left = (self.ends[flow] - time.monotonic()) / self.seconds
         return 0, int(self.sizes[flow] * min(1.0, 1.0 - left))
+
+
+class SlowWire(FakeWire):
+    """It takes a while to start what was to be sent."""
+
+    def flush(self):
+        time.sleep(0.05)
+
+
+def test_a_start_is_as_late_as_the_wire_takes_to_send_it():
+    trace = two_phases(fat_tree())
+    done = play(fat_tree(), trace, SlowWire(seconds=0.1)).run()
+    assert (done.late[trace.size > 0] >= 0.05).all()
 
 
 @dataclass

@@ -85,7 +85,7 @@ class Ends(Wire):
             self._ended.discard(lane)
             self._flows[flow] = lane
             self._begin(lane)
-        self._start()
+        self.flush()
         self.lag = max(self.lag, time.monotonic() - due)
 
     def poll(self, timeout: float) -> list[Arrival]:

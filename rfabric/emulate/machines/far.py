@@ -60,7 +60,7 @@ class FarWire:
         warmed(self, [pair for pair, lanes in self._free.items() for _ in lanes], timeout)
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
-        """Start a flow with the others that are sent before the next `poll`, all at one instant."""
+        """Start a flow with the next `flush`."""
         if not self._free[src, dst]:
             self.open({(src, dst): 1})
         lane = self._free[src, dst].pop()
@@ -70,7 +70,7 @@ class FarWire:
 
     def poll(self, timeout: float) -> list[Arrival]:
         """Wait for up to `timeout` s, or until a flow completes; returns what completed."""
-        self._flush()
+        self.flush()
         if not self.leader.arrived:
             self.leader.hear(timeout)
         told, self.leader.arrived = self.leader.arrived, []
@@ -81,7 +81,7 @@ class FarWire:
         self._free[lane.src, lane.dst].append(lane)
         return Arrival(flow, at - by.offset, begun - by.offset, early)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """What was sent is announced to receivers, then ordered of senders, by one instant."""
         if not self._waiting:
             return
@@ -106,7 +106,7 @@ class FarWire:
         self._order("resume", flows)
 
     def _order(self, do: str, flows: Iterable[int]) -> None:
-        self._flush()
+        self.flush()
         some = [flow for flow in flows if flow in self._flows]
         self._ask(do, "flows", [(self._at(self._flows[flow].src), flow) for flow in some])
 
@@ -124,7 +124,7 @@ class FarWire:
     def progress(self, flow: int) -> tuple[int, int]:
         """As `Wire.progress`: what was read, some ms ago at most, stands for what was sent too."""
         if time.monotonic() - self._progress[0] > FRESH_S:
-            self._flush()
+            self.flush()
             answers = self.leader.ask("arriving")
             known = {int(flow): count for one in answers for flow, count in one.items()}
             self._progress = time.monotonic(), known
