@@ -2,7 +2,7 @@
 
     wire.open({("h1", "h5"): 2})      two lanes (TCP connections), made inside the hosts' namespaces
                                       beforehand
-    wire.send(7, "h1", "h5", nbytes)  flow 7 starts now on a free lane
+    wire.send(7, "h1", "h5", nbytes)  flow 7 starts with the next poll, on a free lane
     wire.poll(0.01)                   -> [Arrival(flow=7, at=..., begun=..., early=...)]: its last
                                       byte was read at h5
 
@@ -250,8 +250,8 @@ class Wire:
     # --- flows ------------------------------------------------------------------------------------
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
-        """Start flow `flow` of `nbytes` with the next `flush` or `poll`, on a free lane of the pair;
-        opens one more where all are busy.
+        """Have flow `flow` of `nbytes` start with the next `flush` or `poll`, on a free lane of the
+        pair; opens one more where all are busy.
         """
         if flow in self._flows:
             raise RFabricError(f"flow {flow} is already under way")
