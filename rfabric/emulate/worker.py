@@ -41,7 +41,7 @@ from .machines.leader import Leader, led
 from .machines.spread import Spread
 from .network import EmulatedNetwork
 from .orders import Orders, answer
-from .replay import Replay
+from .replay import Replay, Replayed, beside_their_own
 from .sandbox import Sandbox, datapath
 from .scale import blur, shares
 from .shaping import OVERHEAD
@@ -319,7 +319,7 @@ class EmulatedRun:
                 {"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs
             ],
             "pace": pace.to_json(),
-            "notes": [*NOTES, *self._unlit(), *self._sampled()],
+            "notes": [*NOTES, *self._unlit(), *self._sampled(), *self._beside(done)],
         }
 
     def _unlit(self) -> list[str]:
@@ -348,6 +348,17 @@ class EmulatedRun:
             (
                 f"of repeated collectives {sent / whole:.1%} of the bytes were sent; their seconds "
                 "stand for all repetitions"
+            )
+        ]
+
+    def _beside(self, done: Replayed) -> list[str]:
+        beside = beside_their_own(self.trace, done.start, done.finish)
+        if not beside:
+            return []
+        return [
+            (
+                f"{beside} flows were under way beside another of the same two hosts: where a "
+                "cable is full these share one turn, in the simulation they have one each"
             )
         ]
 
