@@ -5,6 +5,7 @@ right order and time.
     POST /plans/n/commit  old circuits deleted, barriers from all OCSes that change   programmed
                           routes of the packet switches changed, while it is dark           dark
                           after the OCS delay: new circuits, barriers                     usable
+                          routes of pairs that it did not darken
                           what changed is read back                       ACTIVE or rolled back
 
 An OCS that times its dark itself (`flowmods.move`) is told old and new circuits in one message.
@@ -21,7 +22,7 @@ import contextlib
 import gc
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import RFabricError, RunError
@@ -305,15 +306,33 @@ class Core(Upkeep):
     def _prepare(self, plan: RewirePlan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
         routes = Routes(self.sound, circuits, self.routing)
-        change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch)
+        lit = self._lit(plan.rewire, self.routes, routes)
+        change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch, lit)
         self._changes[plan.epoch] = routes, pairs, change
         return change
+
+    def _lit(self, rewire: Rewire, *routes: Routes) -> Callable[[Pair], bool]:
+        """Whether a pair has a way that the rewire does not darken, before and after it."""
+        ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
+        fabrics = [some.fabric for some in routes]  # without what was broken then
+        dark = [{f.peer[port][0] // 2 for port in ports & f.peer.keys()} for f in fabrics]
+
+        def lit(pair: Pair) -> bool:
+            paths = [some.path(*pair) for some in routes]
+            return all(paths) and not any(
+                link // 2 in cables
+                for path, cables in zip(paths, dark, strict=True)
+                for hop in path
+                for link in hop.links
+            )
+
+        return lit
 
     # --- carrying out -----------------------------------------------------------------------------
 
     def _carry_out(self, epoch: int, change: Change) -> int:
-        """Old circuits down, routes while it is dark, new circuits up, each with barriers; returns
-        the bytes lost.
+        """Old circuits down, routes while it is dark, new circuits up, each with barriers, and then
+        the routes of pairs that had light all the time; returns the bytes lost.
         """
         plan, order = self.epochs.plan(epoch), self._in_order(change.ocses)
         moves = self._moves(plan, change, order)
@@ -347,6 +366,7 @@ class Core(Upkeep):
         self.epochs = self.epochs.usable(epoch, self.clock.now())
         if within is not counted:
             self._push(counted, "counting")
+        self._push(change.late, "changing routes")
         self._wait_until(self.epochs.plan(epoch).usable)
         return self._lost(epoch, before)
 

@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import RunError
 from ..fabric import Fabric, Port, host_ip
@@ -156,8 +156,10 @@ class Upkeep(Remembered):
         whole = Routes(self.fabric, circuits, self.routing)
         return {**table_of(circuits, whole, cut), **table} if cut else table
 
-    def _change(self, old: Table, new: Table, epoch: int) -> Change:
-        return change_of(self.fabric, self._addresses, old, new, epoch)
+    def _change(
+        self, old: Table, new: Table, epoch: int, lit: Callable[[Pair], bool] = lambda _: False
+    ) -> Change:
+        return change_of(self.fabric, self._addresses, old, new, epoch, lit)
 
     def _route(self, pairs: frozenset[Pair]) -> None:
         """Make `pairs` the pairs that have routes, under the circuits that count now."""

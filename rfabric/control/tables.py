@@ -4,8 +4,9 @@ Pure: nothing is sent from here.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from ..fabric import Fabric, Port
 from ..optics import Circuits
@@ -23,7 +24,9 @@ Table = dict[tuple[str, tuple], Rule]  # by switch and match
 class Change:
     """From one table to another, serialised.
 
-    `down` and `up` are for crossbars, `routes` for packet switches.
+    `down` and `up` are for crossbars, `routes` for packet switches; `late` too, of pairs that none
+    of the crossbars' changes darkens: their old ways are as good until there is light, and the new
+    ones may be full until others have left them.
     """
 
     old: Table
@@ -31,6 +34,7 @@ class Change:
     down: Wires
     routes: Wires
     up: Wires
+    late: Wires
 
     @property
     def ocses(self) -> set[int]:
@@ -40,7 +44,7 @@ class Change:
     @property
     def touched(self) -> set[int]:
         """All switches that change."""
-        return self.ocses | set(self.routes)
+        return self.ocses | set(self.routes) | set(self.late)
 
 
 def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table:
@@ -51,25 +55,37 @@ def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table
 
 
 def change_of(
-    fabric: Fabric, address: Mapping[str, str], old: Table, new: Table, epoch: int
+    fabric: Fabric,
+    address: Mapping[str, str],
+    old: Table,
+    new: Table,
+    epoch: int,
+    lit: Callable[[Pair], bool] = lambda _: False,
 ) -> Change:
     """What takes the switches from `old` to `new`; rules that stay are not touched.
 
-    address: IPv4 address by host; epoch: the cookie of new rules.
+    address: IPv4 address by host; epoch: the cookie of new rules; lit: of which pairs rules may be
+    `late`, asked for those whose rules change.
     """
-    down, routes, up = defaultdict(list), defaultdict(list), defaultdict(list)
+    down, routes, up, late = (defaultdict(list) for _ in range(4))
+    lit = cache(lit)
+
+    def of(rule: Rule) -> dict[int, list[bytes]]:
+        kind, *pair = rule.match
+        return late if kind == "pair" and lit(tuple(pair)) else routes
+
     for key, rule in old.items():
         if new.get(key) != rule:
             node = fabric.node[rule.switch]
             if node.kind == "ocs":
                 down[node.dpid].append(flowmods.delete(rule, address.__getitem__))
             elif key not in new:
-                routes[node.dpid].append(flowmods.delete(rule, address.__getitem__))
+                of(rule)[node.dpid].append(flowmods.delete(rule, address.__getitem__))
     for key, rule in new.items():
         if old.get(key) != rule:
             node, wire = fabric.node[rule.switch], flowmods.add(rule, address.__getitem__, epoch)
-            (up if node.kind == "ocs" else routes)[node.dpid].append(wire)
-    return Change(old, new, dict(down), dict(routes), dict(up))
+            (up if node.kind == "ocs" else of(rule))[node.dpid].append(wire)
+    return Change(old, new, dict(down), dict(routes), dict(up), dict(late))
 
 
 def repair(wanted: Iterable[bytes], held: Flows) -> tuple[list[bytes], list[bytes]]:

@@ -23,7 +23,7 @@ import socket
 import struct
 import termios
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,6 +34,7 @@ from ..errors import RFabricError, RunError
 from ..trace.packets import PAYLOAD
 from ..units import bytes_in
 from .network import WINDOW, EmulatedNetwork
+from .shaping import port_of
 from .windows import Windows
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
@@ -106,6 +107,7 @@ class Wire:
         self._listeners: dict[str, socket.socket] = {}
         self._accepted: dict[tuple[str, tuple[str, int]], socket.socket] = {}
         self._free: dict[tuple[str, str], list[Lane]] = defaultdict(list)
+        self._opened: Counter[tuple[str, str]] = Counter()
         # (lane, whether the descriptor is its sender)
         self._by_fd: dict[int, tuple[Lane, bool]] = {}
         self._flows: dict[int, Lane] = {}
@@ -199,10 +201,18 @@ class Wire:
             SO_MAX_PACING_RATE,
             round(bytes_in(self.network.rate(src) * PACE, 1.0)),
         )
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for each receiver
+        sock.bind((self.network.ip[src], self._port(src, dst)))
         code = sock.connect_ex((self.network.ip[dst], PORT))
         if code not in (0, errno.EINPROGRESS):
             raise RunError(f"{src} -> {dst}: {errno.errorcode[code]}")
         return sock
+
+    def _port(self, src: str, dst: str) -> int:
+        """The sender's, of the pair's next lane."""
+        number = self._opened[src, dst]
+        self._opened[src, dst] += 1
+        return port_of(number, self.network.at_once.get((src, dst), 1))
 
     def _add_lane(self, src: str, dst: str, sender: socket.socket) -> None:
         code = sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

@@ -18,6 +18,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -47,6 +48,7 @@ from rfabric.control.switches import crossbar_of
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import Port, fat_tree, host_ip, host_mac, parse_fabric, rfabric
 from rfabric.optics import Circuit, Circuits, Demand, Rewire, light, planes
+from rfabric.optics.check import faults_during
 from rfabric.routing import Rule
 from rfabric.routing.schemes import ECMP, Routing, Sent
 
@@ -446,10 +448,9 @@ def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     def watched(messages, timeout_s):
         done = push(messages, timeout_s)
         if any(SMALL.node[switches.names[d]].kind == "ocs" for d in messages):
-            held = sum(
-                "in_port" in dict(e.match) for t in switches.tables.values() for e in t.values()
+            seen.append(
+                (round(done.started_s, 6), crossbar_rules(switches), core.port_states("a1"))
             )
-            seen.append((round(done.started_s, 6), held, core.port_states("a1")))
         return done
 
     switches.push = watched
@@ -469,6 +470,69 @@ def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     assert "PENDING_CONNECTION" in words and "PENDING_DISCONNECTION" not in words
     assert {word for word, _ in down[2].values()} >= {"PENDING_CONNECTION", "PENDING_DISCONNECTION"}
     assert {word for word, _ in core.port_states("a1").values()} == {"CONNECTED", "DISCONNECTED"}
+
+
+def crossbar_rules(switches):
+    """How many rules of crossbars there are."""
+    return sum("in_port" in dict(e.match) for t in switches.tables.values() for e in t.values())
+
+
+def rules_of(switches, pairs):
+    """What the packet switches do with each pair."""
+    address = {host: host_ip(i) for i, host in enumerate(switches.fabric.hosts)}
+    rules = defaultdict(set)
+    for dpid, table in switches.tables.items():
+        for entry in table.values():
+            match = dict(entry.match)
+            rules[match.get("src"), match.get("dst")].add((dpid, entry.out))
+    return {(a, b): rules[address[a], address[b]] for a, b in pairs}
+
+
+def after_each_push(switches, look):
+    push = switches.push
+
+    def watched(messages, timeout_s):
+        done = push(messages, timeout_s)
+        look()
+        return done
+
+    switches.push = watched
+
+
+def test_pairs_that_keep_their_light_take_new_ways_when_others_have_left_them():
+    """As in the simulation: a way that others will leave is full as long as it is dark."""
+    fabric, moved = rfabric(pods=2, tors=2, gpus=4), []
+    pairs = all_pairs(fabric)
+    ends = np.array([[fabric.hosts.index(host) for host in pair] for pair in pairs]).T
+
+    def rewired(seed):
+        core, switches = controlled(fabric)
+        draw = np.random.default_rng(seed)
+        sent = Sent(*ends, draw.integers(1, 100, (1, len(pairs))) * 1e6)
+        core.set_pairs(pairs, Routing("placed", sent))
+        matchings = [
+            (("t1", t), tuple(sorted({"t2", "t3", "t4"} - {t}))) for t in ("t2", "t3", "t4")
+        ]
+        drawn = {plane: matchings[draw.integers(3)] for plane in planes(fabric)}
+        old, new = core.epochs.circuits, light(fabric, drawn)
+        plan, *_ = core.plan(explicit(new))
+        held, wrong = faults_during(fabric, old, new, pairs, core.routing)
+        flowing = sorted(set(pairs) - set(held))
+        before = rules_of(switches, flowing)
+
+        def look():
+            assert not any(switches.where_lost(*pair) for pair in flowing)
+            assert crossbar_rules(switches) == 2 * len(new) or before == rules_of(switches, flowing)
+
+        after_each_push(switches, look)
+        core.commit(plan.epoch)
+        assert not wrong and not any(switches.where_lost(*pair) for pair in pairs)
+        after = rules_of(switches, flowing)
+        moved.extend(pair for pair in flowing if before[pair] != after[pair])
+
+    for seed in range(6):
+        rewired(seed)
+    assert len(moved) > 6
 
 
 @pytest.mark.parametrize("turns", [(3e-3, 1e-5), (1e-5, 3e-3), (3e-3, 0.02, 1e-5)])
