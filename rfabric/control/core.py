@@ -24,6 +24,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port
@@ -215,7 +216,7 @@ class Core(Upkeep):
                     _log.exception("plan %d", epoch)
                 raise self._roll_back(epoch, change, _named(error)) from error
             self.routes, self.pairs, _ = self._changes[epoch]
-            self.table, self._changes = change.new, {}
+            self.table, self.left, self._changes = change.new, change.left, {}
             return self.epochs.plan(epoch)
 
     def _proposed(self, proposed: Epochs, pairs: frozenset[Pair]) -> RewirePlan:
@@ -307,12 +308,13 @@ class Core(Upkeep):
         circuits = plan.rewire.apply(self.epochs.circuits)
         routes = Routes(self.sound, circuits, self.routing)
         lit = self._lit(plan.rewire, self.routes, routes)
-        change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch, lit)
+        table = self._table(circuits, routes, pairs)
+        change = self._change(self.table, table, plan.epoch, lit)
         self._changes[plan.epoch] = routes, pairs, change
         return change
 
     def _lit(self, rewire: Rewire, *routes: Routes) -> Callable[[Pair], bool]:
-        """Whether a pair has a way that the rewire does not darken, before and after it."""
+        """Whether the rewire darkens none of a pair's ways, the one before it and the one after."""
         ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
         fabrics = [some.fabric for some in routes]  # without what was broken then
         dark = [{f.peer[port][0] // 2 for port in ports & f.peer.keys()} for f in fabrics]
@@ -326,7 +328,7 @@ class Core(Upkeep):
                 for link in hop.links
             )
 
-        return lit
+        return cache(lit)
 
     # --- carrying out -----------------------------------------------------------------------------
 
@@ -462,7 +464,7 @@ class Core(Upkeep):
         _log.error("plan %d: %s; rolling back to epoch %d", epoch, why, failed.active)
         self._looked()
         self.routes = Routes(self.sound, circuits, self.routing)
-        self.table = self._table(circuits, self.routes, self.pairs)
+        self.table, self.left = self._table(circuits, self.routes, self.pairs), frozenset()
         back = self._change(change.new, self.table, failed.active)
         self._push_what_answers(back.down)
         self._push_what_answers(back.routes)

@@ -100,17 +100,30 @@ class FakeSwitches:
         """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and
         why.
         """
+        return self.way(src, dst, size_bytes)[1]
+
+    def way(
+        self, src: str, dst: str, size_bytes: int = 100, begun: Sequence[int] = ()
+    ) -> tuple[list[int], str]:
+        """The ports by which such a packet leaves switch after switch, the first of them those of
+        `begun` whatever rules say now; and `where_lost`.
+        """
+        outs: list[int] = []
         fields = {"eth_type": flowmods.IPV4, "src": self._ip(src), "dst": self._ip(dst)}
 
         def leads(into: Port) -> int | str:
             self.arrived[into] += size_bytes
             table = self.tables[self.fabric.node[into.node].dpid].values()
             entry = lookup(table, {**fields, "in_port": into.number})
-            if entry is None or entry.out is None:
+            known = begun[len(outs) : len(outs) + 1] or ([entry.out] if entry else [None])
+            if known[0] is None:
                 return "dropped"
-            return entry.out if entry.out != flowmods.TO_CONTROLLER else "asks the controller"
+            if known[0] == flowmods.TO_CONTROLLER:
+                return "asks the controller"
+            outs.append(known[0])
+            return known[0]
 
-        return walk(self.fabric, src, dst, leads)
+        return outs, walk(self.fabric, src, dst, leads)
 
     def _take(self, dpid: int, wires: Sequence[bytes]) -> None:
         name = self.names[dpid]

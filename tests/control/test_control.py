@@ -18,7 +18,6 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections import defaultdict
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -440,6 +439,22 @@ def test_what_stays_is_not_touched():
     assert again is None and decision.why == "circuits already fit"
 
 
+def test_rules_of_ways_that_were_left_go_with_the_next_rewire():
+    fabric = rfabric(pods=2, tors=2, gpus=4)
+    core, switches = controlled(fabric)
+    core.set_pairs(all_pairs(fabric))
+    here, there = core.epochs.circuits, other_circuits(fabric)
+    counts = []
+    for circuits in [there, here] * 4:
+        plan, *_ = core.plan(explicit(circuits))
+        core.commit(plan.epoch)
+        held = sum(len(table) for table in switches.tables.values())
+        counts.append((len(core.table), len(core.left), held))
+    assert len(set(counts[2:])) == 2 and counts[2:4] == counts[6:8] and counts[-1][1]
+    core.set_pairs(all_pairs(fabric)[:5])
+    assert not core.left and sum(rule.match[0] == "pair" for rule in core.table.values()) < 40
+
+
 def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     core, switches = controlled()
     seen = []
@@ -477,17 +492,6 @@ def crossbar_rules(switches):
     return sum("in_port" in dict(e.match) for t in switches.tables.values() for e in t.values())
 
 
-def rules_of(switches, pairs):
-    """What the packet switches do with each pair."""
-    address = {host: host_ip(i) for i, host in enumerate(switches.fabric.hosts)}
-    rules = defaultdict(set)
-    for dpid, table in switches.tables.items():
-        for entry in table.values():
-            match = dict(entry.match)
-            rules[match.get("src"), match.get("dst")].add((dpid, entry.out))
-    return {(a, b): rules[address[a], address[b]] for a, b in pairs}
-
-
 def after_each_push(switches, look):
     push = switches.push
 
@@ -518,17 +522,19 @@ def test_pairs_that_keep_their_light_take_new_ways_when_others_have_left_them():
         plan, *_ = core.plan(explicit(new))
         held, wrong = faults_during(fabric, old, new, pairs, core.routing)
         flowing = sorted(set(pairs) - set(held))
-        before = rules_of(switches, flowing)
+        before = {pair: switches.way(*pair) for pair in flowing}
 
         def look():
-            assert not any(switches.where_lost(*pair) for pair in flowing)
-            assert crossbar_rules(switches) == 2 * len(new) or before == rules_of(switches, flowing)
+            for pair, (way, _) in before.items():
+                now, lost = switches.way(*pair)
+                assert not lost and (now == way or crossbar_rules(switches) == 2 * len(new))
+                begun = range(len(way))  # packets are under way
+                assert not any(switches.way(*pair, begun=way[:sent])[1] for sent in begun)
 
         after_each_push(switches, look)
         core.commit(plan.epoch)
         assert not wrong and not any(switches.where_lost(*pair) for pair in pairs)
-        after = rules_of(switches, flowing)
-        moved.extend(pair for pair in flowing if before[pair] != after[pair])
+        moved.extend(pair for pair in flowing if before[pair] != switches.way(*pair))
 
     for seed in range(6):
         rewired(seed)
