@@ -62,7 +62,8 @@ def selftest(args: argparse.Namespace) -> int:
     tests.parts(args.only)
     require()
     with Talk(args.quiet) as talk:
-        measured = tests.selftest(args.hosts, args.only, args.out, talk.tell)
+        patience = args.patience or 0.0
+        measured = tests.selftest(args.hosts, args.only, args.out, talk.tell, patience)
     if args.json:
         rows = [m.to_json() for m in measured]
         print_json({"selftest": rows, "errors": tests.summary(measured)})

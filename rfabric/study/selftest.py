@@ -137,9 +137,10 @@ def selftest(
     only: Sequence[str] = (),
     out: str | Path = "runs",
     tell: Tell = lambda *_: None,
+    patience: float = 0.0,
 ) -> list[Measured]:
     """Every pattern on every fabric with `hosts` hosts, then rewires under flows (root); or `only`
-    some of PARTS.
+    some of PARTS. patience: s of wall clock of the packets of each; 0: PATIENCE, by hosts.
 
     A run that broke is a row with a fault.
     """
@@ -147,7 +148,8 @@ def selftest(
 
     every, wanted = fabrics(hosts), parts(only)
     carries = calibrate(progress=lambda news: tell("calibrate", news), out=out)
-    settings = RunSettings("emulate", patience=PATIENCE * hosts / LEAST_HOSTS, out=out)
+    patience = patience or PATIENCE * hosts / LEAST_HOSTS
+    settings = RunSettings("emulate", patience=patience, out=out)
     traffic = Traffic(patterns(every["fat-tree"].hosts), "self-test", ())
     measured: list[Measured] = []
     for name in (name for name in every if name in wanted):

@@ -20,6 +20,7 @@ def selftest(verb: Parser) -> None:
     sudo rfabric selftest                 a quarter of an hour; exit code 1 where a bound is broken
     sudo rfabric selftest --hosts 64 --json
     sudo rfabric selftest --only fat-tree --only hold      three minutes
+    sudo rfabric selftest --patience 1min                  half as long, flows of fewer packets
     """
     verb.takes("--hosts N", "hosts of each fabric (default %(default)s)", whole, default=16)
     verb.takes(
@@ -27,6 +28,12 @@ def selftest(verb: Parser) -> None:
         "only this part: fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: "
         "hold, drain, drop; may be given again",
         several=True,
+    )
+    verb.takes(
+        "--patience TIME",
+        "how long the packets of one fabric may take on the wall clock (default 2min for every 16 "
+        "hosts)",
+        time,
     )
     out_option(verb)
 
