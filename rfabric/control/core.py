@@ -307,14 +307,16 @@ class Core(Upkeep):
     def _prepare(self, plan: RewirePlan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
         routes = Routes(self.sound, circuits, self.routing)
-        lit = self._lit(plan.rewire, self.routes, routes)
+        # who sends on would lose by a new way that is dark; who stands still has it ready
+        ways = (self.routes,) if plan.in_flight == "drop" else (self.routes, routes)
+        lit = self._lit(plan.rewire, *ways)
         table = self._table(circuits, routes, pairs)
         change = self._change(self.table, table, plan.epoch, lit)
         self._changes[plan.epoch] = routes, pairs, change
         return change
 
     def _lit(self, rewire: Rewire, *routes: Routes) -> Callable[[Pair], bool]:
-        """Whether the rewire darkens none of a pair's ways, the one before it and the one after."""
+        """Whether the rewire darkens none of the ways that a pair has by these routes."""
         ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
         fabrics = [some.fabric for some in routes]  # without what was broken then
         dark = [{f.peer[port][0] // 2 for port in ports & f.peer.keys()} for f in fabrics]

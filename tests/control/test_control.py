@@ -46,7 +46,7 @@ from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import Port, fat_tree, host_ip, host_mac, parse_fabric, rfabric
-from rfabric.optics import Circuit, Circuits, Demand, Rewire, light, planes
+from rfabric.optics import Circuit, Circuits, Demand, Rewire, changed_cables, light, planes
 from rfabric.optics.check import faults_during
 from rfabric.routing import Rule
 from rfabric.routing.schemes import ECMP, Routing, Sent
@@ -503,8 +503,11 @@ def after_each_push(switches, look):
     switches.push = watched
 
 
-def test_pairs_that_keep_their_light_take_new_ways_when_others_have_left_them():
-    """As in the simulation: a way that others will leave is full as long as it is dark."""
+@pytest.mark.parametrize("in_flight", ["hold", "drop"])
+def test_pairs_that_keep_their_light_take_new_ways_when_others_have_left_them(in_flight):
+    """As in the simulation: a way that others will leave is full as long as it is dark, and where
+    nobody stands still one over new circuits is dark.
+    """
     fabric, moved = rfabric(pods=2, tors=2, gpus=4), []
     pairs = all_pairs(fabric)
     ends = np.array([[fabric.hosts.index(host) for host in pair] for pair in pairs]).T
@@ -519,8 +522,15 @@ def test_pairs_that_keep_their_light_take_new_ways_when_others_have_left_them():
         ]
         drawn = {plane: matchings[draw.integers(3)] for plane in planes(fabric)}
         old, new = core.epochs.circuits, light(fabric, drawn)
-        plan, *_ = core.plan(explicit(new))
+        plan, *_ = core.plan(explicit(new, in_flight=in_flight))
         held, wrong = faults_during(fabric, old, new, pairs, core.routing)
+        if in_flight == "drop":
+            cables = changed_cables(fabric, plan.rewire)
+            links = {
+                pair: np.concatenate([hop.links for hop in core.routes.path(*pair)])
+                for pair in pairs
+            }
+            held = [pair for pair in pairs if cables & set((links[pair] // 2).tolist())]
         flowing = sorted(set(pairs) - set(held))
         before = {pair: switches.way(*pair) for pair in flowing}
 
