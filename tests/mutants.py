@@ -41,7 +41,8 @@ ARITHMETIC = {
 LOGIC = {ast.And: ast.Or, ast.Or: ast.And}
 NAMES = {"min": "max", "max": "min"}
 PATIENCE = 3.0  # times what the tests compute on the tree as it is; then a mutant is endless
-PASSED = (0, 4, 5)  # pytest's codes: all pass; tests by name are not there, or none is left
+PASSED = (0, 5)  # pytest's codes: all pass, or none is left
+NO_SUCH = 4  # tests by name are not there, or what they import does not load
 NOT_READ = ("annotation", "returns", "decorator_list")  # fields whose values decide nothing
 
 
@@ -187,11 +188,11 @@ def verdict(
     try:
         likely = ran.tests(mutant)
         code = tested(tree, likely, "-m", marks, limit=limit) if likely else 0
-        if code in PASSED:
+        if code in (*PASSED, NO_SUCH):
             code = tested(tree, tests, "-m", marks, limit=limit)
     finally:
         target.write_bytes(before)
-    return "endless" if code is None else "noticed" if code else "survived"
+    return "endless" if code is None else "survived" if code in PASSED else "noticed"
 
 
 def main(argv: list[str] | None = None) -> int:
