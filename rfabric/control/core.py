@@ -48,7 +48,7 @@ from .journal import Journal
 from .recovery import both_ways
 from .schema import Intent, PlanRequest
 from .switches import Crossbar, Switches, SystemClock, crossbar_of
-from .tables import Change, Pair, Wires
+from .tables import Change, Light, Pair, Wires
 
 _log = logging.getLogger(__name__)
 
@@ -204,6 +204,7 @@ class Core(Upkeep):
             began = self.epochs.commit(epoch, requested)
             pairs, change = self._changed(began.plan(epoch))
             self._require(change.touched)
+            pairs, change = self._changed(began.plan(epoch))  # anew where that restored a switch
             self._write(began)
             try:
                 lost = self._carry_out(epoch, change)
@@ -307,36 +308,20 @@ class Core(Upkeep):
     def _prepare(self, plan: RewirePlan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
         routes = Routes(self.sound, circuits, self.routing)
-        # who sends on would lose by a new way that is dark; who stands still has it ready
-        ways = (self.routes,) if plan.in_flight == "drop" else (self.routes, routes)
-        lit = self._lit(plan.rewire, *ways)
+        now, after = (_lit(plan.rewire, some, pairs) for some in (self.routes, routes))
+        light = Light(now, lambda pair: now(pair) and after(pair))
         table = self._table(circuits, routes, pairs)
-        change = self._change(self.table, table, plan.epoch, lit)
+        change = self._change(self.table, table, plan.epoch, light)
         self._changes[plan.epoch] = routes, pairs, change
         return change
-
-    def _lit(self, rewire: Rewire, *routes: Routes) -> Callable[[Pair], bool]:
-        """Whether the rewire darkens none of the ways that a pair has by these routes."""
-        ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
-        fabrics = [some.fabric for some in routes]  # without what was broken then
-        dark = [{f.peer[port][0] // 2 for port in ports & f.peer.keys()} for f in fabrics]
-
-        def lit(pair: Pair) -> bool:
-            paths = [some.path(*pair) for some in routes]
-            return all(paths) and not any(
-                link // 2 in cables
-                for path, cables in zip(paths, dark, strict=True)
-                for hop in path
-                for link in hop.links
-            )
-
-        return cache(lit)
 
     # --- carrying out -----------------------------------------------------------------------------
 
     def _carry_out(self, epoch: int, change: Change) -> int:
         """Old circuits down, routes while it is dark, new circuits up, each with barriers, and then
         the routes of pairs that had light all the time; returns the bytes lost.
+
+        A switch that does not take the last gets them when it answers: old ways carry until then.
         """
         plan, order = self.epochs.plan(epoch), self._in_order(change.ocses)
         moves = self._moves(plan, change, order)
@@ -370,7 +355,8 @@ class Core(Upkeep):
         self.epochs = self.epochs.usable(epoch, self.clock.now())
         if within is not counted:
             self._push(counted, "counting")
-        self._push(change.late, "changing routes")
+        self._push_what_answers(change.late)
+        self._push_what_answers(change.swept)
         self._wait_until(self.epochs.plan(epoch).usable)
         return self._lost(epoch, before)
 
@@ -467,7 +453,9 @@ class Core(Upkeep):
         self._looked()
         self.routes = Routes(self.sound, circuits, self.routing)
         self.table, self.left = self._table(circuits, self.routes, self.pairs), frozenset()
-        back = self._change(change.new, self.table, failed.active)
+        # what was to go may still be there
+        doubtful = {k: r for k, r in change.old.items() if k not in self.table} | change.new
+        back = self._change(doubtful, self.table, failed.active)
         self._push_what_answers(back.down)
         self._push_what_answers(back.routes)
         # mirrors take their time back, too
@@ -489,6 +477,20 @@ class Core(Upkeep):
         if name not in self.fabric.node or self.fabric.node[name].kind != "ocs":
             known = ", ".join(n.name for n in self.fabric.ocses[:8]) or "none"
             raise NotFoundError(f"no OCS {name!r} in {self.fabric.name}; there are {known}")
+
+
+def _lit(rewire: Rewire, routes: Routes, pairs: frozenset[Pair]) -> Callable[[Pair], bool]:
+    """Whether one of `pairs` has a way by these routes that the rewire does not darken."""
+    routes.ask(sorted(pairs))
+    peer = routes.fabric.peer  # without what is broken
+    ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
+    dark = {peer[port][0] // 2 for port in ports & peer.keys()}
+
+    def lit(pair: Pair) -> bool:
+        path = routes.path(*pair)
+        return bool(path) and not any(link // 2 in dark for hop in path for link in hop.links)
+
+    return cache(lit)
 
 
 class _undisturbed:

@@ -105,8 +105,8 @@ class FakeSwitches:
     def way(
         self, src: str, dst: str, size_bytes: int = 100, begun: Sequence[int] = ()
     ) -> tuple[list[int], str]:
-        """The ports by which such a packet leaves switch after switch, the first of them those of
-        `begun` whatever rules say now; and `where_lost`.
+        """The ports by which such a packet leaves switch after switch, once it has left the first
+        by those of `begun`; and `where_lost`.
         """
         outs: list[int] = []
         fields = {"eth_type": flowmods.IPV4, "src": self._ip(src), "dst": self._ip(dst)}
@@ -115,15 +115,14 @@ class FakeSwitches:
             self.arrived[into] += size_bytes
             table = self.tables[self.fabric.node[into.node].dpid].values()
             entry = lookup(table, {**fields, "in_port": into.number})
-            known = begun[len(outs) : len(outs) + 1] or ([entry.out] if entry else [None])
-            if known[0] is None:
+            if entry is None or entry.out is None:
                 return "dropped"
-            if known[0] == flowmods.TO_CONTROLLER:
+            if entry.out == flowmods.TO_CONTROLLER:
                 return "asks the controller"
-            outs.append(known[0])
-            return known[0]
+            outs.append(entry.out)
+            return entry.out
 
-        return outs, walk(self.fabric, src, dst, leads)
+        return outs, walk(self.fabric, src, dst, leads, begun)
 
     def _take(self, dpid: int, wires: Sequence[bytes]) -> None:
         name = self.names[dpid]

@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import RunError
 from ..fabric import Fabric, Port, host_ip
@@ -23,7 +23,19 @@ from .journal import Journal
 from .recovery import Remembered, judge
 from .seam import Push
 from .switches import Flows, Switches, SystemClock, crossbar_of
-from .tables import Change, Key, Pair, Table, Wires, change_of, found, repair, table_of, without
+from .tables import (
+    Change,
+    Key,
+    Light,
+    Pair,
+    Table,
+    Wires,
+    change_of,
+    found,
+    repair,
+    table_of,
+    without,
+)
 
 # s that one rewire may keep all others waiting: its dark time or its control time, dilated
 LONGEST_WAIT_S = 3600.0
@@ -67,7 +79,7 @@ class Upkeep(Remembered):
 
     def connected(self, dpids: Iterable[int]) -> None:
         """Switches have (re)connected: they get the rules they lack, and lose those they should not
-        have. What is as it should be is not touched.
+        have, but for what a rewire has left there. What is as it should be is not touched.
         """
         with self._lock:
             if self._settled():
@@ -158,10 +170,8 @@ class Upkeep(Remembered):
         whole = Routes(self.fabric, circuits, self.routing)
         return {**table_of(circuits, whole, cut), **table} if cut else table
 
-    def _change(
-        self, old: Table, new: Table, epoch: int, lit: Callable[[Pair], bool] | None = None
-    ) -> Change:
-        return change_of(self.fabric, self._addresses, old, new, epoch, lit, self.left)
+    def _change(self, old: Table, new: Table, epoch: int, light: Light | None = None) -> Change:
+        return change_of(self.fabric, self._addresses, old, new, epoch, light, self.left)
 
     def _route(self, pairs: frozenset[Pair]) -> None:
         """Make `pairs` the pairs that have routes, under the circuits that count now."""
@@ -203,7 +213,8 @@ class Upkeep(Remembered):
         """
         dpids, ocses = [self.fabric.node[n].dpid for n in names], self._ocs_ids
         held = self._held(dpids, 10 * self.epochs.timeout)
-        self._keep_left(held)
+        if not dark:
+            self._keep_left(held)
         strikes, adds = self._missing(names, held)
         first = {d: w for d, w in strikes.items() if d in ocses and w}
         if dark and (first or any(adds.get(d) for d in ocses)):
@@ -221,7 +232,7 @@ class Upkeep(Remembered):
         return self.switches.flows(asked, timeout_s) if asked else {}
 
     def _keep_left(self, held: Mapping[int, Flows]) -> None:
-        """What these switches hold of ways that pairs have left stays, as after every rewire."""
+        """What these switches hold of ways that pairs have left stays until routes change."""
         there = found(self.sound, self._addresses, self.pairs, held)
         more = {key: rule for key, rule in there.items() if key not in self.table}
         if more:

@@ -25,10 +25,10 @@ Table = dict[Key, Rule]
 class Change:
     """From one table to another, serialised.
 
-    `down` and `up` are for crossbars, `routes` for packet switches; `late` too, of pairs that none
-    of the crossbars' changes darkens: their old ways are as good until there is light, and the new
-    ones may be full until others have left them. `left`: keys of `new` that no packet will meet
-    once those under way have arrived.
+    `down` and `up` are for crossbars, `routes` for packet switches. `late` too, of pairs that the
+    change of the crossbars does not darken: their old ways are as good until there is light, and
+    the new ones may be full until others have left them. `left`: keys of `new` that no pair needs,
+    only packets under way. `swept`: deletions of what was left before.
     """
 
     old: Table
@@ -37,6 +37,7 @@ class Change:
     routes: Wires
     up: Wires
     late: Wires
+    swept: Wires
     left: frozenset[Key]
 
     @property
@@ -46,7 +47,7 @@ class Change:
 
     @property
     def touched(self) -> set[int]:
-        """All switches that change."""
+        """All switches that must answer; what `swept` deletes harms nobody where it stays."""
         return self.ocses | set(self.routes) | set(self.late)
 
 
@@ -57,39 +58,47 @@ def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table
     }
 
 
+@dataclass(frozen=True)
+class Light:
+    """Of a rewire, whether a pair's way has light: now, and both now and afterwards."""
+
+    now: Callable[[Pair], bool]
+    always: Callable[[Pair], bool]
+
+
 def change_of(
     fabric: Fabric,
     address: Mapping[str, str],
     old: Table,
     new: Table,
     epoch: int,
-    lit: Callable[[Pair], bool] | None = None,
+    light: Light | None = None,
     left: frozenset[Key] = frozenset(),
 ) -> Change:
     """What takes the switches from `old` to `new`; rules that stay are not touched.
 
-    address: IPv4 address by host; epoch: the cookie of new rules. lit: of a rewire, whether it does
-    not darken a pair, asked for pairs whose way changes. Then packets are under way: what only the
-    old ways need stays, and goes with the next rewire, as what is `left` of the one before.
+    address: IPv4 address by host; epoch: the cookie of new rules. `light` is asked for pairs whose
+    rules change. Rules that only old ways with light need are kept for packets under way (`left`);
+    those that the rewire before kept are deleted now. Without it all is changed at once.
     """
-    down, routes, up, late = (defaultdict(list) for _ in range(4))
+    down, routes, up, late, swept = (defaultdict(list) for _ in range(5))
     stay: Table = {}
     for key, rule in old.items():
         node = fabric.node[rule.switch]
         if new.get(key) == rule or node.kind != "ocs" and key in new:
             continue
-        if lit and key not in left and passes(fabric, rule):
+        if light and key not in left and passes(fabric, rule) and light.now(rule.match[1:]):
             stay[key] = rule
-        else:
-            gone = flowmods.delete(rule, address.__getitem__)
-            (down if node.kind == "ocs" else routes)[node.dpid].append(gone)
+            continue
+        where = down if node.kind == "ocs" else swept if light and key in left else routes
+        where[node.dpid].append(flowmods.delete(rule, address.__getitem__))
     for key, rule in new.items():
         if old.get(key) != rule:
             node, wire = fabric.node[rule.switch], flowmods.add(rule, address.__getitem__, epoch)
-            used = lit and key in old and key not in left and rule.match[0] == "pair"
-            turns = late if used and lit(rule.match[1:]) else routes
+            used = light and key in old and key not in left and rule.match[0] == "pair"
+            turns = late if used and light.always(rule.match[1:]) else routes
             (up if node.kind == "ocs" else turns)[node.dpid].append(wire)
-    wires = (dict(some) for some in (down, routes, up, late))
+    wires = (dict(some) for some in (down, routes, up, late, swept))
     return Change(old, new | stay, *wires, frozenset(stay))
 
 

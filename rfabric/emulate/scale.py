@@ -58,6 +58,7 @@ def at_once(expected: Result) -> dict[tuple[str, str], int]:
     under_way = np.cumsum(step[order])  # 0 again after the last of each pair
     first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
     most = np.maximum.reduceat(under_way, first) if len(first) else under_way
+    most = np.maximum(most, 1)  # so short that it begins and ends at one instant
     ends = (divmod(pair, len(trace.hosts)) for pair in pairs[order][first].tolist())
     return {
         (trace.hosts[src], trace.hosts[dst]): several

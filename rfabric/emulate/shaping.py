@@ -36,11 +36,11 @@ MOST_BURST = 2 * (MTU + ETHERNET)
 # the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
 # share one of 256, three in a hundred share one of 64; a quarter did where the step was 5.
 STEPS = {256: 31, 128: 15, 64: 15, 32: 7, 16: 5, 8: 3}
-# What the number of a flow among those of the same two hosts counts: with it the flows of a host,
-# or of a rack, share fewest turns where there are two to eight of them (of all odd steps)
+# What the number of a flow, among those of its pair, is multiplied by. Of all odd factors this one
+# makes fewest flows share a turn, with two to eight flows a pair.
 FLOW_STEP = 77
-# A port of the sender tells that number: so many in a row may, beginning with a multiple of all
-# numbers of turns, and below those that the kernel gives away itself.
+# The sender's port tells that number: it is FIRST_PORT + 256 k + number. FIRST_PORT is a multiple
+# of 256, and the last is below the kernel's own range.
 FLOWS, FIRST_PORT, LAST_PORT = max(STEPS), 0x5000, 0x7FFF
 # All that are set up, for their cost, which the kernel makes quadratic: on two cores 8,192 took
 # 0.4 s, 16,384 1.4 s, 49,152 12.8 s.
@@ -166,8 +166,8 @@ def turn_of(src: Number, dst: Number, flow: Number, turns: int, step: int) -> Nu
 
 
 def port_of(connection: int, at_once: int) -> int:
-    """The sender's port of a pair's connection of that number, so that the first `at_once` have
-    a turn each, and those beyond have one of theirs; 0, any, where there are no more.
+    """The sender's port of a pair's connection of that number: the first `at_once` have a turn
+    each, later ones share these; 0, which the kernel chooses, where ports run out.
     """
     at_once = max(1, min(at_once, FLOWS))
     port = FIRST_PORT + connection // at_once * FLOWS + connection % at_once

@@ -84,7 +84,7 @@ class Lane:
     receiver: socket.socket
     unsent: int
     piece: int
-    port: int = 0  # the sender's
+    port: int = 0  # the sender's, where both ends are here
     flow: int | None = None
     size: int = 0
     sent: int = 0
@@ -204,7 +204,10 @@ class Wire:
             round(bytes_in(self.network.rate(src) * PACE, 1.0)),
         )
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for each receiver
-        sock.bind((self.network.ip[src], self._port(src, dst)))
+        try:
+            sock.bind((self.network.ip[src], self._port(src, dst)))
+        except OSError as error:
+            raise RunError(f"{src} -> {dst} cannot send: {error.strerror}") from error
         code = sock.connect_ex((self.network.ip[dst], PORT))
         if code not in (0, errno.EINPROGRESS):
             raise RunError(f"{src} -> {dst}: {errno.errorcode[code]}")
