@@ -48,7 +48,7 @@ from .journal import Journal
 from .recovery import both_ways
 from .schema import Intent, PlanRequest
 from .switches import Crossbar, Switches, SystemClock, crossbar_of
-from .tables import Change, Light, Pair, Wires
+from .tables import Change, Pair, Wires
 
 _log = logging.getLogger(__name__)
 
@@ -308,10 +308,9 @@ class Core(Upkeep):
     def _prepare(self, plan: RewirePlan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
         routes = Routes(self.sound, circuits, self.routing)
-        now, after = (_lit(plan.rewire, some, pairs) for some in (self.routes, routes))
-        light = Light(now, lambda pair: now(pair) and after(pair))
+        lit = _lit(plan.rewire, pairs, self.routes, routes)
         table = self._table(circuits, routes, pairs)
-        change = self._change(self.table, table, plan.epoch, light)
+        change = self._change(self.table, table, plan.epoch, lit)
         self._changes[plan.epoch] = routes, pairs, change
         return change
 
@@ -479,16 +478,23 @@ class Core(Upkeep):
             raise NotFoundError(f"no OCS {name!r} in {self.fabric.name}; there are {known}")
 
 
-def _lit(rewire: Rewire, routes: Routes, pairs: frozenset[Pair]) -> Callable[[Pair], bool]:
-    """Whether one of `pairs` has a way by these routes that the rewire does not darken."""
-    routes.ask(sorted(pairs))
-    peer = routes.fabric.peer  # without what is broken
+def _lit(rewire: Rewire, pairs: frozenset[Pair], *routes: Routes) -> Callable[[Pair], bool]:
+    """Whether one of `pairs` has a way by each of these routes that the rewire does not darken."""
     ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
-    dark = {peer[port][0] // 2 for port in ports & peer.keys()}
+    dark = []
+    for some in routes:
+        some.ask(sorted(pairs))
+        peer = some.fabric.peer  # without what is broken
+        dark.append({peer[port][0] // 2 for port in ports & peer.keys()})
 
     def lit(pair: Pair) -> bool:
-        path = routes.path(*pair)
-        return bool(path) and not any(link // 2 in dark for hop in path for link in hop.links)
+        paths = [some.path(*pair) for some in routes]
+        return all(paths) and not any(
+            link // 2 in cables
+            for path, cables in zip(paths, dark, strict=True)
+            for hop in path
+            for link in hop.links
+        )
 
     return cache(lit)
 

@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import RunError
 from ..fabric import Fabric, Port, host_ip
@@ -23,19 +23,7 @@ from .journal import Journal
 from .recovery import Remembered, judge
 from .seam import Push
 from .switches import Flows, Switches, SystemClock, crossbar_of
-from .tables import (
-    Change,
-    Key,
-    Light,
-    Pair,
-    Table,
-    Wires,
-    change_of,
-    found,
-    repair,
-    table_of,
-    without,
-)
+from .tables import Change, Key, Pair, Table, Wires, change_of, found, repair, table_of, without
 
 # s that one rewire may keep all others waiting: its dark time or its control time, dilated
 LONGEST_WAIT_S = 3600.0
@@ -170,8 +158,10 @@ class Upkeep(Remembered):
         whole = Routes(self.fabric, circuits, self.routing)
         return {**table_of(circuits, whole, cut), **table} if cut else table
 
-    def _change(self, old: Table, new: Table, epoch: int, light: Light | None = None) -> Change:
-        return change_of(self.fabric, self._addresses, old, new, epoch, light, self.left)
+    def _change(
+        self, old: Table, new: Table, epoch: int, lit: Callable[[Pair], bool] | None = None
+    ) -> Change:
+        return change_of(self.fabric, self._addresses, old, new, epoch, lit, self.left)
 
     def _route(self, pairs: frozenset[Pair]) -> None:
         """Make `pairs` the pairs that have routes, under the circuits that count now."""

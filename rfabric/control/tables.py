@@ -58,28 +58,21 @@ def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table
     }
 
 
-@dataclass(frozen=True)
-class Light:
-    """Of a rewire, whether a pair's way has light: now, and both now and afterwards."""
-
-    now: Callable[[Pair], bool]
-    always: Callable[[Pair], bool]
-
-
 def change_of(
     fabric: Fabric,
     address: Mapping[str, str],
     old: Table,
     new: Table,
     epoch: int,
-    light: Light | None = None,
+    lit: Callable[[Pair], bool] | None = None,
     left: frozenset[Key] = frozenset(),
 ) -> Change:
     """What takes the switches from `old` to `new`; rules that stay are not touched.
 
-    address: IPv4 address by host; epoch: the cookie of new rules. `light` is asked for pairs whose
-    rules change. Rules that only old ways with light need are kept for packets under way (`left`);
-    those that the rewire before kept are deleted now. Without it all is changed at once.
+    address: IPv4 address by host; epoch: the cookie of new rules. lit: of a rewire, whether it does
+    not darken a pair, which goes on sending; asked for pairs whose rules change. What only its old
+    way needs is kept for packets under way (`left`); what the rewire before kept is deleted now.
+    Without `lit` all is changed at once.
     """
     down, routes, up, late, swept = (defaultdict(list) for _ in range(5))
     stay: Table = {}
@@ -87,16 +80,16 @@ def change_of(
         node = fabric.node[rule.switch]
         if new.get(key) == rule or node.kind != "ocs" and key in new:
             continue
-        if light and key not in left and passes(fabric, rule) and light.now(rule.match[1:]):
+        if lit and key not in left and passes(fabric, rule) and lit(rule.match[1:]):
             stay[key] = rule
             continue
-        where = down if node.kind == "ocs" else swept if light and key in left else routes
+        where = down if node.kind == "ocs" else swept if lit and key in left else routes
         where[node.dpid].append(flowmods.delete(rule, address.__getitem__))
     for key, rule in new.items():
         if old.get(key) != rule:
             node, wire = fabric.node[rule.switch], flowmods.add(rule, address.__getitem__, epoch)
-            used = light and key in old and key not in left and rule.match[0] == "pair"
-            turns = late if used and light.always(rule.match[1:]) else routes
+            used = lit and key in old and key not in left and rule.match[0] == "pair"
+            turns = late if used and lit(rule.match[1:]) else routes
             (up if node.kind == "ocs" else turns)[node.dpid].append(wire)
     wires = (dict(some) for some in (down, routes, up, late, swept))
     return Change(old, new | stay, *wires, frozenset(stay))
