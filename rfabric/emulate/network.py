@@ -73,9 +73,9 @@ TCP = {
     "net/ipv4/tcp_no_metrics_save": 1,
     "net/ipv4/tcp_timestamps": 1,
     "net/ipv4/tcp_sack": 1,
-    # no probes of a tail: a packet that waits in a queue for twice its usual round trip is not lost,
-    # and its lane halved what it sends at once until long after (a ring on a leaf-spine 2:1 took a
-    # fifth longer, for one of its flows)
+    # no probes of a tail: a packet that waits in a queue for twice its usual round trip is not
+    # lost, and its lane halved what it sends at once until long after (a ring on a leaf-spine 2:1
+    # took a fifth longer, for one of its flows)
     "net/ipv4/tcp_early_retrans": 0,
     "net/ipv4/tcp_ecn": 0,
     "net/ipv4/tcp_autocorking": 0,
