@@ -5,6 +5,7 @@ right order and time.
     POST /plans/n/commit  old circuits deleted, barriers from all OCSes that change   programmed
                           routes of the packet switches changed, while it is dark           dark
                           after the OCS delay: new circuits, barriers                     usable
+                          routes of pairs that it did not darken
                           what changed is read back                       ACTIVE or rolled back
 
 An OCS that times its dark itself (`flowmods.move`) is told old and new circuits in one message.
@@ -21,8 +22,9 @@ import contextlib
 import gc
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port
@@ -202,6 +204,7 @@ class Core(Upkeep):
             began = self.epochs.commit(epoch, requested)
             pairs, change = self._changed(began.plan(epoch))
             self._require(change.touched)
+            pairs, change = self._changed(began.plan(epoch))  # anew where that restored a switch
             self._write(began)
             try:
                 lost = self._carry_out(epoch, change)
@@ -214,7 +217,7 @@ class Core(Upkeep):
                     _log.exception("plan %d", epoch)
                 raise self._roll_back(epoch, change, _named(error)) from error
             self.routes, self.pairs, _ = self._changes[epoch]
-            self.table, self._changes = change.new, {}
+            self.table, self.left, self._changes = change.new, change.left, {}
             return self.epochs.plan(epoch)
 
     def _proposed(self, proposed: Epochs, pairs: frozenset[Pair]) -> RewirePlan:
@@ -305,15 +308,19 @@ class Core(Upkeep):
     def _prepare(self, plan: RewirePlan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
         routes = Routes(self.sound, circuits, self.routing)
-        change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch)
+        lit = _lit(plan.rewire, pairs, self.routes, routes)
+        table = self._table(circuits, routes, pairs)
+        change = self._change(self.table, table, plan.epoch, lit)
         self._changes[plan.epoch] = routes, pairs, change
         return change
 
     # --- carrying out -----------------------------------------------------------------------------
 
     def _carry_out(self, epoch: int, change: Change) -> int:
-        """Old circuits down, routes while it is dark, new circuits up, each with barriers; returns
-        the bytes lost.
+        """Old circuits down, routes while it is dark, new circuits up, each with barriers, and then
+        the routes of pairs that had light all the time; returns the bytes lost.
+
+        A switch that does not take the last gets them when it answers: old ways carry until then.
         """
         plan, order = self.epochs.plan(epoch), self._in_order(change.ocses)
         moves = self._moves(plan, change, order)
@@ -347,6 +354,8 @@ class Core(Upkeep):
         self.epochs = self.epochs.usable(epoch, self.clock.now())
         if within is not counted:
             self._push(counted, "counting")
+        self._push_what_answers(change.late)
+        self._push_what_answers(change.swept)
         self._wait_until(self.epochs.plan(epoch).usable)
         return self._lost(epoch, before)
 
@@ -442,8 +451,10 @@ class Core(Upkeep):
         _log.error("plan %d: %s; rolling back to epoch %d", epoch, why, failed.active)
         self._looked()
         self.routes = Routes(self.sound, circuits, self.routing)
-        self.table = self._table(circuits, self.routes, self.pairs)
-        back = self._change(change.new, self.table, failed.active)
+        self.table, self.left = self._table(circuits, self.routes, self.pairs), frozenset()
+        # what was to go may still be there
+        doubtful = {k: r for k, r in change.old.items() if k not in self.table} | change.new
+        back = self._change(doubtful, self.table, failed.active)
         self._push_what_answers(back.down)
         self._push_what_answers(back.routes)
         # mirrors take their time back, too
@@ -465,6 +476,27 @@ class Core(Upkeep):
         if name not in self.fabric.node or self.fabric.node[name].kind != "ocs":
             known = ", ".join(n.name for n in self.fabric.ocses[:8]) or "none"
             raise NotFoundError(f"no OCS {name!r} in {self.fabric.name}; there are {known}")
+
+
+def _lit(rewire: Rewire, pairs: frozenset[Pair], *routes: Routes) -> Callable[[Pair], bool]:
+    """Whether one of `pairs` has a way by each of these routes that the rewire does not darken."""
+    ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
+    dark = []
+    for some in routes:
+        some.ask(sorted(pairs))
+        peer = some.fabric.peer  # without what is broken
+        dark.append({peer[port][0] // 2 for port in ports & peer.keys()})
+
+    def lit(pair: Pair) -> bool:
+        paths = [some.path(*pair) for some in routes]
+        return all(paths) and not any(
+            link // 2 in cables
+            for path, cables in zip(paths, dark, strict=True)
+            for hop in path
+            for link in hop.links
+        )
+
+    return cache(lit)
 
 
 class _undisturbed:

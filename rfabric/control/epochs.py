@@ -216,7 +216,9 @@ class Epochs:
         return self._to(epoch, "LIGHTING")
 
     def usable(self, epoch: int, now: float) -> "Epochs":
-        """All new circuits and routes are in place; what the switches held is being read back."""
+        """All new circuits and the routes over them are in place; what the switches held is being
+        read back.
+        """
         plan = self.plan(epoch)
         # a control time that is told holds what setting up takes
         told = None if plan.control is None else 0.0

@@ -100,6 +100,15 @@ class FakeSwitches:
         """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and
         why.
         """
+        return self.way(src, dst, size_bytes)[1]
+
+    def way(
+        self, src: str, dst: str, size_bytes: int = 100, begun: Sequence[int] = ()
+    ) -> tuple[list[int], str]:
+        """The ports by which such a packet leaves switch after switch, once it has left the first
+        by those of `begun`; and `where_lost`.
+        """
+        outs: list[int] = []
         fields = {"eth_type": flowmods.IPV4, "src": self._ip(src), "dst": self._ip(dst)}
 
         def leads(into: Port) -> int | str:
@@ -108,9 +117,12 @@ class FakeSwitches:
             entry = lookup(table, {**fields, "in_port": into.number})
             if entry is None or entry.out is None:
                 return "dropped"
-            return entry.out if entry.out != flowmods.TO_CONTROLLER else "asks the controller"
+            if entry.out == flowmods.TO_CONTROLLER:
+                return "asks the controller"
+            outs.append(entry.out)
+            return entry.out
 
-        return walk(self.fabric, src, dst, leads)
+        return outs, walk(self.fabric, src, dst, leads, begun)
 
     def _take(self, dpid: int, wires: Sequence[bytes]) -> None:
         name = self.names[dpid]

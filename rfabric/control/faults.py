@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import RunError
 from ..fabric import Fabric, Port, host_ip
@@ -23,7 +23,7 @@ from .journal import Journal
 from .recovery import Remembered, judge
 from .seam import Push
 from .switches import Flows, Switches, SystemClock, crossbar_of
-from .tables import Change, Pair, Table, Wires, change_of, repair, table_of, without
+from .tables import Change, Key, Pair, Table, Wires, change_of, found, repair, table_of, without
 
 # s that one rewire may keep all others waiting: its dark time or its control time, dilated
 LONGEST_WAIT_S = 3600.0
@@ -61,12 +61,13 @@ class Upkeep(Remembered):
         self.sound = fabric  # what of it works
         self.routes = Routes(fabric, self.epochs.circuits, self.routing)
         self.table: Table = table_of(self.epochs.circuits, self.routes, self.pairs)
+        self.left: frozenset[Key] = frozenset()  # of `table`, what no pair needs any more
         self.synced: set[str] = set()  # switches that hold what `table` says
         self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
 
     def connected(self, dpids: Iterable[int]) -> None:
         """Switches have (re)connected: they get the rules they lack, and lose those they should not
-        have. What is as it should be is not touched.
+        have, but for what a rewire has left there. What is as it should be is not touched.
         """
         with self._lock:
             if self._settled():
@@ -135,7 +136,8 @@ class Upkeep(Remembered):
             circuits = plan.rewire.apply(circuits)
             pairs |= self._meant.get(plan.epoch, frozenset())
         self.routes = Routes(self.sound, circuits, self.routing)
-        self.pairs, self.table = pairs, self._table(circuits, self.routes, pairs)
+        self.pairs, self.left = pairs, frozenset()
+        self.table = self._table(circuits, self.routes, pairs)
         present = self.switches.present()
         self._resync([n.name for n in self.fabric.switches if n.dpid in present], plan)
         if finish:
@@ -156,8 +158,10 @@ class Upkeep(Remembered):
         whole = Routes(self.fabric, circuits, self.routing)
         return {**table_of(circuits, whole, cut), **table} if cut else table
 
-    def _change(self, old: Table, new: Table, epoch: int) -> Change:
-        return change_of(self.fabric, self._addresses, old, new, epoch)
+    def _change(
+        self, old: Table, new: Table, epoch: int, lit: Callable[[Pair], bool] | None = None
+    ) -> Change:
+        return change_of(self.fabric, self._addresses, old, new, epoch, lit, self.left)
 
     def _route(self, pairs: frozenset[Pair]) -> None:
         """Make `pairs` the pairs that have routes, under the circuits that count now."""
@@ -166,7 +170,7 @@ class Upkeep(Remembered):
         change = self._change(
             self.table, self._table(self.epochs.circuits, self.routes, pairs), self.epochs.active
         )
-        self.pairs, self.table = pairs, change.new
+        self.pairs, self.table, self.left = pairs, change.new, change.left
         present = self.switches.present()
         self._push({d: w for d, w in change.routes.items() if d in present}, "adding routes")
 
@@ -186,7 +190,7 @@ class Upkeep(Remembered):
         self.routes = Routes(self.sound, self.epochs.circuits, self.routing)
         table = self._table(self.epochs.circuits, self.routes, self.pairs)
         change = self._change(self.table, table, self.epochs.active)
-        self.table = table
+        self.table, self.left = table, change.left
         around = f" around {', '.join(sorted(self.out))}" if self.out else ""
         self.note(f"routes lead{around or ' by every cable that has light'}")
         self._push_what_answers(change.routes)
@@ -199,6 +203,8 @@ class Upkeep(Remembered):
         """
         dpids, ocses = [self.fabric.node[n].dpid for n in names], self._ocs_ids
         held = self._held(dpids, 10 * self.epochs.timeout)
+        if not dark:
+            self._keep_left(held)
         strikes, adds = self._missing(names, held)
         first = {d: w for d, w in strikes.items() if d in ocses and w}
         if dark and (first or any(adds.get(d) for d in ocses)):
@@ -214,6 +220,13 @@ class Upkeep(Remembered):
         """All that those of these switches hold that answer."""
         asked = {d: [flowmods.ask_flows()] for d in sorted(dpids)}
         return self.switches.flows(asked, timeout_s) if asked else {}
+
+    def _keep_left(self, held: Mapping[int, Flows]) -> None:
+        """What these switches hold of ways that pairs have left stays until routes change."""
+        there = found(self.sound, self._addresses, self.pairs, held)
+        more = {key: rule for key, rule in there.items() if key not in self.table}
+        if more:
+            self.table, self.left = self.table | more, self.left | more.keys()
 
     def _missing(self, names: Sequence[str], held: Mapping[int, Flows]) -> tuple[Wires, Wires]:
         """By switch, what it must lose and what it must get to hold what `table` says."""

@@ -4,26 +4,31 @@ Pure: nothing is sent from here.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..fabric import Fabric, Port
 from ..optics import Circuits
 from ..routing import Routes, Rule, circuit_rules
+from ..routing.paths import PAIR_PRIORITY
 from . import flowmods
 from .flowmods import Entry
 from .switches import Flows
 
 Pair = tuple[str, str]
 Wires = dict[int, list[bytes]]  # by datapath id
-Table = dict[tuple[str, tuple], Rule]  # by switch and match
+Key = tuple[str, tuple]  # switch and match
+Table = dict[Key, Rule]
 
 
 @dataclass(frozen=True)
 class Change:
     """From one table to another, serialised.
 
-    `down` and `up` are for crossbars, `routes` for packet switches.
+    `down` and `up` are for crossbars, `routes` for packet switches. `late` too, of pairs that the
+    change of the crossbars does not darken: their old ways are as good until there is light, and
+    the new ones may be full until others have left them. `left`: keys of `new` that no pair needs,
+    only packets under way. `swept`: deletions of what was left before.
     """
 
     old: Table
@@ -31,6 +36,9 @@ class Change:
     down: Wires
     routes: Wires
     up: Wires
+    late: Wires
+    swept: Wires
+    left: frozenset[Key]
 
     @property
     def ocses(self) -> set[int]:
@@ -39,8 +47,8 @@ class Change:
 
     @property
     def touched(self) -> set[int]:
-        """All switches that change."""
-        return self.ocses | set(self.routes)
+        """All switches that must answer; what `swept` deletes harms nobody where it stays."""
+        return self.ocses | set(self.routes) | set(self.late)
 
 
 def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table:
@@ -51,25 +59,67 @@ def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table
 
 
 def change_of(
-    fabric: Fabric, address: Mapping[str, str], old: Table, new: Table, epoch: int
+    fabric: Fabric,
+    address: Mapping[str, str],
+    old: Table,
+    new: Table,
+    epoch: int,
+    lit: Callable[[Pair], bool] | None = None,
+    left: frozenset[Key] = frozenset(),
 ) -> Change:
     """What takes the switches from `old` to `new`; rules that stay are not touched.
 
-    address: IPv4 address by host; epoch: the cookie of new rules.
+    address: IPv4 address by host; epoch: the cookie of new rules. lit: of a rewire, whether it does
+    not darken a pair, which goes on sending; asked for pairs whose rules change. What only its old
+    way needs is kept for packets under way (`left`); what the rewire before kept is deleted now.
+    Without `lit` all is changed at once.
     """
-    down, routes, up = defaultdict(list), defaultdict(list), defaultdict(list)
+    down, routes, up, late, swept = (defaultdict(list) for _ in range(5))
+    stay: Table = {}
     for key, rule in old.items():
-        if new.get(key) != rule:
-            node = fabric.node[rule.switch]
-            if node.kind == "ocs":
-                down[node.dpid].append(flowmods.delete(rule, address.__getitem__))
-            elif key not in new:
-                routes[node.dpid].append(flowmods.delete(rule, address.__getitem__))
+        node = fabric.node[rule.switch]
+        if new.get(key) == rule or node.kind != "ocs" and key in new:
+            continue
+        if lit and key not in left and passes(fabric, rule) and lit(rule.match[1:]):
+            stay[key] = rule
+            continue
+        where = down if node.kind == "ocs" else swept if lit and key in left else routes
+        where[node.dpid].append(flowmods.delete(rule, address.__getitem__))
     for key, rule in new.items():
         if old.get(key) != rule:
             node, wire = fabric.node[rule.switch], flowmods.add(rule, address.__getitem__, epoch)
-            (up if node.kind == "ocs" else routes)[node.dpid].append(wire)
-    return Change(old, new, dict(down), dict(routes), dict(up))
+            used = lit and key in old and key not in left and rule.match[0] == "pair"
+            turns = late if used and lit(rule.match[1:]) else routes
+            (up if node.kind == "ocs" else turns)[node.dpid].append(wire)
+    wires = (dict(some) for some in (down, routes, up, late, swept))
+    return Change(old, new | stay, *wires, frozenset(stay))
+
+
+def passes(fabric: Fabric, rule: Rule) -> bool:
+    """Whether packets of a pair meet the rule on their way: it is not where they come from."""
+    return rule.match[0] == "pair" and rule.switch != fabric.rack_of[rule.match[1]]
+
+
+def found(
+    fabric: Fabric, address: Mapping[str, str], pairs: Collection[Pair], held: Mapping[int, Flows]
+) -> Table:
+    """The rules for these pairs that pass packets on, as switches hold them."""
+    host = {ip: name for name, ip in address.items()}
+    name = {node.dpid: node.name for node in fabric.switches if node.kind != "ocs"}
+    rules = (
+        Rule(name[dpid], ("pair", host.get(ends["src"]), host.get(ends["dst"])), e.out, e.priority)
+        for dpid, flows in held.items()
+        if dpid in name
+        for e in flows.values()
+        if e.priority == PAIR_PRIORITY and {"src", "dst"} <= (ends := dict(e.match)).keys()
+    )
+    return {
+        (rule.switch, rule.match): rule
+        for rule in rules
+        if rule.match[1:] in pairs
+        and passes(fabric, rule)
+        and Port(rule.switch, rule.out) in fabric.peer
+    }
 
 
 def repair(wanted: Iterable[bytes], held: Flows) -> tuple[list[bytes], list[bytes]]:

@@ -87,12 +87,13 @@ def packet_hops(sandbox: Sandbox, fabric: Fabric | None = None) -> float:
     fabric = fabric or fat_tree()
     fastest = max(link.rate for link in fabric.links)
     pairs = _across(fabric)
-    network = EmulatedNetwork(sandbox, fabric, OVERLOAD / fastest, datapath(), pairs=pairs)
+    once = dict.fromkeys(pairs, 1)
+    network = EmulatedNetwork(sandbox, fabric, OVERLOAD / fastest, datapath(), at_once=once)
     network.start()
     install_rules(network, [*pairs, *((dst, src) for src, dst in pairs)])
     wire = Wire(network)
     try:
-        wire.open(dict.fromkeys(pairs, 1))
+        wire.open(once)
         for flow, (src, dst) in enumerate(pairs):
             wire.send(flow, src, dst, 1 << 40)
         wire.poll(WARM_UP)

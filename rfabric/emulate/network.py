@@ -30,7 +30,7 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import permutations
 from math import ceil, inf
 from pathlib import Path
@@ -105,10 +105,10 @@ class EmulatedNetwork:
     `bandwidth_scale`.
 
     `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no
-    switch has a controller. `pairs`: (src, dst) of all that will be sent, every two hosts without
-    it; the cables of hosts need no more turns than these take. `here`: the nodes of this machine,
-    where the fabric is on several; only these are built, and cables between them. A cable to
-    another machine has its interface already.
+    switch has a controller. `at_once`: how many flows of (src, dst) may be under way together, one
+    of every two hosts without it; the cables of hosts need no more turns than these take. `here`:
+    the nodes of this machine, where the fabric is on several; only these are built, and cables
+    between them. A cable to another machine has its interface already.
     """
 
     def __init__(
@@ -118,17 +118,21 @@ class EmulatedNetwork:
         bandwidth_scale: float,
         datapath: str = "user",
         controller_port: int | None = None,
-        pairs: Iterable[tuple[str, str]] | None = None,
+        at_once: Mapping[tuple[str, str], int] | None = None,
         here: frozenset[str] | None = None,
     ):
         self.sandbox, self.fabric, self.bandwidth_scale = sandbox, fabric, bandwidth_scale
         self.datapath, self.controller_port = datapath, controller_port
         self.ip = {host: host_ip(i) for i, host in enumerate(fabric.hosts)}
         self.mac = {host: host_mac(i) for i, host in enumerate(fabric.hosts)}
-        known = set(permutations(fabric.hosts, 2) if pairs is None else pairs)
-        most = MOST_WAITED_FOR if pairs is None else MOST_CLASSES
-        self.turns = turns_of(fabric, known, most)
-        self.sends = Counter(src for src, _ in known)  # to how many
+        most = MOST_WAITED_FOR if at_once is None else MOST_CLASSES
+        if at_once is None:
+            at_once = dict.fromkeys(permutations(fabric.hosts, 2), 1)
+        self.at_once = at_once
+        self.turns = turns_of(fabric, at_once, most)
+        self.sends: Counter[str] = Counter()  # how many flows at once, by host
+        for (src, _), several in at_once.items():
+            self.sends[src] += several
         self.here = frozenset(fabric.node) if here is None else here
         self.hosts = tuple(host for host in fabric.hosts if host in self.here)
         self.switches = tuple(node for node in fabric.switches if node.name in self.here)

@@ -57,27 +57,6 @@ class Replayed:
     unsent: np.ndarray | float = 0.0
 
 
-def beside_their_own(trace: Trace, start: np.ndarray, finish: np.ndarray) -> int:
-    """How many flows were under way together with another of the same two hosts.
-
-    start, finish: float64[rows], s.
-    """
-    rows = np.flatnonzero(trace.size > 0)
-    rows = rows[np.lexsort((start[rows], trace.dst[rows], trace.src[rows]))]
-    beside, last = np.zeros(len(rows), bool), -1  # last: of those of the pair, which ends last
-    for at, row in enumerate(rows.tolist()):
-        before = rows[last]
-        same = last >= 0 and (trace.src[row], trace.dst[row]) == (
-            trace.src[before],
-            trace.dst[before],
-        )
-        if same and start[row] < finish[before]:
-            beside[[at, last]] = True
-        if not same or finish[row] > finish[before]:
-            last = at
-    return int(beside.sum())
-
-
 class Replay:
     """One replay of one trace on one wire; `run` does it once and returns what was measured."""
 

@@ -2,7 +2,8 @@
 
     HTB on every interface     one class has the cable's rate; below it a class for each turn
                                borrows it, a packet at a time: max-min fairness among flows
-    a filter in BPF            tells the turn of a packet by its addresses; short packets go first
+    a filter in BPF            tells the turn of a packet by its addresses and the sender's port;
+                               short packets go first
 
 A turn must be one packet. What TCP hands on as several in one (GSO) makes turns longer for some,
 and a class that sent more than its quantum in a turn owes it for as many turns: acknowledgements
@@ -35,6 +36,12 @@ MOST_BURST = 2 * (MTU + ETHERNET)
 # the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
 # share one of 256, three in a hundred share one of 64; a quarter did where the step was 5.
 STEPS = {256: 31, 128: 15, 64: 15, 32: 7, 16: 5, 8: 3}
+# What the number of a flow, among those of its pair, is multiplied by. Of all odd factors this one
+# makes fewest flows share a turn, with two to eight flows a pair.
+FLOW_STEP = 77
+# The sender's port tells that number: it is FIRST_PORT + 256 k + number. FIRST_PORT is a multiple
+# of 256, and the last is below the kernel's own range.
+FLOWS, FIRST_PORT, LAST_PORT = max(STEPS), 0x5000, 0x7FFF
 # All that are set up, for their cost, which the kernel makes quadratic: on two cores 8,192 took
 # 0.4 s, 16,384 1.4 s, 49,152 12.8 s.
 # Where it is not known who will send to whom nothing is measured either, and somebody waits.
@@ -68,7 +75,7 @@ class Turns(NamedTuple):
 
 
 def turns_of(
-    fabric: Fabric, pairs: Collection[Pair], most: int = MOST_CLASSES
+    fabric: Fabric, at_once: Mapping[Pair, int], most: int = MOST_CLASSES
 ) -> Mapping[Port, Turns]:
     """Those of each port that is `paced`: as many as all ports together can have with `most`
     classes, but no fewer than the least of STEPS; then more for cables of hosts, if they fit.
@@ -77,47 +84,58 @@ def turns_of(
     turn of its own, that one gets twice as much: in an all-to-all of 64 hosts with 32 turns, 64 of
     4,032 flows ended after half of their time.
 
-    pairs: (src, dst) of all that will be sent; a cable of a host has the turns of its own alone.
+    at_once: how many flows of (src, dst) may be under way together; a cable of a host has the
+    turns of its own alone.
     """
+    flows = _numbered(fabric, at_once)
     for turns in STEPS:
-        given = _turns(fabric, pairs, turns, turns)
+        given = _turns(fabric, flows, turns, turns)
         if _classes(given) <= most:
             break
     for own in (own for own in STEPS if own > turns):
-        more = _turns(fabric, pairs, own, turns)
+        more = _turns(fabric, flows, own, turns)
         if _classes(more) <= most:
             given = more
             break
-    return given | _of_racks(fabric, pairs, turns)
+    return given | _of_racks(fabric, flows, turns)
+
+
+def _numbered(fabric: Fabric, at_once: Mapping[Pair, int]) -> np.ndarray:
+    """int64[flows, 3]: the numbers of sender and receiver, as addresses count them, and which flow
+    of theirs it is.
+    """
+    number = {host: i for i, host in enumerate(fabric.hosts, 1)}
+    flows = [
+        (number[src], number[dst], flow)
+        for (src, dst), several in at_once.items()
+        for flow in range(min(several, FLOWS))
+    ]
+    return np.array(flows, np.int64).reshape(-1, 3)
 
 
 def _classes(turns: Mapping[Port, Turns]) -> int:
     return sum(len(port.taken) for port in turns.values())
 
 
-def _turns(fabric: Fabric, pairs: Collection[Pair], own: int, others: int) -> dict[Port, Turns]:
+def _turns(fabric: Fabric, flows: np.ndarray, own: int, others: int) -> dict[Port, Turns]:
     """`own` at both ends of the cables of hosts, all of `others` elsewhere."""
-    number = {host: i for i, host in enumerate(fabric.hosts, 1)}  # as addresses count them
-    out = {host: fabric.ports[host][0] for host in fabric.hosts}
-    into = {host: fabric.peer[port][1] for host, port in out.items()}
-    taken: dict[Port, set[int]] = {port: set() for port in (*out.values(), *into.values())}
-    for src, dst in pairs:
-        turn = turn_of(number[src], number[dst], own, STEPS[own])
-        taken[out[src]].add(turn)
-        taken[into[dst]].add(turn)
+    taken = turn_of(*flows.T, own, STEPS[own])
     every = Turns(others, range(others), STEPS[others])
-    return {
-        port: Turns(own, taken[port], STEPS[own]) if port in taken else every
-        for port in paced(fabric)
-    }
+    given = dict.fromkeys(paced(fabric), every)
+    for number, host in enumerate(fabric.hosts, 1):
+        out = fabric.ports[host][0]
+        for end, port in enumerate((out, fabric.peer[out][1])):
+            if port in given:
+                these = set(taken[flows[:, end] == number].tolist())
+                given[port] = Turns(own, these, STEPS[own])
+    return given
 
 
-def _of_racks(fabric: Fabric, pairs: Collection[Pair], turns: int) -> dict[Port, Turns]:
+def _of_racks(fabric: Fabric, flows: np.ndarray, turns: int) -> dict[Port, Turns]:
     """Those of the ports of racks' cables to switches: most of what these carry comes from or goes
     to a rack's hosts, and the fewer of those flows share a turn the better.
     """
     number = {host: i for i, host in enumerate(fabric.hosts, 1)}
-    ends = np.array([(number[src], number[dst]) for src, dst in pairs], np.int64).reshape(-1, 2)
     steps: dict[Port, int] = {}
     for switch in fabric.switches:
         ports = fabric.ports[switch.name]
@@ -125,7 +143,7 @@ def _of_racks(fabric: Fabric, pairs: Collection[Pair], turns: int) -> dict[Port,
         if not hosts:
             continue
         leaving, coming = (
-            _least_shared(ends[np.isin(ends[:, end], hosts)], len(hosts), turns) for end in (0, 1)
+            _least_shared(flows[np.isin(flows[:, end], hosts)], len(hosts), turns) for end in (0, 1)
         )
         cables = [(port, fabric.peer[port][1]) for port in ports]
         for port, far in ((port, far) for port, far in cables if far.node not in number):
@@ -133,23 +151,32 @@ def _of_racks(fabric: Fabric, pairs: Collection[Pair], turns: int) -> dict[Port,
     return {port: Turns(turns, range(turns), steps[port]) for port in paced(fabric) & steps.keys()}
 
 
-def _least_shared(ends: np.ndarray, hosts: int, turns: int) -> int:
+def _least_shared(flows: np.ndarray, hosts: int, turns: int) -> int:
     """The step with which fewest of these flows share a turn: one that has the senders, or the
     receivers, of a rack of so many hosts side by side, or that of STEPS.
     """
     steps = STEPS[turns], hosts, max(turns // hosts, 1)
-    used = [len(np.unique(turn_of(ends[:, 0], ends[:, 1], turns, step))) for step in steps]
+    used = [len(np.unique(turn_of(*flows.T, turns, step))) for step in steps]
     return steps[used.index(max(used))]
 
 
-def turn_of(src: Number, dst: Number, turns: int, step: int) -> Number:
-    """Of what one host sends another, by their numbers."""
-    return (src + step * dst) % turns
+def turn_of(src: Number, dst: Number, flow: Number, turns: int, step: int) -> Number:
+    """Of a flow of one host to another, by their numbers and its own among theirs."""
+    return (src + step * dst + FLOW_STEP * flow) % turns
+
+
+def port_of(connection: int, at_once: int) -> int:
+    """The sender's port of a pair's connection of that number: the first `at_once` have a turn
+    each, later ones share these; 0, which the kernel chooses, where ports run out.
+    """
+    at_once = max(1, min(at_once, FLOWS))
+    port = FIRST_PORT + connection // at_once * FLOWS + connection % at_once
+    return port if port <= LAST_PORT else 0
 
 
 def class_of_packet(turns: int, step: int) -> str:
-    """Classic BPF for tc: class 1:(1 + `turn_of`) by IPv4 address; of what is shorter than SHORT,
-    class 1:SHORT_CLASS.
+    """Classic BPF for tc: class 1:(1 + `turn_of`) by IPv4 address and the sender's TCP port; of
+    what is shorter than SHORT, class 1:SHORT_CLASS.
     """
     program = [  # instruction, to skip if true, to skip if not, operand
         (0x80, 0, 0, 0),  # A = length of the frame
@@ -159,6 +186,10 @@ def class_of_packet(turns: int, step: int) -> str:
         (0x24, 0, 0, step),  # A *= step
         (0x07, 0, 0, 0),  # X = A
         (0x20, 0, 0, 26),  # A = source address
+        (0x0C, 0, 0, 0),  # A += X
+        (0x07, 0, 0, 0),  # X = A
+        (0x28, 0, 0, 34),  # A = the sender's port: a multiple of all turns, and which flow it is
+        (0x24, 0, 0, FLOW_STEP),  # A *= FLOW_STEP
         (0x0C, 0, 0, 0),  # A += X
         (0x54, 0, 0, turns - 1),  # A &= turns - 1
         (0x04, 0, 0, 0x10001),  # A += class 1:1

@@ -23,9 +23,10 @@ import socket
 import struct
 import termios
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ from ..errors import RFabricError, RunError
 from ..trace.packets import PAYLOAD
 from ..units import bytes_in
 from .network import WINDOW, EmulatedNetwork
+from .shaping import port_of
 from .windows import Windows
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
@@ -82,6 +84,7 @@ class Lane:
     receiver: socket.socket
     unsent: int
     piece: int
+    port: int = 0  # the sender's, where both ends are here
     flow: int | None = None
     size: int = 0
     sent: int = 0
@@ -105,7 +108,8 @@ class Wire:
         self._epoll = select.epoll()
         self._listeners: dict[str, socket.socket] = {}
         self._accepted: dict[tuple[str, tuple[str, int]], socket.socket] = {}
-        self._free: dict[tuple[str, str], list[Lane]] = defaultdict(list)
+        self._free: dict[tuple[str, str], list[tuple[int, Lane]]] = defaultdict(list)  # heaps
+        self._opened: Counter[tuple[str, str]] = Counter()
         # (lane, whether the descriptor is its sender)
         self._by_fd: dict[int, tuple[Lane, bool]] = {}
         self._flows: dict[int, Lane] = {}
@@ -199,18 +203,36 @@ class Wire:
             SO_MAX_PACING_RATE,
             round(bytes_in(self.network.rate(src) * PACE, 1.0)),
         )
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for each receiver
+        try:
+            sock.bind((self.network.ip[src], self._port(src, dst)))
+        except OSError as error:
+            raise RunError(f"{src} -> {dst} cannot send: {error.strerror}") from error
         code = sock.connect_ex((self.network.ip[dst], PORT))
         if code not in (0, errno.EINPROGRESS):
             raise RunError(f"{src} -> {dst}: {errno.errorcode[code]}")
         return sock
 
+    def _port(self, src: str, dst: str) -> int:
+        """The sender's, of the pair's next lane."""
+        number = self._opened[src, dst]
+        self._opened[src, dst] += 1
+        return port_of(number, self.network.at_once.get((src, dst), 1))
+
     def _add_lane(self, src: str, dst: str, sender: socket.socket) -> None:
         code = sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise RunError(f"{src} -> {dst} does not connect: {errno.errorcode.get(code, code)}")
-        self._free[src, dst].append(
-            self._lane(src, dst, sender, self._accept(dst, sender.getsockname()))
-        )
+        own = sender.getsockname()
+        lane = self._lane(src, dst, sender, self._accept(dst, own))
+        lane.port = own[1]
+        self._release(lane)
+
+    def _release(self, lane: Lane) -> None:
+        """Whoever sends next takes the lane of the lowest port: the first of a pair have turns of
+        their own.
+        """
+        heappush(self._free[lane.src, lane.dst], (lane.port, lane))
 
     def _lane(
         self, src: str, dst: str, sender: socket.socket | None, receiver: socket.socket | None
@@ -259,7 +281,7 @@ class Wire:
             raise RFabricError(f"flow {flow}: {nbytes} bytes cannot be sent; 1 is the least")
         if not self._free[src, dst]:
             self.open({(src, dst): 1})
-        lane = self._free[src, dst].pop()
+        _, lane = heappop(self._free[src, dst])
         lane.flow, lane.size, lane.sent, lane.received, lane.paused = flow, nbytes, 0, 0, False
         self._ended.discard(lane)
         self._flows[flow] = lane
@@ -421,7 +443,7 @@ class Wire:
         self._windows[lane.src].end(lane)
         lane.flow = None
         self._ended.add(lane)
-        self._free[lane.src, lane.dst].append(lane)
+        self._release(lane)
 
     def _set_wake(self, lane: Lane) -> None:
         """Wake the receiver at the first packet, then after a piece or at the flow's end, whichever

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from .machines.leader import Leader, led
 from .machines.spread import Spread
 from .network import EmulatedNetwork
 from .orders import Orders, answer
-from .replay import Replay, Replayed, beside_their_own
+from .replay import Replay
 from .sandbox import Sandbox, datapath
 from .scale import blur, shares
 from .shaping import OVERHEAD
@@ -84,15 +84,17 @@ def replay(job: dict, folder: Path) -> dict:
     trace = read_trace(folder / "trace.csv").fit(fabric).whole()
     scale, timing = Scale(**job["scale"]), Timing(**job["timing"])
     factor = scale.bandwidth / scale.dilation
+    together = dict.fromkeys(trace.pairs(), 1)
+    together |= {(src, dst): several for src, dst, several in job["at_once"]}
     with led_by(job, folder) as leader, Sandbox(folder) as box:
         say({"stage": "build"})
         start_controller(box, fabric, folder, job["policy"], job["routing"])
         up: Here | Spread
         if leader:
             up = Spread(leader, box, fabric, factor)
-            up.start(job["addresses"], trace.pairs())
+            up.start(job["addresses"], together)
         else:
-            up = Here(box, fabric, factor, trace.pairs())
+            up = Here(box, fabric, factor, together)
         dark = scale.dilation * fabric.reconfig_delay
         rest = rest_of(trace.pairs(), 2 * dark)  # there and, rolled back, back again
         health = rest.wait_ready(READY_S, box.check)
@@ -126,9 +128,11 @@ class Here:
     for.
     """
 
-    def __init__(self, box: Sandbox, fabric: Fabric, factor: float, pairs: list[tuple[str, str]]):
+    def __init__(
+        self, box: Sandbox, fabric: Fabric, factor: float, at_once: Mapping[tuple[str, str], int]
+    ):
         self.box, self.fabric = box, fabric
-        self.network = EmulatedNetwork(box, fabric, factor, datapath(), OFP_PORT, pairs)
+        self.network = EmulatedNetwork(box, fabric, factor, datapath(), OFP_PORT, at_once)
         self.network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         self.unlit = self.network.unlit
 
@@ -319,7 +323,7 @@ class EmulatedRun:
                 {"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs
             ],
             "pace": pace.to_json(),
-            "notes": [*NOTES, *self._unlit(), *self._sampled(), *self._beside(done)],
+            "notes": [*NOTES, *self._unlit(), *self._sampled()],
         }
 
     def _unlit(self) -> list[str]:
@@ -348,17 +352,6 @@ class EmulatedRun:
             (
                 f"of repeated collectives {sent / whole:.1%} of the bytes were sent; their seconds "
                 "stand for all repetitions"
-            )
-        ]
-
-    def _beside(self, done: Replayed) -> list[str]:
-        beside = beside_their_own(self.trace, done.start, done.finish)
-        if not beside:
-            return []
-        return [
-            (
-                f"{beside} flows were under way beside another of the same two hosts: where a "
-                "cable is full these share one turn, in the simulation they have one each"
             )
         ]
 

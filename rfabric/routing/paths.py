@@ -311,13 +311,21 @@ def unreachable(routes: Routes, pairs: Iterable[tuple[str, str]]) -> list[tuple[
     return routes.lost(pairs)
 
 
-def walk(fabric: Fabric, src: str, dst: str, leads: Callable[[Port], int | str]) -> str:
+def walk(
+    fabric: Fabric,
+    src: str,
+    dst: str,
+    leads: Callable[[Port], int | str],
+    begun: Sequence[int] = (),
+) -> str:
     """Follow a packet from host to host: '' when it arrives, else where it ended and why.
 
     leads(port): the port by which a packet leaves the switch it entered at `port`, or why it goes
-    no further.
+    no further. begun: the ports by which it has left the first switches before.
     """
     port, seen = fabric.ports[src][0], set()
+    for out in begun:
+        port = Port(fabric.peer[port][1].node, out)
     while True:
         into = fabric.peer[port][1]
         if into.node == dst:

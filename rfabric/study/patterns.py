@@ -38,6 +38,12 @@ def _incast(made: TraceBuilder, n: int, after: Sequence[int], label: str) -> lis
     return made.flows(range(4), [n - 1] * 4, FULL / 4, after=after, phase="test", label=label)
 
 
+def _pairs(made: TraceBuilder, n: int, after: Sequence[int], label: str) -> list[int]:
+    """Three of one host and one of another into one card: a quarter each, not half a host."""
+    ends = [0, 0, 0, 1], [n - 1] * 4
+    return made.flows(*ends, FULL / 4, after=after, phase="test", label=label)
+
+
 def _permutation(seed: int) -> Callable[..., list[int]]:
     def lay(made: TraceBuilder, n: int, after: Sequence[int], label: str) -> list[int]:
         order = np.random.default_rng(seed).permutation(n)
@@ -97,6 +103,7 @@ def _parking_lot(made: TraceBuilder, n: int, after: Sequence[int], label: str) -
 PATTERNS: dict[str, Callable[..., list[int]]] = {
     "one flow": _one,
     "incast 4:1": _incast,
+    "incast 3+1": _pairs,
     "permutation 1": _permutation(1),
     "permutation 2": _permutation(2),
     "ring all-reduce": _ring,

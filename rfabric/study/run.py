@@ -246,6 +246,7 @@ def emulated(
     distance.
     """
     from ..emulate.capture import file_name
+    from ..emulate.scale import at_once
     from ..emulate.world import emulate
 
     case = Case(expected.fabric, expected.policy if expected.fabric.ocses else DEFAULT_CIRCUITS)
@@ -266,6 +267,7 @@ def emulated(
         },
         looks=settings.live.turn(expected) if settings.live else None,
         machines=settings.machines,
+        at_once=at_once(expected),
     )
     result = check_link_bytes(result, expected)
     return _beside(result, expected, traffic)

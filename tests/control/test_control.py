@@ -47,6 +47,7 @@ from rfabric.control.switches import crossbar_of
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import Port, fat_tree, host_ip, host_mac, parse_fabric, rfabric
 from rfabric.optics import Circuit, Circuits, Demand, Rewire, light, planes
+from rfabric.optics.check import faults_during
 from rfabric.routing import Rule
 from rfabric.routing.schemes import ECMP, Routing, Sent
 
@@ -438,6 +439,54 @@ def test_what_stays_is_not_touched():
     assert again is None and decision.why == "circuits already fit"
 
 
+def test_packets_under_way_end_somewhere_whatever_turns_under_them():
+    """No switch counts how far a packet has come: one in a circle would stay there."""
+    fabric = rfabric(pods=1, tors=6, gpus=2)
+    ring = [("t2", "t3"), ("t4", "t5"), ("t6", "t1")]
+    shifted = [("t1", "t2"), ("t3", "t4"), ("t5", "t6")]
+    core, switches = controlled(fabric)
+    core.set_pairs(all_pairs(fabric))
+    first, *others = planes(fabric)
+    core.commit(core.plan(explicit(light(fabric, {first: ring, others[0]: shifted})))[0].epoch)
+    before = {pair: switches.way(*pair)[0] for pair in all_pairs(fabric)}
+    core.commit(core.plan(explicit(light(fabric, {first: ring, others[0]: ring})))[0].epoch)
+    for pair, way in before.items():
+        for sent in range(len(way)):
+            assert "loop" not in switches.way(*pair, begun=way[:sent])[1]
+
+
+def test_a_rewire_that_is_rolled_back_leaves_nothing_that_the_books_do_not_have():
+    fabric = rfabric(pods=2, tors=2, gpus=4)
+    core, switches = controlled(fabric)
+    core.set_pairs(all_pairs(fabric))
+    for circuits in other_circuits(fabric), core.epochs.circuits:
+        core.commit(core.plan(explicit(circuits))[0].epoch)
+    assert core.left
+    plan, *_ = core.plan(explicit(other_circuits(fabric, (("t1", "t3"), ("t2", "t4")))))
+    switches.moods[min(plan.rewire.down.items).a.node] = "refusing"
+    with pytest.raises(RolledBackError):
+        core.commit(plan.epoch)
+    packet = {node.dpid for node in fabric.switches if node.kind != "ocs"}
+    held = sum(e.priority == 200 for d in packet for e in switches.tables[d].values())
+    assert held == sum(rule.match[0] == "pair" for rule in core.table.values())
+
+
+def test_rules_of_ways_that_were_left_go_with_the_next_rewire():
+    fabric = rfabric(pods=2, tors=2, gpus=4)
+    core, switches = controlled(fabric)
+    core.set_pairs(all_pairs(fabric))
+    here, there = core.epochs.circuits, other_circuits(fabric)
+    counts = []
+    for circuits in [there, here] * 4:
+        plan, *_ = core.plan(explicit(circuits))
+        core.commit(plan.epoch)
+        held = sum(len(table) for table in switches.tables.values())
+        counts.append((len(core.table), len(core.left), held))
+    assert len(set(counts[2:])) == 2 and counts[2:4] == counts[6:8] and counts[-1][1]
+    core.set_pairs(all_pairs(fabric)[:5])
+    assert not core.left and sum(rule.match[0] == "pair" for rule in core.table.values()) < 40
+
+
 def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     core, switches = controlled()
     seen = []
@@ -446,10 +495,9 @@ def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     def watched(messages, timeout_s):
         done = push(messages, timeout_s)
         if any(SMALL.node[switches.names[d]].kind == "ocs" for d in messages):
-            held = sum(
-                "in_port" in dict(e.match) for t in switches.tables.values() for e in t.values()
+            seen.append(
+                (round(done.started_s, 6), crossbar_rules(switches), core.port_states("a1"))
             )
-            seen.append((round(done.started_s, 6), held, core.port_states("a1")))
         return done
 
     switches.push = watched
@@ -469,6 +517,60 @@ def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     assert "PENDING_CONNECTION" in words and "PENDING_DISCONNECTION" not in words
     assert {word for word, _ in down[2].values()} >= {"PENDING_CONNECTION", "PENDING_DISCONNECTION"}
     assert {word for word, _ in core.port_states("a1").values()} == {"CONNECTED", "DISCONNECTED"}
+
+
+def crossbar_rules(switches):
+    """How many rules of crossbars there are."""
+    return sum("in_port" in dict(e.match) for t in switches.tables.values() for e in t.values())
+
+
+def after_each_push(switches, look):
+    push = switches.push
+
+    def watched(messages, timeout_s):
+        done = push(messages, timeout_s)
+        look()
+        return done
+
+    switches.push = watched
+
+
+def test_pairs_that_keep_their_light_take_new_ways_when_others_have_left_them():
+    """As in the simulation: a way that others will leave is full as long as it is dark."""
+    fabric, moved = rfabric(pods=2, tors=2, gpus=4), []
+    pairs = all_pairs(fabric)
+    ends = np.array([[fabric.hosts.index(host) for host in pair] for pair in pairs]).T
+
+    def rewired(seed):
+        core, switches = controlled(fabric)
+        draw = np.random.default_rng(seed)
+        sent = Sent(*ends, draw.integers(1, 100, (1, len(pairs))) * 1e6)
+        core.set_pairs(pairs, Routing("placed", sent))
+        matchings = [
+            (("t1", t), tuple(sorted({"t2", "t3", "t4"} - {t}))) for t in ("t2", "t3", "t4")
+        ]
+        drawn = {plane: matchings[draw.integers(3)] for plane in planes(fabric)}
+        old, new = core.epochs.circuits, light(fabric, drawn)
+        plan, *_ = core.plan(explicit(new))
+        held, wrong = faults_during(fabric, old, new, pairs, core.routing)
+        flowing = sorted(set(pairs) - set(held))
+        before = {pair: switches.way(*pair) for pair in flowing}
+
+        def look():
+            for pair, (way, _) in before.items():
+                now, lost = switches.way(*pair)
+                assert not lost and (now == way or crossbar_rules(switches) == 2 * len(new))
+                begun = range(len(way))  # packets are under way
+                assert not any(switches.way(*pair, begun=way[:sent])[1] for sent in begun)
+
+        after_each_push(switches, look)
+        core.commit(plan.epoch)
+        assert not wrong and not any(switches.where_lost(*pair) for pair in pairs)
+        moved.extend(pair for pair in flowing if before[pair] != switches.way(*pair))
+
+    for seed in range(6):
+        rewired(seed)
+    assert len(moved) > 6
 
 
 @pytest.mark.parametrize("turns", [(3e-3, 1e-5), (1e-5, 3e-3), (3e-3, 0.02, 1e-5)])

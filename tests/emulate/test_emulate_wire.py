@@ -401,15 +401,17 @@ def test_a_full_bucket_sends_no_more_at_once_than_a_stall_may_hold_back():
 
 def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
-    some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
+    flows = {("h1", "h3"): 1, ("h2", "h3"): 2}
+    some = network.EmulatedNetwork(None, fabric, 1e-4, at_once=flows)
     sent_in = {host: some.turns[fabric.ports[host][0]] for host in fabric.hosts}
     got_in = {host: some.turns[fabric.peer[fabric.ports[host][0]][1]] for host in fabric.hosts}
     of = sent_in["h1"].of
     step = shaping.STEPS[of]
     assert sent_in["h1"].taken == {(1 + step * 3) % of}
-    assert got_in["h3"] == (of, {(host + step * 3) % of for host in (1, 2)}, step)
+    other = (2 + step * 3 + shaping.FLOW_STEP) % of
+    assert got_in["h3"] == (of, {other} | {(host + step * 3) % of for host in (1, 2)}, step)
     assert not sent_in["h3"].taken and not got_in["h4"].taken
-    assert some.sends == {"h1": 1, "h2": 1}
+    assert some.sends == {"h1": 1, "h2": 2}
     classes = _classes(shaping.shaping("h3-eth0", 20e6, got_in["h3"]))
     assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in got_in["h3"].taken}
     every = network.EmulatedNetwork(None, fabric, 1e-4)
@@ -417,6 +419,36 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     own = {len(every.turns[fabric.ports[host][0]].taken) for host in fabric.hosts}
     assert own == {others}
     assert set(every.sends.values()) == {others}
+
+
+def to_all(fabric, several=1):
+    return dict.fromkeys(permutations(fabric.hosts, 2), several)
+
+
+@pytest.mark.parametrize("turns", shaping.STEPS)
+def test_flows_of_two_hosts_take_a_turn_each(turns):
+    for at_once in range(1, turns + 1):
+        known = [shaping.turn_of(3, 5, flow, turns, 7) for flow in range(at_once)]
+        assert len(set(known)) == at_once
+        # more than were known of take theirs, each another port
+        ports = [shaping.port_of(number, at_once) for number in range(3 * at_once)]
+        taken = [shaping.turn_of(3, 5, port, turns, 7) for port in ports]
+        assert taken == 3 * known and len(set(ports)) == len(ports)
+
+
+def test_connections_without_end_have_ports_of_the_kernels_choice():
+    most = shaping.LAST_PORT - shaping.FIRST_PORT + 1
+    ports = [shaping.port_of(number, 10_000) for number in range(most + 5)]
+    assert len(set(ports[:most])) == most and min(ports[:most]) == shaping.FIRST_PORT
+    assert ports[most:] == [0] * 5
+
+
+def test_flows_of_a_host_share_few_turns_with_several_a_pair():
+    """Fifteen receivers and three flows to each: 45 of 256 turns."""
+    fabric = selftest.fabrics(16)["leaf-spine"]
+    for port, turns in shaping.turns_of(fabric, to_all(fabric, 3)).items():
+        if port.node in fabric.hosts:
+            assert turns.of == 256 and len(turns.taken) == 45
 
 
 def _classes(lines):
@@ -427,8 +459,8 @@ def _classes(lines):
 def test_the_flows_of_one_host_take_a_turn_each(turns):
     step, others = shaping.STEPS[turns], range(1, turns + 1)
     for a in range(1, 65):
-        assert len({shaping.turn_of(a, b, turns, step) for b in others}) == turns
-        assert len({shaping.turn_of(b, a, turns, step) for b in others}) == turns
+        assert len({shaping.turn_of(a, b, 0, turns, step) for b in others}) == turns
+        assert len({shaping.turn_of(b, a, 0, turns, step) for b in others}) == turns
 
 
 @pytest.mark.parametrize("name", ["leaf-spine", "rotor", "rfabric"])
@@ -438,7 +470,7 @@ def test_flows_out_of_a_rack_and_into_it_share_as_few_turns_as_can_be(name):
     """
     fabric = selftest.fabrics(64)[name]
     number = {host: i for i, host in enumerate(fabric.hosts, 1)}
-    turns = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)))
+    turns = shaping.turns_of(fabric, to_all(fabric))
     rack, looked_at = fabric.rack_of, 0
     for port, (of, taken, step) in turns.items():
         for node, end in ((port.node, 0), (fabric.peer[port][1].node, 1)):
@@ -449,7 +481,7 @@ def test_flows_out_of_a_rack_and_into_it_share_as_few_turns_as_can_be(name):
                     for a, b in permutations(fabric.hosts, 2)
                     if (rack[a] == node, rack[b] == node) == (end == 0, end == 1)
                 ]
-                used = {shaping.turn_of(a, b, of, step) for a, b in flows}
+                used = {shaping.turn_of(a, b, 0, of, step) for a, b in flows}
                 assert used <= set(taken) and len(used) == min(len(flows), of)
                 looked_at += 1
     assert looked_at >= 2 * len(fabric.racks)
@@ -459,12 +491,11 @@ def test_flows_out_of_a_rack_and_into_it_share_as_few_turns_as_can_be(name):
 def test_a_step_for_a_rack_is_never_worse_than_the_usual_one(data):
     turns = data.draw(st.sampled_from(list(shaping.STEPS)))
     hosts = data.draw(st.integers(1, 12))
-    ends = np.array(
-        data.draw(st.lists(st.tuples(st.integers(1, 64), st.integers(1, 64)), min_size=1)), np.int64
-    )
-    step = shaping._least_shared(ends, hosts, turns)
+    one = st.tuples(st.integers(1, 64), st.integers(1, 64), st.integers(0, 3))
+    flows = np.array(data.draw(st.lists(one, min_size=1)), np.int64)
+    step = shaping._least_shared(flows, hosts, turns)
     used = [
-        len({shaping.turn_of(src, dst, turns, one) for src, dst in ends.tolist()})
+        len({shaping.turn_of(*flow, turns, one) for flow in flows.tolist()})
         for one in (step, shaping.STEPS[turns])
     ]
     assert used[0] >= used[1]
@@ -475,9 +506,11 @@ def test_the_filter_tells_classes_as_the_network_does(turns):
     """The program that the kernel runs, run here."""
     for step in (shaping.STEPS[turns], 4, turns // 4):
         program = shaping.class_of_packet(turns, step).strip('"').split(",")[1:]
-        for src, dst in [(1, 2), (7, 200), (255, 3)]:
-            ends = {26: 0x0A000000 + src, 30: 0x0A000000 + dst}
-            assert _run(program, 9014, ends) == 0x10001 + shaping.turn_of(src, dst, turns, step)
+        for src, dst, connection in [(1, 2, 0), (7, 200, 2), (255, 3, 7)]:
+            port = shaping.port_of(connection, at_once=3)
+            ends = {26: 0x0A000000 + src, 30: 0x0A000000 + dst, 34: port}
+            turn = shaping.turn_of(src, dst, connection % 3, turns, step)
+            assert _run(program, 9014, ends) == 0x10001 + turn
         assert _run(program, 66, ends) == 0x10000 + shaping.SHORT_CLASS
 
 
@@ -490,7 +523,7 @@ def _run(program, length, words):
         match code:
             case 0x80:
                 a = length
-            case 0x20:
+            case 0x20 | 0x28:
                 a = words[k]
             case 0x24:
                 a = a * k % 2**32
@@ -568,7 +601,7 @@ def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_b
     most = []
     for spec in ("fat-tree,pods=2,tors=2,gpus=2", "rfabric", "fat-tree", "rfabric,pods=16"):
         fabric = parse_fabric(spec)
-        turns = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)))
+        turns = shaping.turns_of(fabric, to_all(fabric))
         assert sum(len(port.taken) for port in turns.values()) <= shaping.MOST_CLASSES
         own = {fabric.ports[host][0] for host in fabric.hosts}
         if len(fabric.hosts) <= 64:
@@ -579,7 +612,7 @@ def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_b
 
 def test_the_fewest_turns_are_set_up_where_even_they_are_too_many():
     fabric = fat_tree(**SMALL)
-    turns = shaping.turns_of(fabric, list(permutations(fabric.hosts, 2)), most=1)
+    turns = shaping.turns_of(fabric, to_all(fabric), most=1)
     assert {turn.of for turn in turns.values()} == {min(shaping.STEPS)}
     assert set(turns) == set(fabric.peer)
 

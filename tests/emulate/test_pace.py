@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rfabric.emulate import guard, processors
 from rfabric.emulate.counters import payload, settle
@@ -26,6 +29,7 @@ from rfabric.emulate.scale import (
     MAX_DILATION,
     SETUP_S,
     START_S,
+    at_once,
     check_rates_of,
     choose_sample,
     choose_scale,
@@ -500,3 +504,29 @@ def test_packets_of_before_are_waited_for_so_that_they_count_for_nothing_later()
         settle(lambda: (np.array([[next(forever)]]), 0), lambda: 0, still=0.01, timeout=0.05)
     with pytest.raises(RunError, match="packets are under way"):
         settle(lambda: (np.zeros((1, 1)), 0), lambda: 1, still=0.01, timeout=0.05)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(3, 4), st.integers(0, 9), st.integers(1, 4)),
+        max_size=12,
+    )
+)
+def test_flows_of_two_hosts_that_are_under_way_together_are_counted(flows):
+    """(src, dst, start, seconds), against a count at the middle of each second."""
+    made = TraceBuilder(fat_tree().hosts)
+    for src, dst, *_ in flows:
+        made.flows([src], [dst], 1e6, phase="a", label="x")
+    made.compute(0, 1.0, phase="a", label="y")
+    start = np.array([float(at) for *_, at, _ in flows] + [0.0])
+    finish = start + np.array([float(seconds) for *_, seconds in flows] + [1.0])
+    most: Counter[tuple[str, str]] = Counter()
+    for middle in np.arange(0.5, 14):
+        under_way = Counter(
+            (made.hosts[src], made.hosts[dst])
+            for src, dst, at, seconds in flows
+            if at < middle < at + seconds
+        )
+        most |= under_way
+    expected = SimpleNamespace(trace=made.build(), start=start, finish=finish)
+    assert at_once(expected) == most

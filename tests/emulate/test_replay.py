@@ -4,18 +4,15 @@ says when a run breaks.
 
 import time
 from dataclasses import dataclass, field
-from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rfabric.control.client import Committed, PlannedRewire
 from rfabric.emulate import replay as module
 from rfabric.emulate.clock import Clock
-from rfabric.emulate.replay import Replay, beside_their_own
+from rfabric.emulate.replay import Replay
 from rfabric.emulate.sampling import LoopSample
 from rfabric.errors import RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
@@ -212,28 +209,6 @@ class SteadyWire(FakeWire):
     def progress(self, flow):
         left = (self.ends[flow] - time.monotonic()) / self.seconds
         return 0, int(self.sizes[flow] * min(1.0, 1.0 - left))
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.integers(3, 4), st.integers(0, 9), st.integers(0, 4)),
-        min_size=1, max_size=12,
-    )
-)  # fmt: skip
-def test_flows_beside_another_of_their_two_hosts_are_counted(flows):
-    """(src, dst, start, seconds), against each compared with each."""
-    made = TraceBuilder(fat_tree().hosts)
-    for src, dst, *_ in flows:
-        made.flows([src], [dst], 1e6, phase="a", label="x")
-    start = np.array([float(at) for *_, at, _ in flows])
-    finish = start + np.array([seconds + 0.5 for *_, seconds in flows])
-    together = [
-        {i, j}
-        for (i, one), (j, other) in combinations(enumerate(flows), 2)
-        if one[:2] == other[:2] and start[i] < finish[j] and start[j] < finish[i]
-    ]
-    beside = len(set().union(*together))
-    assert beside_their_own(made.build(), start, finish) == beside
 
 
 class SlowWire(FakeWire):

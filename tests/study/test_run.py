@@ -44,7 +44,9 @@ def packets(monkeypatch):
     """The emulator's place taken by the simulator; the list of what it was asked for."""
     asked = []
 
-    def emulate(fabric, trace, policy, *, scale, out, progress, captures, looks, machines, **about):
+    def emulate(
+        fabric, trace, policy, *, scale, out, progress, captures, looks, machines, at_once, **about
+    ):
         asked.append((fabric.name, policy, scale, out))
         result = simulate(fabric, trace, policy, repetitions="whole", **about)
         return replace(result, engine="emulate", scale=scale)

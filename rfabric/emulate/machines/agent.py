@@ -165,7 +165,7 @@ class Agent:
         """How many frames have come through each of these tunnels."""
         return got(interfaces)
 
-    def build(self, scale: float, datapath: str, pairs: list[list[str]], wait: float) -> str:
+    def build(self, scale: float, datapath: str, at_once: list, wait: float) -> str:
         """Bring the part of the fabric up; its switches reach the controller through the pipe.
 
         Why light is late here, '' where it is not.
@@ -173,9 +173,10 @@ class Agent:
         self.flood.close()
         self.ports = PortCounters(self.fabric, dict.fromkeys(self.tunnels, self.hidden))
         self.calls.listen()
-        here, known = self.slices.nodes(self.machine), [(a, b) for a, b in pairs]
+        here = self.slices.nodes(self.machine)
+        flows = {(src, dst): several for src, dst, several in at_once}
         self.network = EmulatedNetwork(
-            self.box, self.fabric, scale, datapath, OFP_PORT, known, here
+            self.box, self.fabric, scale, datapath, OFP_PORT, flows, here
         )
         self.network.start(wait)
         return self.network.unlit

@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class FarWire:
     def __init__(self, leader: Leader, slices: Slices):
         self.leader, self.slices = leader, slices
         self.bytes_received = 0
-        self._free: dict[tuple[str, str], list[FarLane]] = defaultdict(list)
+        self._free: dict[tuple[str, str], list[tuple[int, FarLane]]] = defaultdict(list)  # heaps
         self._flows: dict[int, FarLane] = {}
         self._waiting: list[int] = []  # flows to be sent at the next look
         self._lanes = 0
@@ -53,7 +54,10 @@ class FarWire:
         ]
         self._ask("accept", "lanes", told)
         for lane in some:
-            self._free[lane.src, lane.dst].append(lane)
+            self._release(lane)
+
+    def _release(self, lane: FarLane) -> None:
+        heappush(self._free[lane.src, lane.dst], (lane.number, lane))
 
     def warm(self, timeout: float = 30.0) -> None:
         """As `Wire.warm`."""
@@ -63,7 +67,7 @@ class FarWire:
         """Start a flow with the next `flush`."""
         if not self._free[src, dst]:
             self.open({(src, dst): 1})
-        lane = self._free[src, dst].pop()
+        _, lane = heappop(self._free[src, dst])
         lane.size = nbytes
         self._flows[flow] = lane
         self._waiting.append(flow)
@@ -78,7 +82,7 @@ class FarWire:
 
     def _has_arrived(self, by: Agent, flow: int, at: float, begun: float, early: int) -> Arrival:
         lane = self._flows.pop(flow)
-        self._free[lane.src, lane.dst].append(lane)
+        self._release(lane)
         return Arrival(flow, at - by.offset, begun - by.offset, early)
 
     def flush(self) -> None:

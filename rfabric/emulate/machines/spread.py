@@ -69,13 +69,16 @@ class Spread:
         self.slices = sliced(fabric, len(leader.agents))
         self.names = [agent.name for agent in leader.agents]
 
-    def start(self, addresses: Sequence[str], pairs: Sequence[tuple[str, str]]) -> None:
-        """Bring every part up; RFabricError where the machines cannot carry it."""
+    def start(self, addresses: Sequence[str], at_once: Mapping[tuple[str, str], int]) -> None:
+        """Bring every part up, for so many flows of each pair together; RFabricError where the
+        machines cannot carry it.
+        """
         self.plug(addresses)
         self._check_between()
         self.box.wait_port(OFP_PORT, "controller", READY_S)
         datapath = self.leader.agents[0].facts["datapath"]
-        words = {"scale": self.factor, "datapath": datapath, "pairs": [list(p) for p in pairs]}
+        flows = [[*pair, several] for pair, several in at_once.items()]
+        words = {"scale": self.factor, "datapath": datapath, "at_once": flows}
         said = self.leader.ask("build", BUILT_S, wait=READY_S, **words)
         self.unlit = next(filter(None, said), "")  # where light is late, why
 
