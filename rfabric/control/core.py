@@ -51,6 +51,7 @@ from .switches import Crossbar, Switches, SystemClock, crossbar_of
 from .tables import Change, Pair, Wires
 
 _log = logging.getLogger(__name__)
+UNKNOWN = -1  # no port: of a rule that a switch may or may not hold
 
 
 class RolledBackError(RunError):
@@ -452,9 +453,13 @@ class Core(Upkeep):
         self._looked()
         self.routes = Routes(self.sound, circuits, self.routing)
         self.table, self.left = self._table(circuits, self.routes, self.pairs), frozenset()
-        # what was to go may still be there
-        doubtful = {k: r for k, r in change.old.items() if k not in self.table} | change.new
-        back = self._change(doubtful, self.table, failed.active)
+        # what was to go may still be there, and what was to come may be there or not
+        doubtful = {
+            key: replace(rule, out=UNKNOWN)
+            for key, rule in (change.old | change.new).items()
+            if change.old.get(key) != change.new.get(key)
+        }
+        back = self._change(change.old | doubtful, self.table, failed.active)
         self._push_what_answers(back.down)
         self._push_what_answers(back.routes)
         # mirrors take their time back, too

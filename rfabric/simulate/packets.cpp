@@ -33,7 +33,7 @@ namespace {
 
 constexpr int kReady = 0, kFinished = 1;
 constexpr int kBroken = -2, kAtRest = 0, kAtTime = 1, kWatched = 2, kBreathes = 3;
-constexpr uint32_t kHeaders = 52;     // IPv4, and TCP with timestamps
+constexpr uint32_t kHeaders = 40;     // IPv4 and TCP
 constexpr uint32_t kAck = 128;        // bytes of a packet without data, at most
 constexpr uint64_t kBreath = 200000;  // packets sent on by switches between two breaths
 constexpr uint16_t kListens = 5001;                        // of every host
@@ -497,6 +497,7 @@ void *rf_packets(int64_t nodes, const int8_t *host, int64_t links, const int64_t
   Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(segments * segment));
   Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(segments * segment));
   Config::SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(true));
+  Config::SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(false));
   // nothing is lost, however long a queue: to send again would only be wrong
   Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(Seconds(1e4)));
   Config::SetDefault("ns3::RttEstimator::InitialEstimation", TimeValue(Seconds(1e4)));

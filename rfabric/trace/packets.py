@@ -1,7 +1,7 @@
 """What packets hold, in both worlds that send them: real ones, and ns-3's. Bytes."""
 
 MTU = 9000  # of IP packets: jumbo frames, as GPU fabrics use; to emulate costs by packet
-HEADERS = 20 + 20 + 12  # IPv4, TCP, timestamp option
+HEADERS = 20 + 20  # IPv4, TCP
 PAYLOAD = MTU - HEADERS
 # A connection may have so much under way. TCP can offer this with a window scale of 1; the scale
 # is fixed when a connection opens, so it lasts, while the kernel lifts other limits (cwnd clamp,
