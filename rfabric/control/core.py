@@ -38,7 +38,7 @@ from ..optics import (
     parse_policy,
     refuse_disconnection,
 )
-from ..routing import Routes, circuit_rules
+from ..routing import LightPath, Routes, circuit_rules
 from ..routing.schemes import ECMP, Routing
 from ..units import show_time
 from . import flowmods
@@ -484,7 +484,9 @@ class Core(Upkeep):
 
 
 def _lit(rewire: Rewire, pairs: frozenset[Pair], *routes: Routes) -> Callable[[Pair], bool]:
-    """Whether one of `pairs` has a way by each of these routes that the rewire does not darken."""
+    """Whether one of `pairs` has a way by each of these routes that the rewire does not darken, and
+    no packet can go in a circle where some switches lead by one of them and some by another.
+    """
     ports = {p for some in (rewire.down, rewire.up) for circuit in some for p in circuit}
     dark = []
     for some in routes:
@@ -494,14 +496,23 @@ def _lit(rewire: Rewire, pairs: frozenset[Pair], *routes: Routes) -> Callable[[P
 
     def lit(pair: Pair) -> bool:
         paths = [some.path(*pair) for some in routes]
-        return all(paths) and not any(
+        dims = any(
             link // 2 in cables
             for path, cables in zip(paths, dark, strict=True)
             for hop in path
             for link in hop.links
         )
+        return all(paths) and not dims and _in_one_order(*paths)
 
     return cache(lit)
+
+
+def _in_one_order(*paths: Sequence[LightPath]) -> bool:
+    """Whether all of these ways meet the switches that they share in the same order."""
+    nodes = [[hop.into.node for hop in path] for path in paths]
+    shared = set(nodes[0]).intersection(*nodes)
+    orders = [[node for node in some if node in shared] for some in nodes]
+    return all(order == orders[0] for order in orders)
 
 
 class _undisturbed:

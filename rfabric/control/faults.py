@@ -23,7 +23,7 @@ from .journal import Journal
 from .recovery import Remembered, judge
 from .seam import Push
 from .switches import Flows, Switches, SystemClock, crossbar_of
-from .tables import Change, Key, Pair, Table, Wires, change_of, found, repair, table_of, without
+from .tables import Change, Key, Pair, Table, Wires, change_of, repair, table_of, without
 
 # s that one rewire may keep all others waiting: its dark time or its control time, dilated
 LONGEST_WAIT_S = 3600.0
@@ -67,7 +67,7 @@ class Upkeep(Remembered):
 
     def connected(self, dpids: Iterable[int]) -> None:
         """Switches have (re)connected: they get the rules they lack, and lose those they should not
-        have, but for what a rewire has left there. What is as it should be is not touched.
+        have. What is as it should be is not touched.
         """
         with self._lock:
             if self._settled():
@@ -203,8 +203,6 @@ class Upkeep(Remembered):
         """
         dpids, ocses = [self.fabric.node[n].dpid for n in names], self._ocs_ids
         held = self._held(dpids, 10 * self.epochs.timeout)
-        if not dark:
-            self._keep_left(held)
         strikes, adds = self._missing(names, held)
         first = {d: w for d, w in strikes.items() if d in ocses and w}
         if dark and (first or any(adds.get(d) for d in ocses)):
@@ -220,13 +218,6 @@ class Upkeep(Remembered):
         """All that those of these switches hold that answer."""
         asked = {d: [flowmods.ask_flows()] for d in sorted(dpids)}
         return self.switches.flows(asked, timeout_s) if asked else {}
-
-    def _keep_left(self, held: Mapping[int, Flows]) -> None:
-        """What these switches hold of ways that pairs have left stays until routes change."""
-        there = found(self.sound, self._addresses, self.pairs, held)
-        more = {key: rule for key, rule in there.items() if key not in self.table}
-        if more:
-            self.table, self.left = self.table | more, self.left | more.keys()
 
     def _missing(self, names: Sequence[str], held: Mapping[int, Flows]) -> tuple[Wires, Wires]:
         """By switch, what it must lose and what it must get to hold what `table` says."""

@@ -4,13 +4,12 @@ Pure: nothing is sent from here.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..fabric import Fabric, Port
 from ..optics import Circuits
 from ..routing import Routes, Rule, circuit_rules
-from ..routing.paths import PAIR_PRIORITY
 from . import flowmods
 from .flowmods import Entry
 from .switches import Flows
@@ -98,28 +97,6 @@ def change_of(
 def passes(fabric: Fabric, rule: Rule) -> bool:
     """Whether packets of a pair meet the rule on their way: it is not where they come from."""
     return rule.match[0] == "pair" and rule.switch != fabric.rack_of[rule.match[1]]
-
-
-def found(
-    fabric: Fabric, address: Mapping[str, str], pairs: Collection[Pair], held: Mapping[int, Flows]
-) -> Table:
-    """The rules for these pairs that pass packets on, as switches hold them."""
-    host = {ip: name for name, ip in address.items()}
-    name = {node.dpid: node.name for node in fabric.switches if node.kind != "ocs"}
-    rules = (
-        Rule(name[dpid], ("pair", host.get(ends["src"]), host.get(ends["dst"])), e.out, e.priority)
-        for dpid, flows in held.items()
-        if dpid in name
-        for e in flows.values()
-        if e.priority == PAIR_PRIORITY and {"src", "dst"} <= (ends := dict(e.match)).keys()
-    )
-    return {
-        (rule.switch, rule.match): rule
-        for rule in rules
-        if rule.match[1:] in pairs
-        and passes(fabric, rule)
-        and Port(rule.switch, rule.out) in fabric.peer
-    }
 
 
 def repair(wanted: Iterable[bytes], held: Flows) -> tuple[list[bytes], list[bytes]]:

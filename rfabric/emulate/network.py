@@ -133,9 +133,7 @@ class EmulatedNetwork:
             at_once = dict.fromkeys(permutations(fabric.hosts, 2), 1)
         self.at_once = at_once
         self.turns = turns_of(fabric, at_once, most)
-        self.sends: Counter[str] = Counter()  # how many flows at once, by host
-        for (src, _), several in at_once.items():
-            self.sends[src] += several
+        self.sends = Counter(src for src, _ in at_once)  # to how many
         self.here = frozenset(fabric.node) if here is None else here
         self.hosts = tuple(host for host in fabric.hosts if host in self.here)
         self.switches = tuple(node for node in fabric.switches if node.name in self.here)

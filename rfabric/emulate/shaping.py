@@ -36,11 +36,13 @@ MOST_BURST = 2 * (MTU + ETHERNET)
 # the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
 # share one of 256, three in a hundred share one of 64; a quarter did where the step was 5.
 STEPS = {256: 31, 128: 15, 64: 15, 32: 7, 16: 5, 8: 3}
-# What the number of a flow, among those of its pair, is multiplied by. Of all odd factors this one
-# makes fewest flows share a turn, with two to eight flows a pair.
-FLOW_STEP = 77
+# What the number of a flow, among those of its pair, is multiplied by. In all-to-alls of 4 to 128
+# hosts with two to eight flows a pair on 64 to 256 turns one flow in eleven shares a turn with more
+# than it must, half of them at worst; with other odd factors it is more at worst. Two flows a pair
+# of 64 hosts, and four of 32, are all alike.
+FLOW_STEP = 73
 # The sender's port tells that number: it is FIRST_PORT + 256 k + number. FIRST_PORT is a multiple
-# of 256, and the last is below the kernel's own range.
+# of 256, and the last is below the kernel's own range. What has another port counts as first.
 FLOWS, FIRST_PORT, LAST_PORT = max(STEPS), 0x5000, 0x7FFF
 # All that are set up, for their cost, which the kernel makes quadratic: on two cores 8,192 took
 # 0.4 s, 16,384 1.4 s, 49,152 12.8 s.
@@ -122,12 +124,15 @@ def _turns(fabric: Fabric, flows: np.ndarray, own: int, others: int) -> dict[Por
     taken = turn_of(*flows.T, own, STEPS[own])
     every = Turns(others, range(others), STEPS[others])
     given = dict.fromkeys(paced(fabric), every)
-    for number, host in enumerate(fabric.hosts, 1):
-        out = fabric.ports[host][0]
-        for end, port in enumerate((out, fabric.peer[out][1])):
+    for end in (0, 1):
+        of_host: dict[int, set[int]] = {i: set() for i in range(1, len(fabric.hosts) + 1)}
+        for number, turn in zip(*divmod(np.unique(flows[:, end] * own + taken), own), strict=True):
+            of_host[int(number)].add(int(turn))
+        for number, host in enumerate(fabric.hosts, 1):
+            out = fabric.ports[host][0]
+            port = fabric.peer[out][1] if end else out
             if port in given:
-                these = set(taken[flows[:, end] == number].tolist())
-                given[port] = Turns(own, these, STEPS[own])
+                given[port] = Turns(own, of_host[number], STEPS[own])
     return given
 
 
@@ -189,6 +194,9 @@ def class_of_packet(turns: int, step: int) -> str:
         (0x0C, 0, 0, 0),  # A += X
         (0x07, 0, 0, 0),  # X = A
         (0x28, 0, 0, 34),  # A = the sender's port: a multiple of all turns, and which flow it is
+        (0x35, 0, 1, FIRST_PORT),  # A >= FIRST_PORT?
+        (0x25, 0, 1, LAST_PORT),  # A > LAST_PORT?
+        (0x00, 0, 0, 0),  # then, or where it was not: A = 0
         (0x24, 0, 0, FLOW_STEP),  # A *= FLOW_STEP
         (0x0C, 0, 0, 0),  # A += X
         (0x54, 0, 0, turns - 1),  # A &= turns - 1

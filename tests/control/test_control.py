@@ -29,7 +29,7 @@ from test_seam import NAMESPACE, RYU_PYTHON, WITHOUT_RYU, free_port, listens, pr
 
 from rfabric.control import app_file, command, flowmods, frames, schema, seam
 from rfabric.control.client import Client
-from rfabric.control.core import Core, RolledBackError, UnavailableError
+from rfabric.control.core import Core, RolledBackError, UnavailableError, _in_one_order
 from rfabric.control.epochs import (
     MESSAGE_S,
     TIMEOUT,
@@ -48,7 +48,7 @@ from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import Port, fat_tree, host_ip, host_mac, parse_fabric, rfabric
 from rfabric.optics import Circuit, Circuits, Demand, Rewire, light, planes
 from rfabric.optics.check import faults_during
-from rfabric.routing import Rule
+from rfabric.routing import LightPath, Rule
 from rfabric.routing.schemes import ECMP, Routing, Sent
 
 ROOT = Path(__file__).parents[2]
@@ -455,6 +455,23 @@ def test_packets_under_way_end_somewhere_whatever_turns_under_them():
     for pair, way in before.items():
         for sent in range(len(way)):
             assert "loop" not in switches.way(*pair, begun=way[:sent])[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [("t1 t2 t3", "t1 t2 t3", True), ("t1 t2 t4", "t1 t3 t4", True), ("t1 t4", "t1 t2 t4", True),
+     ("t1 t2 t3 t4", "t1 t3 t2 t4", False)],
+)  # fmt: skip
+def test_a_pair_turns_while_it_is_dark_where_its_ways_meet_switches_in_another_order(
+    old, new, kept
+):
+    """t2 by the old rule and t3 by the new one would send packets to each other."""
+
+    def way(racks):
+        ends = [Port(rack, 1) for rack in racks.split()]
+        return [LightPath(a, b, (0,), 1e9) for a, b in itertools.pairwise(ends)]
+
+    assert _in_one_order(way(old), way(new)) == kept
 
 
 def two_mixes(fabric):

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
@@ -411,7 +412,7 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     other = (2 + step * 3 + shaping.FLOW_STEP) % of
     assert got_in["h3"] == (of, {other} | {(host + step * 3) % of for host in (1, 2)}, step)
     assert not sent_in["h3"].taken and not got_in["h4"].taken
-    assert some.sends == {"h1": 1, "h2": 2}
+    assert some.sends == {"h1": 1, "h2": 1}
     classes = _classes(shaping.shaping("h3-eth0", 20e6, got_in["h3"]))
     assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in got_in["h3"].taken}
     every = network.EmulatedNetwork(None, fabric, 1e-4)
@@ -434,6 +435,16 @@ def test_flows_of_two_hosts_take_a_turn_each(turns):
         ports = [shaping.port_of(number, at_once) for number in range(3 * at_once)]
         taken = [shaping.turn_of(3, 5, port, turns, 7) for port in ports]
         assert taken == 3 * known and len(set(ports)) == len(ports)
+
+
+@pytest.mark.parametrize(("hosts", "at_once"), [(16, 4), (24, 4), (32, 4), (64, 2)])
+def test_flows_of_an_all_to_all_share_turns_evenly(hosts, at_once):
+    """A flow alone in its turn would have twice what two get that share one."""
+    for one in range(1, hosts + 1):
+        flows = [(one, b, f) for b in range(1, hosts + 1) if b != one for f in range(at_once)]
+        sent = Counter(shaping.turn_of(*flow, 256, shaping.STEPS[256]) for flow in flows)
+        got = Counter(shaping.turn_of(b, a, f, 256, shaping.STEPS[256]) for a, b, f in flows)
+        assert max(sent.values()) == max(got.values()) == 1
 
 
 def test_connections_without_end_have_ports_of_the_kernels_choice():
@@ -511,6 +522,9 @@ def test_the_filter_tells_classes_as_the_network_does(turns):
             ends = {26: 0x0A000000 + src, 30: 0x0A000000 + dst, 34: port}
             turn = shaping.turn_of(src, dst, connection % 3, turns, step)
             assert _run(program, 9014, ends) == 0x10001 + turn
+        first = 0x10001 + shaping.turn_of(src, dst, 0, turns, step)
+        for port in (0, 5001, shaping.FIRST_PORT - 1, shaping.LAST_PORT + 1, 65535):
+            assert _run(program, 9014, ends | {34: port}) == first
         assert _run(program, 66, ends) == 0x10000 + shaping.SHORT_CLASS
 
 
@@ -537,6 +551,10 @@ def _run(program, length, words):
                 a = (a + k) % 2**32
             case 0x35:
                 at += true if a >= k else false
+            case 0x25:
+                at += true if a > k else false
+            case 0x00:
+                a = k
             case 0x06:
                 return k
             case 0x16:
