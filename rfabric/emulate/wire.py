@@ -24,7 +24,7 @@ import struct
 import termios
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
@@ -475,17 +475,32 @@ class Carrier(Protocol):
 
 
 def warmed(wire: Carrier, lanes: Sequence[tuple[str, str]], timeout: float) -> None:
-    """Send a few packets through so many free lanes of these pairs; see `Wire.warm`."""
-    for number, (src, dst) in enumerate(lanes, 1):
-        wire.send(-number, src, dst, FEW * PAYLOAD)
-    limit, arrived = time.monotonic() + timeout, 0
-    while arrived < len(lanes):
-        arrived += len(wire.poll(0.1))
+    """Send a few packets through so many free lanes of these pairs; see `Wire.warm`.
+
+    Of as many pairs at once as there are hosts, about one of each: the first packets of a way keep
+    a switch busy, and a lane whose packets were late for it would send them again, and few at once
+    from then on. Lanes of one pair go together, or one of them would go twice.
+    """
+    lanes = sorted(lanes, key=_diagonals(lanes))
+    hosts = len({host for pair in lanes for host in pair})
+    limit, sent, under_way = time.monotonic() + timeout, 0, 0
+    while sent < len(lanes) or under_way:
+        while sent < len(lanes) and (under_way < hosts or lanes[sent] == lanes[sent - 1]):
+            sent, under_way = sent + 1, under_way + 1
+            wire.send(-sent, *lanes[sent - 1], FEW * PAYLOAD)
+        under_way -= len(wire.poll(0.1))
         if time.monotonic() > limit and (left := wire.in_flight()):
             src, dst = lanes[-1 - left[0]]
             raise RunError(
                 f"{len(left)} lanes carry nothing after {timeout:g} s, first {src} -> {dst}"
             )
+
+
+def _diagonals(pairs: Iterable[tuple[str, str]]) -> Callable[[tuple[str, str]], tuple[int, int]]:
+    """A key that sorts pairs so that neighbours have other senders and other receivers."""
+    hosts = sorted({host for pair in pairs for host in pair})
+    number = {host: i for i, host in enumerate(hosts)}
+    return lambda pair: ((number[pair[1]] - number[pair[0]]) % len(hosts), number[pair[0]])
 
 
 def _sent(sock: socket.socket, size: int) -> int:

@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric.emulate import calibrate, guard, network, sandbox, shaping
+from rfabric.emulate.wire import warmed
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.study import selftest
@@ -445,6 +446,38 @@ def test_flows_of_an_all_to_all_share_turns_evenly(hosts, at_once):
         sent = Counter(shaping.turn_of(*flow, 256, shaping.STEPS[256]) for flow in flows)
         got = Counter(shaping.turn_of(b, a, f, 256, shaping.STEPS[256]) for a, b, f in flows)
         assert max(sent.values()) == max(got.values()) == 1
+
+
+class Slow:
+    """Carries flows of which two arrive at each look."""
+
+    def __init__(self):
+        self.under_way, self.sent, self.most = [], [], 0
+
+    def send(self, flow, src, dst, nbytes):
+        self.under_way.append(flow)
+        self.sent.append((src, dst))
+        self.most = max(self.most, len(self.under_way))
+
+    def poll(self, timeout):
+        arrived, self.under_way = self.under_way[:2], self.under_way[2:]
+        return arrived
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 7, 16])
+def test_lanes_are_warmed_a_few_at_once(hosts):
+    names = [f"h{i}" for i in range(hosts)]
+    lanes = [*permutations(names, 2), (names[0], names[-1]), (names[0], names[-1])]
+    carrier = Slow()
+    warmed(carrier, lanes, timeout=30)
+    assert sorted(carrier.sent) == sorted(lanes) and not carrier.under_way
+    assert carrier.most <= hosts + 2  # lanes of one pair go together
+    first = carrier.sent[:hosts]
+    if hosts > 3:
+        assert len({src for src, _ in first}) == len({dst for _, dst in first}) == hosts
+    several = [i for i, pair in enumerate(carrier.sent) if pair == (names[0], names[-1])]
+    assert np.ptp(several) == 2
+    warmed(carrier, [], timeout=30)
 
 
 def test_connections_without_end_have_ports_of_the_kernels_choice():
