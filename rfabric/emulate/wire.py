@@ -42,6 +42,7 @@ PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
 UNSENT_S = 0.004  # seconds of line rate that may wait unsent in the kernel
 FEW = 3  # packets that warm a lane
+AT_ONCE = 3  # lanes of a host that are warmed at once: with one its card waits for their last
 PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
 HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
 # bytes; fixed, so that the kernel does not tune it. Where fewer than WINDOW packets may be under
@@ -160,7 +161,7 @@ class Wire:
         """Send a few packets through every free lane: what TCP and switches learn of a way with its
         first, they know then.
 
-        RunError where something does not arrive within `timeout` s.
+        RunError where nothing arrives for `timeout` s.
         """
         warmed(self, [pair for pair, lanes in self._free.items() for _ in lanes], timeout)
 
@@ -477,19 +478,22 @@ class Carrier(Protocol):
 def warmed(wire: Carrier, lanes: Sequence[tuple[str, str]], timeout: float) -> None:
     """Send a few packets through so many free lanes of these pairs; see `Wire.warm`.
 
-    Of as many pairs at once as there are hosts, about one of each: the first packets of a way keep
-    a switch busy, and a lane whose packets were late for it would send them again, and few at once
-    from then on. Lanes of one pair go together, or one of them would go twice.
+    AT_ONCE of a host at once, of neighbours with other senders and receivers: the first packets of
+    a way keep a switch busy, and a lane whose packets were late for it would send them again, and
+    few at once from then on. Lanes of one pair go together, or one of them would go twice.
+
+    RunError where nothing arrives for `timeout` s.
     """
     lanes = sorted(lanes, key=_diagonals(lanes))
-    hosts = len({host for pair in lanes for host in pair})
+    most = AT_ONCE * len({host for pair in lanes for host in pair})
     limit, sent, under_way = time.monotonic() + timeout, 0, 0
     while sent < len(lanes) or under_way:
-        while sent < len(lanes) and (under_way < hosts or lanes[sent] == lanes[sent - 1]):
+        while sent < len(lanes) and (under_way < most or lanes[sent] == lanes[sent - 1]):
             sent, under_way = sent + 1, under_way + 1
             wire.send(-sent, *lanes[sent - 1], FEW * PAYLOAD)
-        under_way -= len(wire.poll(0.1))
-        if time.monotonic() > limit and (left := wire.in_flight()):
+        if arrived := len(wire.poll(0.1)):
+            under_way, limit = under_way - arrived, time.monotonic() + timeout
+        elif time.monotonic() > limit and (left := wire.in_flight()):
             src, dst = lanes[-1 - left[0]]
             raise RunError(
                 f"{len(left)} lanes carry nothing after {timeout:g} s, first {src} -> {dst}"
