@@ -140,6 +140,8 @@ $(VENV)/.stamp: setup.cfg | system
 $(VENV)/.extras: $(VENV)/.stamp
 	$(INSIDE) -m pip install --quiet --disable-pip-version-check \
 	    -e '.[browser,docs,store,dask,ray,gnmi,ns3,forecast]'
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check --only-binary atheris \
+	    -e '.[fuzz]' || echo 'atheris has no wheel for this machine: its test is skipped'
 	touch $@
 	@$(OWN)
 

@@ -12,19 +12,17 @@ LIKENESS = 0.6
 class RFabricError(ValueError):
     """Bad input or an impossible request; the command line prints the message and exits with code
     2.
+
+    refused: the Results that were measured all the same, one a try; their figures must not be used.
     """
+
+    def __init__(self, message: str = "", refused: Sequence[Any] = ()):
+        super().__init__(message)
+        self.refused = tuple(refused)
 
 
 class PaceError(RFabricError):
-    """An emulation could not keep pace with its own clock; its figures must not be used (exit code
-    1).
-
-    refused: the Results that were measured all the same, one a try.
-    """
-
-    def __init__(self, message: str, refused: Sequence[Any] = ()):
-        super().__init__(message)
-        self.refused = tuple(refused)
+    """An emulation could not keep pace with its own clock (exit code 1)."""
 
 
 class RunError(RFabricError):

@@ -157,6 +157,7 @@ LONG_FILES = {  # and why they are longer
     "control/app.py": "what an event loop hears and what a worker does about it",
     "control/core.py": "one state machine: what it answers to each order, and its way back",
     "control/seam.py": "all that differs between Ryu and os-ken; nothing else needs to know",
+    "emulate/drills.py": "the faults, a function each, and the table of what they promise",
     "emulate/network.py": "one network, from plugging to closing",
     "emulate/replay.py": "one replay loop with its clock, wire and rewires",
     "emulate/sandbox.py": "the outside and the inside of one world: what one makes the other ends",

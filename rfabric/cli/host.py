@@ -64,13 +64,15 @@ def selftest(args: argparse.Namespace) -> int:
     with Talk(args.quiet) as talk:
         patience = args.patience or 0.0
         measured = tests.selftest(args.hosts, args.only, args.out, talk.tell, patience)
+    faults = tests.faults(measured)
     if args.json:
         rows = [m.to_json() for m in measured]
-        print_json({"selftest": rows, "errors": tests.summary(measured)})
+        print_json({"selftest": rows, "errors": tests.summary(measured), "faults": faults})
     else:
         show_tables([tests.table(measured)])
         print(tests.in_words(measured))
-    return 0 if all(m.ok for m in measured) else 1
+        show_notes(faults)
+    return 1 if faults else 0
 
 
 def agent(_args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..emulate.machines.remote import AGENT, RSH, Machines, parse_machines
-from ..errors import PaceError, RFabricError
+from ..errors import RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
 from ..files import read_json
@@ -215,13 +215,13 @@ def _refused_set_apart(out: str) -> Iterator[None]:
     """Where all tries of a run were refused, what they measured gets a folder of its own."""
     try:
         yield
-    except PaceError as error:
+    except RFabricError as error:
         if not error.refused:
             raise
         with new_folder(out) as folder:
             write_refused(folder.path, error.refused)
         place = folder.final / NOT_KEPT
-        raise PaceError(
+        raise type(error)(
             f"{error}; its figures are not to be used, they are kept in {place}"
         ) from error
 

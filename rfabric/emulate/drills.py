@@ -5,6 +5,7 @@
     connection   an OCS loses its controller            half    an OCS takes half of its orders
     switches     Open vSwitch is killed, started again  disk    the journal's is full
     clock        the next controller's clock is ten days ahead, that of the one after it is not
+    standby      the controller is killed while another stands by
 
 What each promises stands in `DRILLS`. The wall clock of the host is nobody's to step: of the clock
 that the controller goes by, CLOCK_MONOTONIC, a namespace has its own.
@@ -18,17 +19,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..control.client import Committed
+from ..control.client import Client, Committed
 from ..errors import RFabricError, RunError
 from ..fabric import Port
 from ..optics import Circuit, Circuits
-from .live import Live
+from .live import CONTROLLER, Live
 from .relay import Relay
 from .sandbox import DATAPATH, run
-from .stream import Loss, Stream
+from .stream import Flows, Loss, Stream
 
-RATE = 1e8  # bit/s of a card: the stream takes a hundredth of it
-CONTROLLER = "controller"
+RATE = 1e8  # bit/s of a card: the stream takes a hundredth of it, a flow a thirtieth
+FLOWS = 8  # of TCP, beside the stream
 UP = "up"  # what a world says whose packets flow
 DOWN_S = 0.5  # s for which what was killed stays away
 WELL_S = 30.0  # s after which what has not recovered is broken
@@ -87,7 +88,7 @@ class Drilled:
         return cls(*words, loss, data["recovered_s"], data["within_s"], tuple(data["broken"]))
 
 
-def drilled(name: str, up: Live, stream: Stream) -> Drilled:
+def drilled(name: str, up: Live, stream: Stream, flows: Flows) -> Drilled:
     """One drill from end to end."""
     drill, broken, recovered = DRILLS[name], [], None
     stream.mark()
@@ -100,6 +101,8 @@ def drilled(name: str, up: Live, stream: Stream) -> Drilled:
         broken.append(f"packets are still lost after {WELL_S:g} s")
     loss = stream.loss()
     took = loss.silent if recovered is None else recovered
+    # as long as its packets were lost, and as long again, TCP waits before it sends them again
+    broken += flows.short(WELL_S + 2 * loss.silent)
     return judged(name, loss, took, broken)
 
 
@@ -162,15 +165,30 @@ def _restarted(up: Live, before: Sequence[str] = ()) -> float:
     return time.monotonic() - began
 
 
-def _known(up: Live) -> tuple[int, Circuits, int]:
-    return up.rest.epoch(), up.rest.circuits(), len(up.rest.get("/pairs")["pairs"])
+def _known(rest: Client) -> tuple[int, Circuits, int]:
+    return rest.epoch(), rest.circuits(), len(rest.get("/pairs")["pairs"])
 
 
 def _controller(up: Live) -> float:
-    known, held = _known(up), up.lit()
+    known, held = _known(up.rest), up.lit()
     took = _restarted(up)
-    _require(_known(up) == known, "it does not know its epoch, circuits and pairs again")
+    _require(_known(up.rest) == known, "it does not know its epoch, circuits and pairs again")
     _require(up.lit() == held, "it touched circuits that were lit")
+    return took
+
+
+def _standby(up: Live) -> float:
+    known, held = _known(up.rest), up.lit()
+    with up.standby() as second:
+        up.box.kill(CONTROLLER)
+        began = time.monotonic()
+        second.wait_ready(WELL_S, up.box.check)
+        took = time.monotonic() - began
+        _require(_known(second) == known, "it does not know epoch, circuits and pairs of the first")
+        _require(up.lit() == held, "it touched circuits that were lit")
+        second.commit(second.plan_circuits(turned(held)).epoch)
+        _require(up.lit() == turned(held), "it cannot rewire")
+    up.start_controller()
     return took
 
 
@@ -199,13 +217,13 @@ def _tried(do: Callable[[], object]) -> None:
 
 
 def _clock(up: Live) -> float:
-    known = _known(up)
+    known = _known(up.rest)
     ahead = ["unshare", "--time", "--monotonic", AHEAD, "--fork", "--kill-child", "--"]
     took = _restarted(up, ahead)
-    _require(_known(up) == known, "ten days ahead it does not know what it knew")
+    _require(_known(up.rest) == known, "ten days ahead it does not know what it knew")
     rewire(up)
-    known, took = _known(up), max(took, _restarted(up))
-    _require(_known(up) == known, "ten days back it does not know what it knew")
+    known, took = _known(up.rest), max(took, _restarted(up))
+    _require(_known(up.rest) == known, "ten days back it does not know what it knew")
     rewire(up)
     return took
 
@@ -340,15 +358,19 @@ def _nobody(_: Live) -> float:
 DRILLS = {
     "controller": Drill(
         _controller, "controller killed and started again",
-        "no packet lost, no circuit touched; it knows epoch, plans and pairs again", 5.0,
+        "no packet lost, no circuit touched; it knows epoch, plans and pairs again", 2.0,
     ),
     "commit": Drill(
         _commit, f"controller killed in {INSTANTS} rewires",
-        "the circuits before or after, no port in two of them", 5.0, True,
+        "the circuits before or after, no port in two of them", 2.0, True,
+    ),
+    "standby": Drill(
+        _standby, "controller killed while another stands by",
+        "the other knows all that it knew, touches no circuit, and rewires", 1.0, True,
     ),
     "clock": Drill(
         _clock, "clock of the next controller ten days ahead, then back",
-        "it knows all again and rewires", 5.0, True,
+        "it knows all again and rewires", 2.0, True,
     ),
     "disk": Drill(
         _disk, "disk of the journal full",

@@ -51,7 +51,7 @@ IDLE_LIMIT = 0.05  # of a communication phase may pass with no cable that holds 
 # of a communication phase the datapath may wait for a processor: 1 to 5 % on a quiet host of two
 # cores, where rings, whose flows cross busy cables one by one, took up to 2 % longer than
 # simulated; 3 % at 6 to 7 %, 3 to 6 % at 8 to 12 %, 7 to 11 % at 15 to 18 %
-WAITED_LIMIT = 0.1
+WAITED_LIMIT = 0.08
 # of a look: then its own processor is somebody else's too, who does not go elsewhere
 CROWDED = 0.4
 STEAL_LIMIT = 0.2  # of the processors may be given to others by the hypervisor

@@ -21,10 +21,11 @@ from ..optics import Circuit, Circuits, Demand, Timing
 from ..plugins import listing
 from ..report.result import Scale
 from ..trace.packets import WAY
-from .network import EmulatedNetwork, fastest_line
+from .network import NEXT, EmulatedNetwork, fastest_line
 from .sandbox import Sandbox, datapath, run
 
 OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
+CONTROLLER, STANDBY = "controller", "standby"  # children of the sandbox
 READY_S = 30.0  # s the controller may take to come up, and to program every switch
 # s of wall clock the controller may take to answer, beside the dark time and what it tells switches
 ANSWER_S = 30.0
@@ -38,18 +39,22 @@ def start_controller(
     *plugins: str,
     journal: str = NONE,
     before: Sequence[str] = (),
+    standby: bool = False,
 ) -> None:
     """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
 
     It listens after a while. plugins: a policy and a routing that may stand in files, which the
     controller then runs. journal: without a folder it forgets all with its end, and what the user's
-    own controller keeps is not for it. before: words that go before its command.
+    own controller keeps is not for it. before: words that go before its command. standby: a second
+    one, which waits until the first has ended.
     """
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
-    argv = command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT, journal=journal)
-    box.start("controller", [*before, *argv], env | {"RFABRIC_STANDBY": ""})
+    rest, ofp = (port + NEXT * standby for port in (REST_PORT, OFP_PORT))
+    argv = command(str(spec), "127.0.0.1", rest, ofp_port=ofp, journal=journal)
+    name, stands_by = (STANDBY, "1") if standby else (CONTROLLER, "")
+    box.start(name, [*before, *argv], env | {"RFABRIC_STANDBY": stands_by})
 
 
 def rest_of(pairs: Collection[tuple[str, str]], dark: float = 0.0) -> Client:
@@ -143,6 +148,22 @@ class Live:
         start_controller(self.box, self.fabric, self.folder, journal=self.journal, before=before)
         self.rest.wait_ready(READY_S, self.box.check)
 
+    @contextlib.contextmanager
+    def standby(self) -> Iterator[Client]:
+        """A second controller, which knows every switch and waits for the end of the first."""
+        words = {"journal": self.journal, "standby": True}
+        start_controller(self.box, self.fabric, self.folder, **words)
+        try:
+            self.box.wait_port(OFP_PORT + NEXT, STANDBY, READY_S)
+            self.network.join_controllers(standby=True)
+            second = Client(f"http://127.0.0.1:{REST_PORT + NEXT}", timeout=self.rest.timeout)
+            switches = len(self.fabric.switches)
+            self.box.wait(STANDBY, lambda: second.health()["connected"] == switches, READY_S)
+            yield second
+        finally:
+            self.box.kill(STANDBY)
+            self.network.join_controllers(standby=False)
+
     def lit(self) -> Circuits:
         """The circuits that the switches themselves hold both ways."""
         return Circuits(frozenset(one for ocs in self.fabric.ocses for one in _circuits(ocs.name)))
@@ -174,7 +195,7 @@ def live(
         start_controller(box, fabric, folder, *plugins, journal=journal)
         scale = rate / fastest_line(fabric)
         network = EmulatedNetwork(box, fabric, scale, datapath(), OFP_PORT)
-        network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
+        network.start(until_listening=lambda: box.wait_port(OFP_PORT, CONTROLLER, READY_S))
         rest = rest_of(list(permutations(fabric.hosts, 2)))
         up = Live(box, fabric, folder, network, rest, journal)
         rest.wait_ready(READY_S, box.check)

@@ -159,11 +159,13 @@ def _split(data: bytes) -> tuple[list[bytes], bytes]:
     return whole, data[at:]
 
 
-async def serve(ocses: Mapping[int, Mirrors], port: int, controller: int) -> None:
-    """Take connections of switches at `port`, for ever."""
-    joined = functools.partial(join, ocses, controller)
-    async with await asyncio.start_server(joined, "127.0.0.1", port) as server:
-        await server.serve_forever()
+async def serve(ocses: Mapping[int, Mirrors], controllers: Mapping[int, int]) -> None:
+    """Take connections of switches for ever: at each port those for the controller at another."""
+    async with contextlib.AsyncExitStack() as stack:
+        for port, controller in controllers.items():
+            joined = functools.partial(join, ocses, controller)
+            await stack.enter_async_context(await asyncio.start_server(joined, "127.0.0.1", port))
+        await asyncio.Event().wait()
 
 
 def main(file: str) -> None:
@@ -174,7 +176,7 @@ def main(file: str) -> None:
     mirrors = {dpid: Mirrors(ports, crossbar) for dpid, ports in ocses.items()}
     with contextlib.suppress(OSError):  # where the host does not allow it
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    asyncio.run(serve(mirrors, told["port"], told["controller"]))
+    asyncio.run(serve(mirrors, {int(at): to for at, to in told["controllers"].items()}))
 
 
 if __name__ == "__main__":

@@ -98,6 +98,8 @@ PIDFD_GETFD = 438  # the system call's number, the same on every architecture (a
 EXPERIMENTAL = b"\x88\xb5"  # EtherType for local experiments (IEEE 802)
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
 MIRRORS_PORT = 6654  # of the run's own namespace, as its controller's
+NEXT = 2  # from the port of a controller, or of its mirrors, to that of who stands by
+RECONNECT_MS = 1000  # after which a switch tries again at the latest
 # classic BPF that takes no byte of a packet, and the struct sock_fprog that points to it
 _REJECT = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
 _NOTHING = struct.pack("HP", 1, ctypes.addressof(_REJECT))
@@ -134,6 +136,10 @@ class EmulatedNetwork:
         self.at_once = at_once
         self.turns = turns_of(fabric, at_once, most)
         self.sends = Counter(src for src, _ in at_once)  # to how many
+        self.peers: dict[str, set[str]] = {host: set() for host in fabric.hosts}  # in either way
+        for src, dst in at_once:
+            self.peers[src].add(dst)
+            self.peers[dst].add(src)
         self.here = frozenset(fabric.node) if here is None else here
         self.hosts = tuple(host for host in fabric.hosts if host in self.here)
         self.switches = tuple(node for node in fabric.switches if node.name in self.here)
@@ -195,6 +201,18 @@ class EmulatedNetwork:
     def asks(self, switch: str) -> int | None:
         """The port at which a switch finds its controller: an OCS's mirrors are between them."""
         return MIRRORS_PORT if switch in self.ocses else self.controller_port
+
+    def join_controllers(self, standby: bool) -> None:
+        """Connect every switch to its controller, and to one that stands by or no longer to it."""
+        words, again = [], f"max_backoff={RECONNECT_MS}"
+        for i, switch in enumerate(self.switches):
+            ports = [self.asks(switch.name) + n for n in ((0, NEXT) if standby else (0,))]
+            for n, port in enumerate(ports):
+                target = f'target="tcp:127.0.0.1:{port}"'
+                words += ["--", f"--id=@c{i}x{n}", "create", "Controller", target, again]
+            ids = ",".join(f"@c{i}x{n}" for n in range(len(ports)))
+            words += ["--", "set", "Bridge", switch.name, f"controller=[{ids}]"]
+        run(["ovs-vsctl", *words[1:]])
 
     def stop(self) -> None:
         """Close the namespaces.
@@ -278,8 +296,7 @@ class EmulatedNetwork:
         ]
         lines += [
             f"neigh add {self.ip[other]} lladdr {self.mac[other]} nud permanent dev {name}"
-            for other in self.fabric.hosts
-            if other != host
+            for other in sorted(self.peers[host])
         ]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
         lines = shaping(name, self.rate(host), self.turns[port])
@@ -304,7 +321,12 @@ class EmulatedNetwork:
         }
         told = self.sandbox.run_dir / "mirrors.json"
         told.write_text(
-            json.dumps({"port": MIRRORS_PORT, "controller": self.controller_port, "ocses": ports})
+            json.dumps(
+                {
+                    "controllers": {MIRRORS_PORT + n: self.controller_port + n for n in (0, NEXT)},
+                    "ocses": ports,
+                }
+            )
         )
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
         self.sandbox.start(
@@ -504,7 +526,7 @@ def _topo(
                 datapath=datapath,
                 failMode="secure",
                 protocols="OpenFlow13",
-                reconnectms=1000,
+                reconnectms=RECONNECT_MS,
                 batch=True,
             )
     for link in (link for link in fabric.links if {link.a.node, link.b.node} <= here):

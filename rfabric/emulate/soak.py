@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..optics import Circuits, Rewire
-from .drills import CONTROLLER, turned
-from .live import READY_S, Live
+from .drills import WELL_S, turned
+from .live import CONTROLLER, READY_S, Live
 from .sandbox import run
-from .stream import Stream
+from .stream import Flows, Stream
 
 PAUSE_S = 0.1  # between two rewires: packets flow
 SAMPLE_S = 1.0  # between two counts, at the least
@@ -99,8 +99,12 @@ def _slope(rewires: Sequence[int], values: Sequence[float]) -> float:
     return 100 * float(low if low > 0 else min(high, 0.0))
 
 
-def soaked(up: Live, stream: Stream, seconds: float, tell: Callable[[dict], None]) -> dict:
-    """Rewire for so many s of wall clock; returns a Soaked as plain values."""
+def soaked(
+    up: Live, stream: Stream, flows: Flows, seconds: float, tell: Callable[[dict], None]
+) -> dict:
+    """Rewire for so many s of wall clock; returns a Soaked as plain values. RunError where a TCP
+    flow loses a byte.
+    """
     back = up.rest.circuits()
     there = turned(back)
     so_far = Soaked([], {name: [] for name in counts(up)}, 0, 0, Rewire.between(back, there).size)
@@ -116,6 +120,8 @@ def soaked(up: Live, stream: Stream, seconds: float, tell: Callable[[dict], None
             due = time.monotonic() + SAMPLE_S
             so_far = _sampled(so_far, done, up, stream)
             tell({"stage": "soak", "clock_s": seconds - (end - time.monotonic())})
+    if short := flows.short(WELL_S):
+        raise RunError("; ".join(short))
     return so_far.to_json()
 
 

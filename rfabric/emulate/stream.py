@@ -1,4 +1,5 @@
-"""A stream of small packets between many hosts: what a fault loses, and how long.
+"""A stream of small packets between many hosts: what a fault loses, and how long; and TCP flows,
+which lose nothing.
 
     every PERIOD_S one packet of each pair, numbered     --> which arrived, by round and pair
     lost       packets that never came
@@ -8,12 +9,14 @@ One thread sends and listens; the sockets lie in the hosts' namespaces.
 """
 
 import contextlib
+import os
 import select
 import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +29,8 @@ SETTLE_S = 0.5  # s a packet may be on its way
 NUMBER = struct.Struct("!II")  # round and pair
 LOOK_S = 0.2  # s in which nothing may be lost where all is well
 BATCH = 2048  # bytes; no packet of this stream is longer
+CHUNK = 8192  # bytes that a TCP flow writes every PERIOD_S: about one packet
+READ = 1 << 20  # bytes, at the most, at one go
 
 
 @dataclass(frozen=True)
@@ -152,3 +157,98 @@ def _longest(times: np.ndarray, lost: np.ndarray) -> float:
     edges = np.flatnonzero(np.diff(np.r_[False, lost, False].astype(np.int8)))
     begins, ends = edges[::2], np.minimum(edges[1::2], len(times) - 1)
     return float((times[ends] - times[begins]).max(initial=0.0))
+
+
+class Flow:
+    """A TCP connection from `src` to `dst` of a network that is up."""
+
+    def __init__(self, network: EmulatedNetwork, src: str, dst: str):
+        self.name = f"{src} -> {dst}"
+        self.written = self.read = 0  # bytes
+        self._sums = [0, 0]  # of what was written, and read
+        self.error = ""
+        with network.namespaces[dst]:
+            listener = socket.create_server((network.ip[dst], 0))
+        with network.namespaces[src]:
+            self._out = socket.create_connection(listener.getsockname())
+        self._in, _ = listener.accept()
+        listener.close()
+        for sock in (self._out, self._in):
+            sock.setblocking(False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was written has been read, the same bytes in the same order."""
+        return self.read == self.written and self._sums[0] == self._sums[1]
+
+    def write(self) -> None:
+        """As much of a CHUNK as the socket takes."""
+        chunk = os.urandom(CHUNK)
+        taken = self._out.send(chunk)
+        self.written += taken
+        self._sums[0] = zlib.crc32(chunk[:taken], self._sums[0])
+
+    def hear(self) -> None:
+        """All that has come."""
+        while data := self._in.recv(READ):
+            self.read += len(data)
+            self._sums[1] = zlib.crc32(data, self._sums[1])
+
+    def close(self) -> None:
+        """Both ends."""
+        self._out.close()
+        self._in.close()
+
+
+class Flows:
+    """TCP flows between `pairs` of a network that is up, as long as the block lasts."""
+
+    def __init__(self, network: EmulatedNetwork, pairs: Sequence[tuple[str, str]]):
+        self.network, self.pairs = network, pairs
+        self.flows: list[Flow] = []
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._writes = True
+
+    def __enter__(self) -> "Flows":
+        self.flows = [Flow(self.network, *pair) for pair in self.pairs]
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._ended.set()
+        self._thread.join()
+        for flow in self.flows:
+            flow.close()
+
+    def short(self, within: float) -> list[str]:
+        """Stop writing until all has arrived; what has not after so many s, in words."""
+        with self._lock:
+            self._writes = False
+        limit = time.monotonic() + within
+        while not all(flow.whole for flow in self.flows) and time.monotonic() < limit:
+            time.sleep(PERIOD_S)
+        with self._lock:
+            self._writes = True
+            return [
+                f"of a TCP flow {flow.name} {flow.read:,} of {flow.written:,} bytes arrived"
+                + (f" ({flow.error})" if flow.error else "")
+                for flow in self.flows
+                if not flow.whole
+            ]
+
+    def _run(self) -> None:
+        while not self._ended.wait(PERIOD_S):
+            with self._lock:
+                for flow in self.flows:
+                    for do in (flow.write, flow.hear) if self._writes else (flow.hear,):
+                        self._do(flow, do)
+
+    @staticmethod
+    def _do(flow: Flow, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            flow.error = str(error)

@@ -32,7 +32,7 @@ from ..units import transfer_seconds
 from . import calibrate, guard
 from .capture import captured
 from .counters import PortCounters, payload, settle
-from .drills import DRILLS, RATE, UP, drilled, streamed
+from .drills import DRILLS, FLOWS, RATE, UP, drilled, streamed
 from .fullness import Fullness
 from .live import OFP_PORT, READY_S, Controller, Live, live, rest_of, start_controller
 from .looks import Looks
@@ -46,7 +46,7 @@ from .sandbox import Sandbox, datapath
 from .scale import blur, shares
 from .shaping import OVERHEAD
 from .soak import soaked
-from .stream import Stream
+from .stream import Flows, Stream
 from .watch import Watch, before_others
 from .wire import Carrier, Wire
 
@@ -173,17 +173,17 @@ def calibration(job: dict, folder: Path) -> dict:
 def drill(job: dict, folder: Path) -> dict:
     """Strike a fabric that is up with the faults asked for, one after another."""
     rows = []
-    with drilled_on(job, folder) as (up, stream):
+    with drilled_on(job, folder) as (up, stream, flows):
         for name in job["faults"]:
             say({"stage": DRILLS[name].what})
-            rows.append(drilled(name, up, stream).to_json())
+            rows.append(drilled(name, up, stream, flows).to_json())
     return {"drills": rows}
 
 
 def soak(job: dict, folder: Path) -> dict:
     """Rewire a fabric that is up again and again; what is counted by the way."""
-    with drilled_on(job, folder) as (up, stream):
-        return soaked(up, stream, job["seconds"], say)
+    with drilled_on(job, folder) as (up, stream, flows):
+        return soaked(up, stream, flows, job["seconds"], say)
 
 
 def shell(job: dict, folder: Path) -> dict:
@@ -207,12 +207,14 @@ def wait(job: dict, folder: Path) -> dict:
 
 
 @contextlib.contextmanager
-def drilled_on(job: dict, folder: Path) -> Iterator[tuple[Live, Stream]]:
+def drilled_on(job: dict, folder: Path) -> Iterator[tuple[Live, Stream, Flows]]:
     """The fabric of a job, whose controller has a journal, and packets in it."""
     say({"stage": "build"})
     fabric = Fabric.from_json(job["fabric"])
-    with live(folder, fabric, RATE, keeps=True) as up, Stream(up.network, streamed(up)) as stream:
-        yield up, stream
+    with live(folder, fabric, RATE, keeps=True) as up:
+        pairs = streamed(up)
+        with Stream(up.network, pairs) as stream, Flows(up.network, pairs[:FLOWS]) as flows:
+            yield up, stream, flows
 
 
 TASKS = {
@@ -380,6 +382,7 @@ def versions(health: dict) -> dict:
     return {
         "mininet": VERSION,
         "openvswitch": words[-1] if words else "",
+        "datapath": datapath(),
         "controller": health["control"],
     }
 

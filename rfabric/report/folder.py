@@ -7,7 +7,7 @@
                           simulated/    of a run of packets the simulation it is measured
                                         against: these files, and run.json with its summary
         live.jsonl        what the live page was told, where there was one
-        not-kept/         runs that did not keep pace, each with pace.json: no figures to use
+        not-kept/         runs that were refused, each with pace.json, why: no figures to use
 
 Where pyarrow is installed, flows, links and the summary stand there as Parquet too.
 
@@ -154,14 +154,16 @@ def write_folder(
 
 
 def write_refused(folder: Path, refused: Sequence[Result]) -> None:
-    """Write what runs measured that did not keep pace: under NOT_KEPT, each beside the reasons."""
+    """Write what runs measured that were refused: under NOT_KEPT, each beside the reasons."""
     for result in refused:
         place = folder / NOT_KEPT
         place.mkdir(exist_ok=True)
         name = _slug(result.engine, f"{result.fabric.name}-{len(list(place.iterdir())) + 1}")
         _write_run(place / name, result)
         why = {"kept": False, "scale": result.scale.to_json(), "pace": result.pace.to_json()}
+        why |= {"notes": result.notes}
         write_text(place / name / "pace.json", _json(why))
+        give_to_caller([place, *place.rglob("*")])
 
 
 def read_folder(folder: str | Path) -> tuple[list[Run], dict]:

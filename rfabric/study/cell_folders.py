@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import RFabricError, RunError
-from ..report.folder import new_folder, sweep, write_folder
+from ..report.folder import NOT_KEPT, new_folder, sweep, write_folder, write_refused
 from ..report.summary import summary_of
 from .cells import files_of_cell, ready, refusal, task_of, with_files
 from .farm import outcomes
@@ -122,10 +122,16 @@ def _words(grid: Grid) -> Callable[[Sequence[Keyed]], tuple]:
 
 
 def tried(grid: Grid, cell: Cell, place: Path) -> str:
-    """Make the run folder of a cell; what went wrong, or nothing."""
+    """Make the run folder of a cell; what went wrong, or nothing. What was measured and refused is
+    kept beside the cells.
+    """
     try:
         _run(grid, cell, place)
     except RFabricError as error:
+        if error.refused:
+            apart = place.parents[1]
+            write_refused(apart, error.refused)
+            return f"{error}; its figures are not to be used, they are kept in {apart / NOT_KEPT}"
         return str(error)
     return ""
 

@@ -186,7 +186,8 @@ def tried(
 ) -> Outcome:
     """`emulated`, and where the host does not keep pace again, each time at half the rates.
 
-    PaceError when `tries` runs were refused; it holds what all of them measured.
+    PaceError when `tries` runs were refused, RunError where one broke; they hold what all of them
+    measured.
     """
     from ..emulate.scale import slower
 
@@ -203,6 +204,8 @@ def tried(
             tell(expected.fabric.name, {"stage": f"again, slower: {error}"})
             scale = Scale(settings.bandwidth, settings.dilation, settings.sample)
             settings = settings.at(slower(scale))
+        except RunError as error:
+            raise RunError(str(error), [*refused, *error.refused]) from error
 
 
 def check(case: Case, engine: str, machines: int = 0) -> None:
@@ -305,10 +308,12 @@ def check_link_bytes(result: Result, expected: Result) -> Result:
         worst = over[np.argmax(off[over])]
         link = result.fabric.links[worst // 2]
         a, b = (link.b, link.a) if worst % 2 else (link.a, link.b)
-        raise RunError(
+        why = (
             f"{result.fabric.name}: cable {a} -> {b} carried {show_size(ours[worst])}, simulated "
-            f"{show_size(theirs[worst])} ({len(over)} such cables): packets took other paths"
+            f"{show_size(theirs[worst])} ({len(over)} such cables): packets took other paths, or "
+            "the host sent much again; run it again with nothing beside"
         )
+        raise RunError(why, [replace(result, notes=(*result.notes, why))])
     return result
 
 

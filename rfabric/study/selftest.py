@@ -31,6 +31,7 @@ from .run import SLOWER_TRIES, Case, RunSettings, Tell, simulated, tried
 PHASE_BOUND = 0.05  # of the seconds of a pattern
 # of the seconds of its flows: half of them, nine in ten, each
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
+ALL_BOUNDS = {"median": 0.02, "p90": 0.05}  # of all patterns together, and of all flows
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
 PATIENCE = 120.0
 PARTS = "fat-tree", "leaf-spine", "rfabric", "mixnet", "rotor", *IN_FLIGHT
@@ -215,6 +216,18 @@ def summary(measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
         "phases": quantiles(np.array([m.error for m in measured])),
         "flows": quantiles(np.concatenate([m.flows for m in measured])),
     }
+
+
+def faults(measured: Sequence[Measured]) -> list[str]:
+    """Every bound that is broken, of one pattern or of all together, in words; none: it passed."""
+    each = [f"{m.pattern} on {m.fabric}: {m.faults}" for m in measured if not m.ok]
+    every = [
+        f"all {name}: {what} {errors[what]:.1%}, the limit is {most:.0%}"
+        for name, errors in summary(measured).items()
+        for what, most in ALL_BOUNDS.items()
+        if errors[what] > most
+    ]
+    return each + every
 
 
 def in_words(measured: Sequence[Measured]) -> str:

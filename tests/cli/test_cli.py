@@ -265,11 +265,29 @@ def test_emulate_measures_with_real_packets_beside_the_simulation(here):
     assert entry["engine"] == "emulate" and entry["pace"]["ok"] and entry["rewires"]
     assert entry["scale"] == {"bandwidth_scale": 0.0003, "time_dilation": 20, "sample_s": None}
     assert entry["fidelity"]["phases"] and entry["lost_bytes"] == 0
-    assert {"mininet", "openvswitch", "controller"} <= set(document["versions"])
+    assert {"mininet", "openvswitch", "datapath", "controller"} <= set(document["versions"])
     folder = Path(document["folder"])
     assert (folder / "report.html").is_file()
     assert [p.name for p in (here / "runs").iterdir()] == [folder.name]
     assert run("check", str(folder)).returncode == 0
+
+
+@pytest.mark.root
+def test_busy_loops_on_all_processors_refuse_an_emulation(here):
+    """Seven seconds of packets, at a scale of the user's: one try."""
+    scale = ["--bandwidth-scale", "0.0009", "--time-dilation", "60"]
+    loop = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
+    try:
+        done = run("emulate", "--traffic", "mine.csv", *SMALL[2:], *scale)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert done.returncode == 1 and "others on this host took" in done.stderr
+    kept = Path(re.search(r"they are kept in (\S+)", done.stderr)[1])
+    (pace,) = kept.glob("*/pace.json")
+    assert '"kept": false' in pace.read_text()
 
 
 @pytest.mark.root

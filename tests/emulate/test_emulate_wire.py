@@ -414,6 +414,8 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     assert got_in["h3"] == (of, {other} | {(host + step * 3) % of for host in (1, 2)}, step)
     assert not sent_in["h3"].taken and not got_in["h4"].taken
     assert some.sends == {"h1": 1, "h2": 1}
+    neighbours = {"h1": {"h3"}, "h2": {"h3"}, "h3": {"h1", "h2"}}  # who sends gets acknowledgments
+    assert some.peers == {host: neighbours.get(host, set()) for host in fabric.hosts}
     classes = _classes(shaping.shaping("h3-eth0", 20e6, got_in["h3"]))
     assert classes == {0xFFFF, shaping.SHORT_CLASS, 1} | {t + 1 for t in got_in["h3"].taken}
     every = network.EmulatedNetwork(None, fabric, 1e-4)
@@ -421,6 +423,7 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     own = {len(every.turns[fabric.ports[host][0]].taken) for host in fabric.hosts}
     assert own == {others}
     assert set(every.sends.values()) == {others}
+    assert {len(peers) for peers in every.peers.values()} == {others}
 
 
 def to_all(fabric, several=1):

@@ -1,13 +1,16 @@
 """A fabric that is up: its prompt, the drills against it, a soak; most of it as root."""
 
+import contextlib
 import fcntl
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +22,7 @@ from rfabric.cli import main
 from rfabric.cli.prompt import Prompt
 from rfabric.control.epochs import MESSAGE_S
 from rfabric.control.tables import table_of
-from rfabric.emulate import orders, sandbox, soak
+from rfabric.emulate import orders, sandbox, soak, stream
 from rfabric.emulate.drills import DRILLS, INSIDE, Drilled, judged, turned
 from rfabric.emulate.live import ANSWER_S, rest_of
 from rfabric.emulate.soak import Soaked
@@ -47,6 +50,41 @@ def test_loss_and_silence_of_a_stream():
     assert (loss.sent, loss.lost) == (12, 3) and loss.silent == pytest.approx(2 * PERIOD_S)
     assert lost_of(at, [bytes([1, 1])] * 6) == Loss(12, 0, 0.0) and lost_of([], []).sent == 0
     assert lost_of(at, [bytes([0])] * 6).silent == pytest.approx(5 * PERIOD_S)
+
+
+def loopback(*hosts):
+    """Hosts of one namespace."""
+    return SimpleNamespace(
+        namespaces={host: contextlib.nullcontext() for host in hosts},
+        ip=dict.fromkeys(hosts, "127.0.0.1"),
+    )
+
+
+def test_a_flow_is_whole_when_every_byte_has_arrived():
+    with stream.Flows(loopback("h1", "h2"), [("h1", "h2"), ("h2", "h1")]) as flows:
+        for _ in range(2):
+            before = [flow.read for flow in flows.flows]
+            until = time.monotonic() + 30
+            while [f.read for f in flows.flows] <= before and time.monotonic() < until:
+                time.sleep(0.01)
+            assert flows.short(30) == []
+    assert all(flow.read == flow.written > 0 for flow in flows.flows)
+
+
+@pytest.mark.parametrize("lose", [0, 1])
+def test_a_flow_that_lost_a_byte_or_got_another_is_named(lose, monkeypatch):
+    def hear(flow):
+        data = flow._in.recv(stream.READ)
+        data = data[lose:-1] + bytes([data[-1] ^ 1]) if data else data
+        flow.read += len(data)
+        flow._sums[1] = zlib.crc32(data, flow._sums[1])
+
+    monkeypatch.setattr(stream.Flow, "hear", hear)
+    with stream.Flows(loopback("h1", "h2"), [("h1", "h2")]) as flows:
+        while not flows.flows[0].read:
+            time.sleep(0.01)
+        (said,) = flows.short(0.2)
+    assert re.match(r"of a TCP flow h1 -> h2 [\d,]+ of [\d,]+ bytes arrived$", said)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ and what is done then.
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rfabric.cli import main
 from rfabric.emulate import guard, processors
 from rfabric.emulate.counters import payload, settle
 from rfabric.emulate.fullness import Fullness
@@ -41,12 +43,13 @@ from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import Port, fat_tree, parse_fabric
 from rfabric.optics import Circuit, Circuits, RewireRecord
 from rfabric.report.result import Pace, Scale
+from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
 from rfabric.study import run as study
 from rfabric.study.run import RunSettings, check_link_bytes
-from rfabric.trace import TraceBuilder, Traffic
+from rfabric.trace import TraceBuilder, Traffic, write_trace
 from rfabric.trace.packets import HEADERS, MTU, PAYLOAD
-from rfabric.units import transfer_seconds
+from rfabric.units import show_time, transfer_seconds
 
 SMALL = fat_tree(pods=2, tors=2, gpus=2)
 SCALE = Scale(1e-4, 10.0)
@@ -104,8 +107,8 @@ def test_time_without_a_full_cable_refuses_a_run():
 def test_a_datapath_that_waits_for_a_processor_refuses_a_run():
     pace = judged(waited={"a/0 x": 0.02, "b/0 y": 0.125})
     assert not pace.ok and pace.waited == 0.125
-    assert "in 12.5% of b/0 y the switches waited for a processor, the limit is 10%" in pace.reasons
-    assert judged(waited={"a/0 x": 0.099}).ok
+    assert "in 12.5% of b/0 y the switches waited for a processor, the limit is 8%" in pace.reasons
+    assert judged(waited={"a/0 x": 0.079}).ok
 
 
 def test_what_the_datapath_waited_counts_for_the_phases_that_were_in_flight():
@@ -358,6 +361,24 @@ def test_what_has_no_loop_is_sent_whole_however_little_patience_there_is():
     assert choose_scale([result], 1e5, 1e-3).dilation >= 1
 
 
+@pytest.mark.parametrize("spec", ["fat-tree", "rfabric", "mixnet"])
+@pytest.mark.parametrize(
+    "job", ["grpo-64", "grpo-64-h20", "grpo-64-moe", "orchestrrl-64", "weave-2jobs"]
+)
+def test_every_job_of_64_gpus_has_a_scale_at_which_two_cores_carry_it(job, spec, monkeypatch):
+    """Chosen by the command, cables fast enough, in six minutes: of a host that is half as fast as
+    they usually are.
+    """
+    monkeypatch.setattr("rfabric.emulate.world.calibrate", lambda **_: 4e4)
+    traffic, settings, said = read_traffic(job), RunSettings("emulate"), []
+    fabric = traffic.needs.fabric(spec)
+    expected = study.simulated(study.Case(fabric, "own"), traffic, settings)
+    scale = study.chosen_scale([expected], settings, lambda _, news: said.append(news["stage"]))
+    seconds = run_seconds(expected, scale)
+    assert SETUP_S < seconds < 360
+    assert said == [f"a run takes about {show_time(seconds)}"]
+
+
 def test_slower_is_half_the_rates():
     scale = slower(SCALE)
     assert scale.bandwidth / scale.dilation == pytest.approx(
@@ -409,6 +430,43 @@ def test_after_two_tries_more_it_is_given_up(monkeypatch):
 def test_a_scale_by_hand_is_tried_once(monkeypatch):
     error, scales = played(monkeypatch, 1, bandwidth=1e-4, dilation=10.0)
     assert isinstance(error, PaceError) and len(scales) == 1
+
+
+def too_slow(result):
+    bad = replace(result, pace=Pace(False, reasons=("too slow",)))
+    raise PaceError("the host did not keep pace: too slow", [bad])
+
+
+def other_ways(result):
+    return replace(result, link_bytes=1.1 * result.link_bytes)
+
+
+@pytest.mark.parametrize("verb", ["replay", "compare"])
+@pytest.mark.parametrize(
+    ("outcome", "measured", "why"), [(too_slow, 3, "too slow"), (other_ways, 1, "other paths")]
+)
+def test_what_a_refused_run_measured_is_kept_in_a_folder_that_the_message_names(
+    verb, outcome, measured, why, monkeypatch, tmp_path, capsys
+):
+    def emulate(fabric, trace, policy, *, scale, **_):
+        return outcome(replace(simulate(fabric, trace), engine="emulate", scale=scale))
+
+    monkeypatch.setattr("rfabric.emulate.world.emulate", emulate)
+    monkeypatch.setattr("rfabric.emulate.world.calibrate", lambda **_: 8e4)
+    monkeypatch.setattr("rfabric.emulate.sandbox.require", lambda: None)
+    mine, out = tmp_path / "mine.csv", tmp_path / "runs"
+    write_trace(pairs(SMALL, 1e11), mine)
+    spec = "fat-tree,pods=2,tors=2,gpus=2"  # as SMALL is
+    other = ["--topo", "leaf-spine,tors=2,gpus=4"]
+    takes = [str(mine)] if verb == "replay" else ["--traffic", str(mine), *other]
+    words = [verb, *takes, "--topo", spec, "--engine", "emulate", "--out", str(out), "-q"]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    place = Path(re.search(r"are kept in (\S+)", said)[1])
+    assert place.is_relative_to(out) and why in said
+    told = sorted(place.glob("*/pace.json"))
+    assert len(told) == measured * (1 if verb == "replay" else 2)
+    assert all(why in file.read_text() and file.with_name("flows.csv").is_file() for file in told)
 
 
 # --- bytes on cables ------------------------------------------------------------------------------

@@ -12,16 +12,18 @@ import pytest
 from rfabric.simulate.build import build, compiler
 
 # Plays what test_engine.py compares with the reference, more of it, and asks for every result
-# after every call.
+# after every call; then whole runs, whose ways are placed and whose tables are written compiled.
 FUZZ = """
 import sys
 import warnings
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 sys.path.insert(0, sys.argv[1])
 import test_engine as t
+import rfabric
 from rfabric.simulate import workloads as w
 
 
@@ -79,17 +81,24 @@ for work in (
     w.expert_groups(8),
 ):
     t.completion_times(capacity=work.capacity, **work.columns)
+for fabric, policy in ("rfabric", "demand"), ("fat-tree,oversubscription=2", "static"):
+    with TemporaryDirectory() as folder:
+        rfabric.simulate(fabric, "grpo-64-moe", policy, routing="placed").save(folder + "/run")
 print("played")
 """
 
 
-def sanitizer() -> Path:
-    """The runtime of AddressSanitizer, which must be loaded before Python."""
-    asked = [*compiler(), "-print-file-name=libasan.so"]
-    library = Path(subprocess.run(asked, capture_output=True, text=True).stdout.strip())
-    if not library.is_absolute():
-        pytest.skip(f"{' '.join(compiler())} has no libasan.so: install g++, or set CXX")
-    return library
+def sanitizer() -> str:
+    """The runtime of AddressSanitizer, which must be loaded before Python, and that of C++, whose
+    exceptions it looks for when it is: libraries of others throw some.
+    """
+    libraries = []
+    for name in ("libasan.so", "libstdc++.so"):
+        asked = [*compiler(), f"-print-file-name={name}"]
+        libraries.append(Path(subprocess.run(asked, capture_output=True, text=True).stdout.strip()))
+        if not libraries[-1].is_absolute():
+            pytest.skip(f"{' '.join(compiler())} has no {name}: install g++, or set CXX")
+    return " ".join(str(library.resolve()) for library in libraries)
 
 
 @pytest.mark.parametrize("flags", ["", "-DRFABRIC_CROWD=2"], ids=["as it is", "small crowds"])
@@ -97,7 +106,7 @@ def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path, monkeypatch, fla
     monkeypatch.setenv("CXXFLAGS", flags)
     runtime, core = sanitizer(), build(tmp_path / "core.so", sanitize=True)
     environment = os.environ | {
-        "LD_PRELOAD": str(runtime),
+        "LD_PRELOAD": runtime,
         "RFABRIC_CORE": str(core),
         # Python keeps memory till its end
         "ASAN_OPTIONS": "detect_leaks=0",

@@ -1,0 +1,94 @@
+"""Bytes that a fuzzer chose by what of the code they reach (atheris, libFuzzer): every reader makes
+something of them or refuses them by an error of the house.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rfabric.fabric import rfabric
+from rfabric.folders import data_dir
+
+SECONDS, RUNS = 8, 20_000  # for each reader; whichever is over first
+HARNESS = """
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["rfabric"]):
+    from rfabric.control import schema
+    from rfabric.errors import RFabricError
+    from rfabric.fabric import parse_fabric
+    from rfabric.rl import read_recipe
+    from rfabric.trace import read_trace
+
+FABRIC = parse_fabric("rfabric,pods=2,tors=2,gpus=2")
+reader, file, corpus, *options = sys.argv[1:]
+
+
+def filed(read):
+    def of(data):
+        Path(file).write_bytes(data)
+        read(file)
+
+    return of
+
+
+READERS = {
+    "trace": filed(read_trace),
+    "fabric": filed(parse_fabric),
+    "recipe": filed(read_recipe),
+    "words": lambda data: parse_fabric(data.decode("utf-8", "surrogateescape")),
+    "plan": lambda data: schema.plan_request(schema.parse_json(data), FABRIC),
+    "pairs": lambda data: schema.pairs_request(schema.parse_json(data), FABRIC),
+}
+
+
+def one(data):
+    try:
+        READERS[reader](data)
+    except RFabricError:
+        pass
+
+
+atheris.Setup([sys.argv[0], corpus, *options], one)
+atheris.Fuzz()
+"""
+TRACE = """# rfabric-trace 1
+id,src,dst,size_bytes,start_s,after,gap_s,step,phase,label
+0,h1,h9,4000,0,,0,0,training,a
+1,h1,h13,40000,0.1,0,0.5,0,training,b
+"""
+DEMAND = '{"racks": ["t1", "t3"], "bytes": [[0, 9], [9, 0]], "window_s": 1, "phase": "a/0"}'
+SEEDS = {  # what each reader takes: its file's name, and one that it reads
+    "trace": ("trace.csv", TRACE),
+    "fabric": ("fabric.json", json.dumps(rfabric(pods=1, tors=2, gpus=1, planes=1).to_json())),
+    "recipe": ("recipe.yaml", (data_dir("traffic") / "grpo-64.yaml").read_text()),
+    "words": ("", "rfabric,pods=2,tors=2,gpus=4,rate=400Gbit/s"),
+    "plan": ("", f'{{"policy": "demand", "demand": {DEMAND}, "time_dilation": 2, "pairs": []}}'),
+    "pairs": ("", '{"pairs": [["h1", "h5"]], "routing": "ecmp"}'),
+}
+
+
+@pytest.mark.parametrize("reader", SEEDS)
+def test_what_a_fuzzer_finds_is_read_or_refused(reader, tmp_path):
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris is not installed: pip install 'rfabric[fuzz]'")
+    name, seed = SEEDS[reader]
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "seed").write_text(seed)
+    words = [reader, str(tmp_path / (name or "none")), str(corpus)]
+    options = [f"-max_total_time={SECONDS}", f"-runs={RUNS}", "-seed=1", "-rss_limit_mb=4096"]
+    done = subprocess.run(
+        [sys.executable, "-c", HARNESS, *words, *options],
+        cwd=tmp_path,  # what it finds is left there
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "Done " in done.stderr  # libFuzzer's last words: so many runs in so many seconds
