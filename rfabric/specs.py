@@ -50,7 +50,11 @@ def split_at(text: str, mark: str, most: int = 0) -> list[str]:
 
 
 def escaped(path: str | os.PathLike) -> str:
-    """The path as such words name it: `,`, `:` and `+` behind a backslash."""
+    r"""The path as such words name it: `,`, `:` and `+` behind a backslash.
+
+    >>> print(escaped("my,dir/mine.py"))
+    my\,dir/mine.py
+    """
     return re.sub(r"([,:+])", r"\\\1", os.fspath(path))
 
 
@@ -69,7 +73,11 @@ def refuse_bare(text: str, marks: str = ",:") -> None:
 
 
 def head_of(text: str) -> str:
-    """What stands before the settings."""
+    """What stands before the settings.
+
+    >>> head_of("rfabric,pods=2")
+    'rfabric'
+    """
     refuse_bare(str(text))
     return split_at(text, ",")[0].strip()
 
@@ -78,6 +86,10 @@ def read_spec(text: str, kind: str = "", known: Iterable[str] | None = None) -> 
     """The Spec that `text` says. RFabricError for a setting without `=`, or one that stands twice.
 
     known: the keys that the error names.
+
+    >>> spec = read_spec("rfabric,pods=2,delay=10ms")
+    >>> spec.head, spec.settings
+    ('rfabric', {'pods': '2', 'delay': '10ms'})
     """
     refuse_bare(str(text))
     head, *parts = [part.strip() for part in split_at(text, ",")]

@@ -60,6 +60,9 @@ _NAMED = {"rate": _RATES, "size": _SIZES, "time": _TIMES}
 def parse_rate(value: str | float, name: str = "rate", *, bare: bool = False) -> float:
     """A rate in bit/s from `400Gbit/s`, `400G`, `50GB/s`, or from a float of bit/s; `bare`: from
     text without a unit too.
+
+    >>> parse_rate("400Gbit/s"), parse_rate("50GB/s")
+    (400000000000.0, 400000000000.0)
     """
     return _parse(value, name, _RATE, bare)
 
@@ -67,6 +70,9 @@ def parse_rate(value: str | float, name: str = "rate", *, bare: bool = False) ->
 def parse_size(value: str | float, name: str = "size", *, bare: bool = False) -> float:
     """A size in bytes from `64MB`, `1GiB`, or from a float of bytes; `bare`: from text without a
     unit too.
+
+    >>> parse_size("64MB"), parse_size("1GiB")
+    (64000000.0, 1073741824.0)
     """
     return _parse(value, name, _SIZE, bare)
 
@@ -74,6 +80,9 @@ def parse_size(value: str | float, name: str = "size", *, bare: bool = False) ->
 def parse_time(value: str | float, name: str = "time", *, bare: bool = False) -> float:
     """A time in seconds from `10ms`, `25us`, `2min`, or from a float of seconds; `bare`: from text
     without a unit too.
+
+    >>> parse_time("10ms"), parse_time("2min")
+    (0.01, 120.0)
     """
     return _parse(value, name, _TIME, bare)
 
@@ -133,17 +142,29 @@ def _near(unit: str, kind: _Dimension) -> str:
 
 
 def show_rate(bps: float) -> str:
-    """`4e11 -> '400 Gbit/s'`"""
+    """A rate (bit/s) for people.
+
+    >>> show_rate(4e11)
+    '400 Gbit/s'
+    """
     return _show(bps, "bit/s")
 
 
 def show_size(size: float) -> str:
-    """`1.48e9 -> '1.48 GB'`"""
+    """A size (bytes) for people.
+
+    >>> show_size(1.48e9)
+    '1.48 GB'
+    """
     return _show(size, "B")
 
 
 def show_time(seconds: float) -> str:
-    """`0.0103 -> '10.3 ms'`; minutes are left in seconds, as schedulers print them."""
+    """Seconds for people; minutes are left in seconds, as schedulers print them.
+
+    >>> show_time(0.0103), show_time(203.4)
+    ('10.3 ms', '203.4 s')
+    """
     if seconds != 0 and abs(seconds) < 1:
         for factor, unit in ((1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
             if abs(seconds) >= factor:
@@ -152,8 +173,10 @@ def show_time(seconds: float) -> str:
 
 
 def show_between(low: float, high: float) -> str:
-    """`118.2, 239.4 -> '110 to 240 s'`: seconds to two digits, rounded outwards, as no interval is
-    known better.
+    """An interval of seconds to two digits, rounded outwards, as none is known better.
+
+    >>> show_between(118.2, 239.4)
+    '110 to 240 s'
     """
     factor, unit = next(
         ((f, u) for f, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if high >= f), (1e-9, "ns")
@@ -170,14 +193,20 @@ def _outwards(value: float, way: Callable[[float], int]) -> str:
 
 
 def spell_rate(bps: float) -> str:
-    """The rate as a fabric's spec says it, read back without loss: `4e11 -> '400Gbit/s'`; 0 is
-    `0`.
+    """The rate (bit/s) as a fabric's spec says it, read back without loss.
+
+    >>> spell_rate(4e11), spell_rate(0)
+    ('400Gbit/s', '0')
     """
     return _spell(bps, {f"{p}bit/s": f for p, f in _DECIMAL.items() if p != "K"})
 
 
 def spell_time(seconds: float) -> str:
-    """The time as a fabric's spec says it, read back without loss: `0.01 -> '10ms'`; 0 is `0`."""
+    """The time (s) as a fabric's spec says it, read back without loss.
+
+    >>> spell_time(0.01), spell_time(0)
+    ('10ms', '0')
+    """
     return _spell(seconds, {unit: _TIMES[unit] for unit in ("ns", "us", "ms", "s")})
 
 

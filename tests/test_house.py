@@ -1,6 +1,9 @@
-"""The house: which room may import which, how long files and lines are, what has a docstring."""
+"""The house: which room may import which and is tested where, how long files and lines are, what
+has a docstring.
+"""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,17 +12,12 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors", "files", "folders", "specs", "plugins", "native"}
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent / "rfabric"
+GROUND = {"units", "errors", "files", "folders", "specs", "plugins", "native", "protobuf"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
-MAY = {
-    "units": set(),
-    "errors": set(),
-    "files": set(),
-    "folders": set(),
-    "specs": set(),
-    "plugins": set(),
-    "native": set(),
+ABOVE = {"compute", "rl", "schedulers", "simulate", "emulate", "control", "report"}
+MAY = dict.fromkeys(GROUND, set()) | {
     "fabric": set(),
     "routing": {"fabric"},
     "optics": {"fabric", "routing"},
@@ -31,8 +29,10 @@ MAY = {
     "simulate": BELOW_COMPUTE | {"report"},
     "control": {"fabric", "routing", "optics"},
     "emulate": BELOW_COMPUTE | {"report", "control"},
-    "study": BELOW_COMPUTE
-    | {"compute", "rl", "schedulers", "simulate", "emulate", "control", "report"},
+    "study": BELOW_COMPUTE | ABOVE,
+    "cli": BELOW_COMPUTE | ABOVE | {"study"},
+    "__init__": set(),  # what it offers is loaded on first use
+    "__main__": {"cli"},
 }
 
 
@@ -56,12 +56,55 @@ def imports(file):
 @pytest.mark.parametrize("file", sorted(ROOT.rglob("*.py")), ids=lambda f: str(f.relative_to(ROOT)))
 def test_imports_run_one_way(file):
     room = file.relative_to(ROOT).parts[0].removesuffix(".py")
-    if room in ("cli", "__init__", "__main__"):
-        return
     for module, _ in imports(file):
-        parts = module.split(".")
-        if parts[0] == "rfabric" and len(parts) > 1 and parts[1] in MAY and parts[1] != room:
-            assert parts[1] in MAY[room] | GROUND, f"{file.relative_to(ROOT)} imports {module}"
+        package, *rest = module.split(".")
+        if package == "rfabric" and rest != ["__version__"]:
+            assert rest and rest[0] in MAY[room] | GROUND | {room}, f"{file}: {module}"
+
+
+def rooms():
+    """Folders and modules of rfabric."""
+    return {f.name.removesuffix(".py") for f in ROOT.iterdir() if f.suffix == ".py" or holds(f)}
+
+
+def holds(folder):
+    """Whether there is Python in a folder: else what is left of one, or a cache."""
+    return folder.is_dir() and any(folder.rglob("*.py"))
+
+
+def test_every_room_says_what_it_may_import():
+    assert MAY.keys() == rooms()
+
+
+# --- tests -------------------------------------------------------------------------------------
+
+TESTED_ELSEWHERE = {  # rooms of one module
+    "__init__": "cli/test_face.py: its verbs are those of the command line",
+    "__main__": "cli/test_cli.py, whose processes it starts",
+    "errors": "where each is raised",
+    "files": "test_inputs.py: every reader goes through it",
+    "folders": "test_wheel.py: where an installation has them",
+    "native": "simulate/test_engine.py, routing/test_inner.py: beside what it replaces",
+    "protobuf": "trace/test_importers.py: by the formats that are written in it",
+}
+OF_ALL_ROOMS = {
+    "examples": "docstrings",
+    "house": "these rules",
+    "inputs": "all that reads a file, and files that are odd",
+    "json": "all that is written as JSON",
+    "lessons": "README and docs",
+    "wheel": "an installation",
+}
+
+
+def test_tests_mirror_the_rooms():
+    folders = {f.name for f in TESTS.iterdir() if holds(f)}
+    assert folders == {f.name for f in ROOT.iterdir() if holds(f)}
+    modules = {f.stem.removeprefix("test_") for f in TESTS.glob("test_*.py")} - set(OF_ALL_ROOMS)
+    assert modules == rooms() - folders - set(TESTED_ELSEWHERE)
+    named = {*re.findall(r"\S+\.py", " ".join(TESTED_ELSEWHERE.values()))}
+    named |= {f"test_{name}.py" for name in OF_ALL_ROOMS}
+    assert not [name for name in named if not (TESTS / name).is_file()]
 
 
 def test_no_circle_of_files():
@@ -166,6 +209,7 @@ LONG_FILES = {  # and why they are longer
     "optics/policies.py": "every policy beside the next, and the table of their names",
     "report/result.py": "one noun and what is worked out from its columns",
     "routing/placing.py": "one algorithm",
+    "routing/schemes.py": "every scheme beside the next, and the table of their names",
     "simulate/bench.py": "our side and the peer's, measured in one way",
     "simulate/world.py": "one event loop of the flow-level world",
     "study/forecast.py": "one walk through a trace",
@@ -190,53 +234,136 @@ def longest_line() -> int:
 
 def test_lines_are_no_longer_than_pyproject_allows():
     """Ruff reads Python alone. As with ruff, one word that is too long may stand by itself."""
-    names = ("Makefile", "setup.cfg", "CONTRIBUTING.md", "CHANGELOG.md")
-    written = [ROOT.parent / name for name in names]
-    for folder in (ROOT, *(ROOT.parent / name for name in ("tests", "topologies", "controller"))):
-        written += [f for f in folder.rglob("*") if f.suffix in (".py", ".cpp")]
+    written = [TESTS.parent / name for name in ("Makefile", "setup.cfg", "CHANGELOG.md")]
+    written += [TESTS.parent / "CONTRIBUTING.md", TESTS.parent / "README.md"]
+    written += (TESTS.parent / "docs").glob("*.md")
+    for name in ("rfabric", "tests", "topologies", "controller", "traffic", "docs"):
+        written += [f for f in (TESTS.parent / name).rglob("*") if f.suffix in (".py", ".cpp")]
     longest = longest_line()
     assert not [
-        f"{file.relative_to(ROOT.parent)}:{number}"
+        f"{file.relative_to(TESTS.parent)}:{number}"
         for file in written
-        for number, line in enumerate(file.read_text().splitlines(), 1)
+        for number, line in enumerate(lines_of(file), 1)
         if len(line) > longest and len(line.split()) > 1
     ]
+
+
+def lines_of(file):
+    """Its lines; of a page without tables, pictures, blocks of commands and what a link leads to,
+    which cannot be broken.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if file.suffix != ".md":
+        return lines
+    kept, fenced = [], False
+    for line in lines:
+        fence = line.lstrip().startswith("```")
+        fenced ^= fence
+        whole = fence or fenced or line.lstrip().startswith(("|", "!["))
+        kept.append("" if whole else re.sub(r"\]\([^)]*\)", "]", line))
+    return kept
 
 
 # --- docstrings --------------------------------------------------------------------------------
 
 
-def described(file):
-    """(name, docstring) of the module and each public class, function, method."""
-    tree = ast.parse(file.read_text())
-    yield "", ast.get_docstring(tree)
-    yield from _described(tree.body)
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+ALIKE = {"to_json", "from_json"}  # plain data and back, quantities under keys with their units
 
 
-def _described(body, within=""):
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+def public(body, within=None):
+    """(class it stands in, definition) of each public class, function and method."""
     for node in body:
-        if isinstance(node, kinds) and not node.name.startswith("_"):
-            yield f"{within}{node.name}", ast.get_docstring(node)
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_"):
+            yield within, node
             if isinstance(node, ast.ClassDef):
-                yield from _described(node.body, f"{node.name}.")
+                yield from public(node.body, node)
+
+
+def name_of(base):
+    """What a class names as its base: `seam.App` and `Protocol[T]` by `App` and `Protocol`."""
+    return ast.unparse(base).partition("[")[0].rpartition(".")[2]
+
+
+def with_bases(node, classes):
+    """A class and all that it is derived from."""
+    yield node
+    for base in map(name_of, node.bases):
+        for known in classes.get(base, ()):
+            if known is not node:
+                yield from with_bases(known, classes)
+
+
+def offered(node, classes):
+    """Names that objects of a class have: methods, fields, what methods set."""
+    for one in with_bases(node, classes):
+        yield from (part.name for part in one.body if isinstance(part, FUNCTIONS))
+        for part in one.body:
+            targets = getattr(part, "targets", [getattr(part, "target", None)])
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+        stored = (part for part in ast.walk(one) if isinstance(part, ast.Attribute))
+        yield from (part.attr for part in stored if isinstance(part.ctx, ast.Store))
+
+
+def described_above(node, classes, protocols):
+    """Methods that a base of a class, or a protocol that it implements, describes."""
+    _, *above = with_bases(node, classes)
+    has = {*offered(node, classes)}
+    above += [p for p in protocols if p is not node and has.issuperset(offered(p, classes))]
+    return {m.name for one in above for m in one.body
+            if isinstance(m, FUNCTIONS) and ast.get_docstring(m)}  # fmt: skip
+
+
+def silent_in(sources):
+    """Modules, public classes, functions and methods without docstring: `file: name`."""
+    trees = {name: ast.parse(text) for name, text in sources.items()}
+    classes = {}
+    for node in (n for tree in trees.values() for n in ast.walk(tree)):
+        if isinstance(node, ast.ClassDef):
+            classes.setdefault(node.name, []).append(node)
+    every = [node for some in classes.values() for node in some]
+    protocols = [node for node in every if "Protocol" in map(name_of, node.bases)]
+    for file, tree in trees.items():
+        if not ast.get_docstring(tree):
+            yield file
+        for within, node in public(tree.body):
+            if not ast.get_docstring(node) and not (
+                within and node.name in ALIKE | described_above(within, classes, protocols)
+            ):
+                yield f"{file}: {within.name + '.' if within else ''}{node.name}"
 
 
 def test_everything_public_says_what_it_is():
-    """Exempt: what begins with an underscore, functions inside functions, and a method that another
-    class of its room describes: there it is one verb of several nouns, such as a policy's `decide`.
+    """Exempt: what begins with an underscore, functions inside functions, a method that a base of
+    its class or a protocol describes, and what is the same everywhere (ALIKE).
     """
-    silent = []
-    for room in {f.relative_to(ROOT).parts[0] for f in ROOT.rglob("*.py")}:
-        files = [ROOT / room] if room.endswith(".py") else (ROOT / room).rglob("*.py")
-        every = [(file, name, text) for file in files for name, text in described(file)]
-        verbs = {name.partition(".")[2] for _, name, text in every if text}
-        silent += [
-            f"{file.relative_to(ROOT)}: {name}"
-            for file, name, text in every
-            if not text and name.partition(".")[2] not in verbs - {""}
-        ]
-    assert not silent
+    assert not [*silent_in({f.relative_to(ROOT).as_posix(): f.read_text(encoding="utf-8")
+                            for f in sorted(ROOT.rglob("*.py"))})]  # fmt: skip
+
+
+SOURCE = '''"""Policies."""
+class Asked(Protocol):
+    """Whom one asks."""
+    slot: float
+    def decide(self):
+        """The answer."""
+class Fixed:
+    """Implements it."""
+    def __init__(self):
+        self.slot = 1.0
+    def decide(self): ...
+class Mine(Fixed):
+    """Inherits from who does."""
+    def decide(self): ...
+class Other:
+    """Has a method of that name."""
+    def decide(self): ...
+    def to_json(self): ...
+'''
+
+
+def test_a_method_is_not_described_by_who_has_one_of_its_name():
+    assert [*silent_in({"a.py": SOURCE})] == ["a.py: Other.decide"]
 
 
 # --- slow tests --------------------------------------------------------------------------------

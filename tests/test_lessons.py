@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from commands import commands
 
 from rfabric.cli.arguments import parser
 from rfabric.control.openapi import document
@@ -69,14 +70,6 @@ def blocks_of(page):
         Block(page.name, text[: m.start()].count("\n") + 1, *m.groups())
         for m in FENCE.finditer(text)
     ]
-
-
-def words_of(text):
-    """Every command `rfabric ...` of a script."""
-    for line in text.replace("\\\n", " ").splitlines():
-        for part in re.split(r"\||;|&|\d?>|\$\(|\)", line):
-            if part.strip().startswith("rfabric "):
-                yield shlex.split(part, comments=True)[1:]
 
 
 def environment(folder):
@@ -177,12 +170,18 @@ def test_the_page_of_fabrics_names_every_ocs_of_the_table():
     assert len(sold) > 5 and f"fabric/ocs.csv): {', '.join(sold)}." in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.stem)
 def test_every_command_parses(page):
     for block in blocks_of(page):
-        for words in words_of(block.text) if block.language == "bash" else ():
+        for words in commands(block.text) if block.language == "bash" else ():
             if block.mark != "fails" and not {"--help", "--version"} & set(words):
                 parser().parse_args(words)
+
+
+def test_a_block_of_commands_in_the_readme_says_that_it_is_one():
+    for block in blocks_of(ROOT / "README.md"):
+        shell = re.search("^rfabric ", block.text, re.M)
+        assert not shell or block.language == "bash", block.where
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

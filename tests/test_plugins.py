@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -110,6 +111,11 @@ def test_in_a_torus_a_way_is_as_long_as_around_both_corners(rows, columns):
         down, right = divmod(i, columns)
         hops = min(down, rows - down) + min(right, columns - right)
         assert len(routes_of(fabric, Circuits()).path("h1", host)) == hops + 2
+
+
+def test_a_scheduler_of_your_own_imports_from_one_door():
+    ours = re.findall(r"^(?:from|import) (rfabric\S*)", LONGEST.read_text(), re.M)
+    assert ours == ["rfabric.schedulers.base"]
 
 
 def test_longest_first_deals_the_same_responses_no_worse_than_its_bound():

@@ -4,17 +4,26 @@
     rfabric compare --topo rfabric --policy sync --policy traffic/longest_first.py
 
 Nobody knows lengths in advance; this shows what knowing them would gain. Copy this file and assign
-responses in another way. `rfabric.schedulers.base` says what a scheduler gets and must return.
+responses in another way. `rfabric.schedulers.base.Scheduler` says what one gets and must return.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from rfabric.rl.phases import Generated, Step, balance, steady_time, step_of
-from rfabric.rl.timing import replica_time
-from rfabric.rl.workload import Workload
-from rfabric.schedulers.base import Scheduled, Settings, of_steps, refuse_settings
+from rfabric.schedulers.base import (
+    Generated,
+    Scheduled,
+    Settings,
+    Step,
+    Workload,
+    balance,
+    of_steps,
+    refuse_settings,
+    replica_time,
+    steady_time,
+    step_of,
+)
 
 
 def longest_first(w: Workload, seed: int, settings: Settings) -> Scheduled:

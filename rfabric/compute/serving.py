@@ -84,6 +84,7 @@ class Served:
 
     @property
     def seconds(self) -> float:
+        """When the last request ends, s."""
         return float(self.end.max())
 
     @property
@@ -469,4 +470,5 @@ class ReplicaTime(NamedTuple):
 
     @property
     def seconds(self) -> float:
+        """All that it takes, s."""
         return self.prefill + self.decode + self.idle

@@ -182,6 +182,7 @@ class PassSeconds:
 
     @property
     def seconds(self) -> float:
+        """All of them, s."""
         return sum(getattr(self, f.name) for f in fields(self))
 
     def __rmul__(self, share: float) -> "PassSeconds":
@@ -290,6 +291,7 @@ class Breakdown:
 
     @property
     def seconds(self) -> float:
+        """The whole optimizer step, s."""
         return self.passes.seconds + self.bubble + self.data + self.optimizer
 
 

@@ -201,6 +201,7 @@ class FabricApp(seam.App):
     # --- in the event loop: never wait ------------------------------------------------------------
 
     def stranger(self, dpid: int) -> str:
+        """Why a switch is not of the fabric, or ''; the first of them are named in `health`."""
         if self.core is None or dpid in self.core.name_of:
             return ""
         fabric = self.core.fabric
@@ -210,9 +211,11 @@ class FabricApp(seam.App):
         return why
 
     def switch_up(self, dpid: int) -> None:
+        """Have the worker give it what it lacks."""
         self._inbox.put(Up(dpid))
 
     def switch_down(self, dpid: int) -> None:
+        """Say that a switch of the fabric has gone, to the core and to the worker."""
         if self.core and dpid in self.core.name_of:
             name = self.core.name_of[dpid]
             self.core.disconnected(dpid)

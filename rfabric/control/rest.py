@@ -56,13 +56,12 @@ _log = logging.getLogger(__name__)
 
 
 class RestServer(Protocol):
-    """What the handler finds as its `server`: the core once the fabric is known, and words for
-    `GET /health`.
-    """
+    """What the handler finds as its `server`: the core once the fabric is known."""
 
     core: Core | None
 
-    def health(self) -> dict: ...
+    def health(self) -> dict:
+        """The answer to `GET /health`."""
 
 
 @dataclass(frozen=True)

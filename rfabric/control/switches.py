@@ -16,20 +16,26 @@ SPIN = 1.5e-3
 
 
 class Switches(Protocol):
-    """What `Core` needs of the switches; all by datapath id.
+    """What `Core` needs of the switches; all by datapath id."""
 
-    `push` sends to all in a burst and waits for all their barriers. `flows` is what those hold
-    that answer, of what they are asked for (`flowmods.ask_flows`).
-    `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()`
-    reached it last. `lost` is of an OCS that times its dark itself (`flowmods.move`): the bytes
-    that met the dark, by in-port, as it told last; None of every other.
-    """
+    def present(self) -> set[int]:
+        """Those that are connected."""
 
-    def present(self) -> set[int]: ...
-    def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
-    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]: ...
-    def received(self, dpid: int) -> Mapping[int, int]: ...
-    def lost(self, dpid: int) -> Mapping[int, int] | None: ...
+    def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push:
+        """Send to all in a burst, and wait for all their barriers."""
+
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+        """What those hold that answer, of what they are asked for (`flowmods.ask_flows`)."""
+
+    def received(self, dpid: int) -> Mapping[int, int]:
+        """Bytes that each port had received when a `flowmods.count_ports()` reached the switch
+        last.
+        """
+
+    def lost(self, dpid: int) -> Mapping[int, int] | None:
+        """Of an OCS that times its dark itself (`flowmods.move`): bytes that met the dark, by
+        in-port, as it told last; None of every other.
+        """
 
 
 def crossbar_of(flows: Flows) -> Crossbar:

@@ -43,13 +43,16 @@ _log = logging.getLogger(__name__)
 
 
 class Told(Protocol):
-    """The app that is told of; `count` asks its switches for new counters and does not wait."""
+    """The app that is told of."""
 
     core: Core | None
     counters: Counters
 
-    def health(self) -> dict: ...
-    def count(self) -> None: ...
+    def health(self) -> dict:
+        """The answer to `GET /health`."""
+
+    def count(self) -> None:
+        """Ask its switches for new counters, and do not wait."""
 
 
 def pipe_of(text: str) -> int:

@@ -29,10 +29,19 @@ class Control(Protocol):
         upcoming: list[Demand],
         sending: list[Demand],
         also: Sequence[Circuits],
-    ) -> PlannedRewire: ...
-    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> PlannedRewire: ...
-    def abort(self, epoch: int) -> None: ...
-    def commit(self, epoch: int) -> Committed: ...
+    ) -> PlannedRewire:
+        """A plan for the circuits that its policy wants at `now` (s): `demand` is about to be sent
+        by `pairs`, `upcoming` later, `sending` is in flight; `also` are weighed as well.
+        """
+
+    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> PlannedRewire:
+        """A plan for these circuits, while `pairs` send."""
+
+    def abort(self, epoch: int) -> None:
+        """Give up a plan that was not committed."""
+
+    def commit(self, epoch: int) -> Committed:
+        """Carry out a plan; returns when it was verified."""
 
 
 @dataclass(frozen=True)

@@ -459,17 +459,39 @@ class Wire:
 class Carrier(Protocol):
     """What carries flows: a Wire, or the wires of several machines."""
 
-    def open(self, lanes: Mapping[tuple[str, str], int]) -> None: ...
-    def warm(self) -> None: ...
-    def send(self, flow: int, src: str, dst: str, nbytes: int) -> None: ...
-    def flush(self) -> None: ...
-    def poll(self, timeout: float) -> list[Arrival]: ...
-    def in_flight(self) -> list[int]: ...
-    def pause(self, flows: Iterable[int]) -> None: ...
-    def resume(self, flows: Iterable[int]) -> None: ...
-    def unacked(self, flows: Iterable[int]) -> int: ...
-    def progress(self, flow: int) -> tuple[int, int]: ...
-    def counted(self, n: int) -> tuple[np.ndarray, np.ndarray]: ...
+    def open(self, lanes: Mapping[tuple[str, str], int]) -> None:
+        """Open so many lanes for each ordered host pair."""
+
+    def warm(self) -> None:
+        """Send a few packets through every free lane."""
+
+    def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
+        """Have a flow start with the next `flush` or `poll`."""
+
+    def flush(self) -> None:
+        """Start all that is to be sent, at one instant."""
+
+    def poll(self, timeout: float) -> list[Arrival]:
+        """Move bytes for up to `timeout` s, or until a flow completes; returns what completed."""
+
+    def in_flight(self) -> list[int]:
+        """The flows that are not complete, paused ones too."""
+
+    def pause(self, flows: Iterable[int]) -> None:
+        """Hand no more bytes of these flows to the kernel."""
+
+    def resume(self, flows: Iterable[int]) -> None:
+        """Go on with paused flows."""
+
+    def unacked(self, flows: Iterable[int]) -> int:
+        """Bytes of these flows, and of those that have ended, that senders' kernels still hold."""
+
+    def progress(self, flow: int) -> tuple[int, int]:
+        """(bytes sent, bytes received) of a flow under way."""
+
+    def counted(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes sent, bytes received), int64[n], of completed flows 0 to n-1."""
+
     @property
     def bytes_received(self) -> int:
         """Bytes read so far, as far as is known here."""

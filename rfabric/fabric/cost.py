@@ -107,6 +107,7 @@ class Line:
 
     @property
     def rate(self) -> float:
+        """Bit/s that the part is bought for."""
         return self.part.rate
 
     @property
@@ -116,7 +117,7 @@ class Line:
 
     @property
     def watts(self) -> float | None:
-        """None where the table has no figure."""
+        """Watts of all pieces; None where the table has no figure."""
         return self.count * self.power.watts if self.power else None
 
     def to_json(self) -> dict:

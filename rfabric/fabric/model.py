@@ -43,7 +43,11 @@ class Port(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Port":
-        """`'a1:3' -> Port('a1', 3)`; anything else is an RFabricError."""
+        """The port that is written NODE:NUMBER; anything else is an RFabricError.
+
+        >>> Port.parse("a1:3")
+        Port(node='a1', number=3)
+        """
         node, _, number = str(text).partition(":")
         if not node or not number.isascii() or not number.isdigit() or int(number) < 1:
             raise RFabricError(f"port {text!r} is not NODE:NUMBER, for example a1:3")

@@ -45,6 +45,9 @@ def parse_fabric(
     `hosts` GPUs, and for `least` anyhow, by its builder's own `room`; 0: its own default. Fabrics
     whose racks are servers get servers of `server` GPUs; 0: eight. Where it says nothing of `rate`
     and the usual one is the builder's default, network cards have `nic` (bit/s); 0: the usual.
+
+    >>> parse_fabric("fat-tree,k=4")
+    <Fabric fat-tree,k=4: 16 hosts, 20 switches (0 OCSes), 48 cables>
     """
     if _is_own(head := head_of(spec)):
         read_spec(spec, known=()).values({})

@@ -43,7 +43,11 @@ class Circuit(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Circuit":
-        """`'a1:3-a1:7'` (or `'a1:3-7'`)."""
+        """The circuit that is written `text`.
+
+        >>> Circuit.parse("a1:3-a1:7") == Circuit.parse("a1:7-3")
+        True
+        """
         left, _, right = str(text).partition("-")
         a = Port.parse(left)
         return cls.of(a, Port.parse(right if ":" in right else f"{a.node}:{right}"))
@@ -105,7 +109,15 @@ class Circuits:
         return Circuits(frozenset(c for c in self.items if c.a.node == ocs))
 
     def check(self, fabric: Fabric) -> "Circuits":
-        """Self, when every port is a cabled port of an OCS of `fabric`; else an RFabricError."""
+        """Self, when every port is a cabled port of an OCS of `fabric`; else an RFabricError.
+
+        >>> from rfabric.fabric import parse_fabric
+        >>> Circuits.from_json(["a1:1-a1:3"]).check(parse_fabric("rfabric,pods=2"))
+        <Circuits: 1 lit>
+        >>> Circuits.from_json(["a1:1-a1:99"]).check(parse_fabric("rfabric,pods=2"))
+        Traceback (most recent call last):
+        rfabric.errors.RFabricError: circuit a1:1-a1:99: no cable at a1:99; a1 has 8
+        """
         if "ocs ports" not in fabric.memo:
             fabric.memo["ocs ports"] = {
                 port for node in fabric.ocses for port in fabric.ports[node.name]

@@ -219,6 +219,7 @@ class Prospect:
     def of_racks(
         cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]
     ) -> "Prospect":
+        """Of what racks send now, and of what they are going to send (`Outlook.of_racks`)."""
         now, later = (partial(Outlook.of_racks, fabric, circuits, d) for d in (demands, coming))
         return cls(now(), later)
 
@@ -226,6 +227,7 @@ class Prospect:
     def of_flows(
         cls, fabric: Fabric, loads: Sequence[Load], coming: Callable[[], Sequence[Load]]
     ) -> "Prospect":
+        """Of the loads of flows now, and of those to come (`Outlook.of_flows`)."""
         return cls(Outlook.of_flows(fabric, loads), lambda: Outlook.of_flows(fabric, coming()))
 
 

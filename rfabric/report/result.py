@@ -196,6 +196,7 @@ class PhaseTime:
 
     @property
     def seconds(self) -> float:
+        """From begin to end, s."""
         return self.end - self.begin
 
 

@@ -104,6 +104,7 @@ class MiniBatch:
         return self.ahead.seconds / self.passes.seconds
 
     def seconds(self, buckets: int) -> float:
+        """Until the slowest rank is through, its last pass in `buckets` pieces, s."""
         return float(self.first.max()) + buckets * self.piece
 
 

@@ -107,6 +107,7 @@ class Setup:
 
     @property
     def gpus(self) -> int:
+        """All GPUs of the job, those that train and those that only generate."""
         return self.first_generation_gpu + self.cluster.generation_gpus
 
     @property

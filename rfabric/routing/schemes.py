@@ -14,6 +14,7 @@ rules for that pair: simulator and switches take it from the same object.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -346,13 +347,25 @@ def _lumped(sent: Sent) -> Sent:
     return sent if combined <= MOST_COMBINED else replace(sent, bytes=sent.bytes.sum(0)[None])
 
 
-# A chooser, as `routings` of a FILE.py holds them: (choices, sent, rack, to) -> int64[pairs,
-# longest]. Pair i goes from a host of rack[i] to one of to[i] (numbers); sent.codes[i] names the
-# two hosts, for a hash. What they send is known to `placed` alone: sent.bytes are 0 elsewhere.
-# `choices` offers the ways as rows of bundles (`choices.Offers`: cheapest, direct, every); the
-# answer has a row of light paths a pair (choices.bundles.path), -1 beyond the last. It is a pure
-# function: simulator and switches ask it apart.
-Chooser = Callable[[Choices, Sent, np.ndarray, np.ndarray], np.ndarray]
+class Chooser(Protocol):
+    """Which way each pair of hosts takes: a function, which `routings` of a FILE.py holds by name.
+
+        def mine(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray: ...
+
+        routings = {"mine": mine}            # --routing FILE.py:mine
+
+    Pair i goes from a host of rack[i] to one of to[i] (numbers); sent.codes[i] names the two hosts,
+    for a hash. What they send is known to `placed` alone: sent.bytes are 0 elsewhere. `choices`
+    offers the ways as rows of bundles (`choices.Offers`: cheapest, direct, every). The answer,
+    int64[pairs, longest], has a row of light paths a pair (`choices.bundles.path`), -1 beyond the
+    last. It is a pure function: simulator and switches ask it apart.
+    """
+
+    def __call__(
+        self, choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray, /
+    ) -> np.ndarray: ...
+
+
 CHOOSERS: dict[str, Chooser] = {"wcmp": _weighted, "valiant": _two_hops, "placed": _placed}
 
 

@@ -1,5 +1,4 @@
-"""What a compute scheduler is: a function (workload, seed, settings) -> Scheduled, and what they
-share.
+"""What a compute scheduler is, `Scheduler`, and all that one of your own is made from.
 
 steps    drawn responses and how long their parts take (rl.phases.Step)
 plan     which GPUs compute what from when to when (rl.plan.Plan)
@@ -7,18 +6,26 @@ trace    what that sends (Trace)
 spans    the same computing, GPU by GPU, to be drawn
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import RFabricError
 from ..rl.lowering import trace_of_steps
-from ..rl.phases import Step, step_of
+from ..rl.phases import Generated, Step, balance, steady_time, step_of
 from ..rl.plan import Plan, plan_of_steps
+from ..rl.timing import replica_time
 from ..rl.workload import Workload
 from ..specs import Spec, as_written, field_values
 from ..trace import Flows, Span, Trace
 
+__all__ = [
+    "GENERATION", "TRAINING", "Answer", "Flows", "Generated", "Network", "Plan", "Scheduled",
+    "Scheduler", "Settings", "Span", "Step", "Trace", "Workload", "as_it_stands", "balance",
+    "of_steps", "plan_of_steps", "refuse_cpu_servers", "refuse_dropped", "refuse_settings",
+    "refuse_unlike_replicas", "replica_time", "settings_of", "spans_of", "steady_time", "step_of",
+    "trace_of_steps",
+]  # fmt: skip
 GENERATION, TRAINING = "generation", "training"  # the pools of GPUs
 Settings = Mapping[str, str]
 
@@ -83,14 +90,14 @@ class Answer:
 
 
 class Network(Protocol):
-    """Who answers the proposals of a scheduler, before anything is sent: a fabric, a controller,
-    or network cards alone.
-
-    name: what facts and errors call it.
+    """Who answers the proposals of a scheduler, before anything is sent: a fabric, a controller, or
+    network cards alone.
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What facts and errors call it."""
+        ...
 
     def answer(self, sends: Flows, beside: Sequence[Flows] = (), lead: float = 0.0) -> Answer:
         """How long these flows between GPUs will take when they begin `lead` s from now, `beside`
@@ -99,11 +106,19 @@ class Network(Protocol):
         ...
 
 
-# scheduler(workload, seed, settings) -> Scheduled, as `schedulers` of a FILE.py holds them. It
-# reads its own settings, as they were written (`settings_of`, `refuse_settings`), draws steps with
-# `step_of` and gives them to `of_steps`, which makes plan, trace and spans; whoever orders the
-# computing anew makes these as well. The same job, seed and settings give the same answer.
-Scheduler = Callable[[Workload, int, Settings], Scheduled]
+class Scheduler(Protocol):
+    """Who computes what when: a function, which `schedulers` of a FILE.py holds by name.
+
+        def mine(w: Workload, seed: int, settings: Settings) -> Scheduled: ...
+
+        schedulers = {"mine": mine}          # --policy FILE.py:mine,KEY=VALUE
+
+    It reads its own settings, as they were written (`settings_of`, `refuse_settings`), draws steps
+    with `step_of` and gives them to `of_steps`, which makes plan, trace and spans; whoever orders
+    the computing anew makes these as well. The same job, seed and settings give the same answer.
+    """
+
+    def __call__(self, w: Workload, seed: int, settings: Settings, /) -> Scheduled: ...
 
 
 def as_it_stands(w: Workload, seed: int) -> Scheduled:

@@ -56,7 +56,7 @@ def declared(core: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class CompiledEngine:
-    """The engine's interface (see `rfabric.simulate.flows.Engine`), without its checks, in C++.
+    """A `rfabric.simulate.flows.Core` in C++.
 
     Threads take turns: what one has freed, or still changes, no other enters.
     """

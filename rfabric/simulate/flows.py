@@ -21,7 +21,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -40,6 +40,52 @@ class Deadlock(UserWarning):
     """Some flows can never finish: they wait on a dark link, or on flows that do."""
 
 
+class Core(Protocol):
+    """What works beneath an `Engine`, which has checked what it is given: arrays of flows, bit/s of
+    directed links, times in s.
+    """
+
+    @property
+    def now(self) -> float:
+        """The time of day."""
+
+    def add(self, batch: inputs.Batch) -> None:
+        """Add flows."""
+
+    def watch(self, flows: np.ndarray) -> None:
+        """Stop a run when one of these becomes ready or finishes."""
+
+    def run(self, until: float) -> np.ndarray:
+        """Advance to `until`, or through the first instant with an event of a watched flow."""
+
+    def set_capacity(self, links: np.ndarray, bps: np.ndarray) -> None:
+        """From now on these links carry so much."""
+
+    def reroute(self, flows: np.ndarray, path_offsets: np.ndarray, path_links: np.ndarray) -> None:
+        """From now on these flows take these paths."""
+
+    def active(self) -> np.ndarray:
+        """The flows in flight, ascending: int32."""
+
+    def remaining(self, flows: np.ndarray) -> np.ndarray:
+        """Bytes that each still has to send: float64."""
+
+    def start_times(self) -> np.ndarray:
+        """When every flow started; nan where it has not: float64."""
+
+    def finish_times(self) -> np.ndarray:
+        """When every flow ends, latency included, as far as that is known; else inf: float64."""
+
+    def link_bytes(self) -> np.ndarray:
+        """Bytes carried so far by every link: float64."""
+
+    def busy_time(self) -> np.ndarray:
+        """Seconds during which at least one flow was in flight on each link: float64."""
+
+    def close(self) -> None:
+        """Free the memory; nothing can be called then."""
+
+
 class Engine:
     """Flows on directed links, event by event; between two runs the network and the flows may
     change.
@@ -47,7 +93,7 @@ class Engine:
     `capacity` in bit/s, one value a directed link; 0 is a dark link. `tolerance`: relative rate
     changes below it are ignored (0: exact). `core`: "compiled", "reference", or "auto" for the
     first that is there. `progress(now, finished, known)` is called about ten times a second while a
-    run lasts. `engine`: one with this interface that is there already, of packets for example.
+    run lasts. `engine`: a Core that is there already, of packets for example.
     """
 
     def __init__(
@@ -57,7 +103,7 @@ class Engine:
         tolerance: float = 0.0,
         core: str = "auto",
         progress: Progress | None = None,
-        engine: Any = None,
+        engine: Core | None = None,
     ):
         checked = inputs.capacities(capacity)
         self.links = len(checked)

@@ -32,6 +32,12 @@ class TraceBuilder:
     """Collects rows; `build` makes the Trace.
 
     Every method returns row numbers to use in `after`.
+
+    >>> job = TraceBuilder(["h1", "h2"])
+    >>> job.flows([0], [1], 1e6, after=[job.compute(0, 2.5)])
+    [1]
+    >>> job.build()
+    <Trace: 2 rows, 2 hosts, 1 phases, 1 MB>
     """
 
     def __init__(self, hosts: Sequence[str]):

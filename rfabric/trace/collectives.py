@@ -37,6 +37,9 @@ class Flows(NamedTuple):
 def ring(kind: str, gpus: Sequence[int], size: float, gpus_per_server: int, turn: int = 0) -> Flows:
     """A ring collective of `size` bytes among `gpus`; `turn` 1 runs channel 0 the other way
     round.
+
+    >>> ring("all-reduce", [0, 1, 8, 9], 1e6, gpus_per_server=8)
+    Flows(src=[0, 8, 9, 1], dst=[8, 0, 1, 9], size=[750000.0, 750000.0, 750000.0, 750000.0])
     """
     if kind not in RING_FACTOR:
         raise RFabricError(f"no ring collective {kind!r}; there are {', '.join(RING_FACTOR)}")
@@ -54,13 +57,21 @@ def ring(kind: str, gpus: Sequence[int], size: float, gpus_per_server: int, turn
 
 
 def scatter(sources: Sequence[int], gpus: Sequence[int], size: float) -> Flows:
-    """Each of `gpus` receives its own n-th of `size` bytes; `sources` are taken evenly."""
+    """Each of `gpus` receives its own n-th of `size` bytes; `sources` are taken evenly.
+
+    >>> scatter([0], [8, 9], 4e6)
+    Flows(src=[0, 0], dst=[8, 9], size=[2000000.0, 2000000.0])
+    """
     src = [sources[i * len(sources) // len(gpus)] for i in range(len(gpus))]
     return Flows(src, list(gpus), [size / len(gpus)] * len(gpus))
 
 
 def broadcast(root: int, gpus: Sequence[int], size: float, gpus_per_server: int) -> Flows:
-    """All of `gpus` receive the `size` bytes of `root`: server by server, as a pipelined chain."""
+    """All of `gpus` receive the `size` bytes of `root`: server by server, as a pipelined chain.
+
+    >>> broadcast(8, [0, 8, 16], 1e6, gpus_per_server=8)
+    Flows(src=[8, 16], dst=[16, 0], size=[1000000.0, 1000000.0])
+    """
     servers = by_server(gpus, gpus_per_server)
     first = next((i for i, members in enumerate(servers) if root in members), 0)
     order = servers[first:] + servers[:first]
@@ -70,7 +81,11 @@ def broadcast(root: int, gpus: Sequence[int], size: float, gpus_per_server: int)
 
 
 def all_to_all(gpus: Sequence[int], size: float, gpus_per_server: int) -> Flows:
-    """Every GPU sends size/n bytes to every other; pairs within a server stay on NVLink."""
+    """Every GPU sends size/n bytes to every other; pairs within a server stay on NVLink.
+
+    >>> all_to_all([0, 1, 8], 3e6, gpus_per_server=8)
+    Flows(src=[0, 1, 8, 8], dst=[8, 8, 0, 1], size=[1000000.0, 1000000.0, 1000000.0, 1000000.0])
+    """
     pairs = [
         (a, b) for a, b in permutations(gpus, 2) if a // gpus_per_server != b // gpus_per_server
     ]
@@ -85,13 +100,21 @@ def exchange(gpus: Sequence[int], sizes: np.ndarray, gpus_per_server: int) -> Fl
 
 
 def point_to_point(pairs: Sequence[tuple[int, int]], size: float, gpus_per_server: int) -> Flows:
-    """`size` bytes from a to b for each pair that spans two servers."""
+    """`size` bytes from a to b for each pair that spans two servers.
+
+    >>> point_to_point([(0, 1), (0, 8)], 1e6, gpus_per_server=8)
+    Flows(src=[0], dst=[8], size=[1000000.0])
+    """
     crossing = [(a, b) for a, b in pairs if a // gpus_per_server != b // gpus_per_server]
     return Flows([a for a, _ in crossing], [b for _, b in crossing], [size] * len(crossing))
 
 
 def by_server(gpus: Sequence[int], gpus_per_server: int) -> list[list[int]]:
-    """The GPUs of each server that holds some, in order of servers."""
+    """The GPUs of each server that holds some, in order of servers.
+
+    >>> by_server([9, 0, 8], gpus_per_server=8)
+    [[0], [8, 9]]
+    """
     servers: dict[int, list[int]] = {}
     for gpu in sorted(gpus):
         servers.setdefault(gpu // gpus_per_server, []).append(gpu)

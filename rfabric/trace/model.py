@@ -51,7 +51,11 @@ class PhaseKey:
 
     @classmethod
     def of(cls, text: str) -> "PhaseKey":
-        """The key that is written `text`."""
+        """The key that is written `text`.
+
+        >>> PhaseKey.of("training/0")
+        PhaseKey(step=0, phase='training')
+        """
         phase, _, step = text.rpartition("/")
         return cls(int(step), phase)
 
@@ -89,6 +93,15 @@ class Trace:
     `windows` gives the predicted seconds of a phase where its maker knows them; `paces`, of phases
     whose end was forecast, the seconds of computing that were foreseen over those it takes.
     `provenance` says where all this comes from, `origin` which looped trace it plays.
+
+    >>> from rfabric.trace import TraceBuilder
+    >>> job = TraceBuilder(["h1", "h2"])
+    >>> rows = job.flows([0, 1], [1, 0], [1e6, 2e6], phase="training")
+    >>> trace = job.build()
+    >>> trace.phase_keys, trace.size.tolist()
+    ((PhaseKey(step=0, phase='training'),), [1000000, 2000000])
+    >>> trace.pairs()
+    [('h1', 'h2'), ('h2', 'h1')]
     """
 
     hosts: tuple[str, ...]

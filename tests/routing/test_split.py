@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from loads import busiest_seconds
 
 from rfabric.cli import main
-from rfabric.cli.arguments import ROUTINGS
 from rfabric.emulate.world import emulate
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
@@ -21,7 +20,7 @@ from rfabric.optics import Circuits, Timing
 from rfabric.optics.check import faults
 from rfabric.report.result import Scale
 from rfabric.routing import routes_of
-from rfabric.routing.schemes import SCHEMES, SPLIT, Routing, split
+from rfabric.routing.schemes import SPLIT, Routing, split
 from rfabric.simulate.world import simulate
 from rfabric.study.planning import plan
 from rfabric.trace import TraceBuilder, pairs, ring
@@ -261,10 +260,6 @@ def test_circuits_are_rewired_for_parts_and_every_link_twice_as_fast_takes_half(
 
 
 # --- what it is not carried by, and its limits ----------------------------------------------------
-
-
-def test_the_command_line_knows_every_scheme():
-    assert sorted(ROUTINGS) == sorted((*SCHEMES, SPLIT))
 
 
 def test_one_way_cannot_be_asked_of_it():

@@ -1,7 +1,15 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import REPRODUCTIONS, UNPUBLISHED
-from .options import live_option, out_option, seed_option, set_option
+from .options import (
+    CIRCUITS,
+    DEFAULT_POLICY,
+    live_option,
+    names,
+    out_option,
+    seed_option,
+    set_option,
+)
 from .parsing import Parser, count, file, port, time, whole
 
 
@@ -80,8 +88,8 @@ def shell(verb: Parser) -> None:
     verb.takes("--traffic RECIPE", "a recipe or a trace file, whose phases `phase` plays")
     verb.takes(
         "--policy POLICY",
-        "who chooses the circuits of a `phase` (default %(default)s)",
-        default="own",
+        f"who chooses the circuits of a `phase`: own, {names(CIRCUITS)} (default %(default)s)",
+        default=DEFAULT_POLICY,
     )
     out_option(verb)
 
@@ -289,7 +297,7 @@ def reproduce(verb: Parser) -> None:
     """
     verb.takes(
         "paper PAPER",
-        f"{', '.join(REPRODUCTIONS)}; joint: three jobs on four fabrics, scheduled apart from the "
+        f"{names(REPRODUCTIONS)}; joint: three jobs on four fabrics, scheduled apart from the "
         "network and together with it, beside a bound; days: jobs that come and go for two weeks "
         "and share nodes by what each fabric answers",
         choices=(*REPRODUCTIONS, *UNPUBLISHED),

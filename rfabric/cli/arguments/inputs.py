@@ -6,8 +6,10 @@ from pathlib import Path
 from ...fabric.dollars import HOLDABLE, RENTED
 from .options import (
     DEFAULT_TRAFFIC,
+    FRAMEWORKS,
     KINDS,
     format_option,
+    names,
     price_option,
     seed_option,
     set_option,
@@ -82,7 +84,7 @@ def list_(verb: Parser) -> None:
     rfabric list policies
     rfabric list models --json
     """
-    verb.takes("kind KIND", ", ".join(KINDS), default=None, nargs="?", choices=KINDS)
+    verb.takes("kind KIND", names(KINDS), default=None, nargs="?", choices=KINDS)
 
 
 def cost(verb: Parser) -> None:
@@ -158,9 +160,9 @@ def import_(verb: Parser) -> None:
     """
     verb.takes(
         "framework FRAMEWORK",
-        "the framework that the job is written for",
+        f"the framework that the job is written for: {names(FRAMEWORKS)}",
         _framework,
-        choices=("verl", "roll", "slime", "nemo-rl", "areal"),
+        choices=FRAMEWORKS,
     )
     verb.takes("file FILE", "its YAML file or its launch script; a script is read, never run")
     verb.takes(

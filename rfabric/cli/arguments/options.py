@@ -1,7 +1,7 @@
 """A verb and the options that several have."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from inspect import getdoc
 
@@ -15,11 +15,29 @@ USUAL_TRAFFIC = (
     "jobs"
 )
 DEFAULT_POLICY = "own"
+# What help names. The tables themselves load numpy; tests/cli/test_help.py holds these to them.
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
-REPETITIONS = ("folded", "all")
 TRANSPORTS = ("fluid", "rdma", "tcp")
+IN_FLIGHT = ("hold", "drain", "drop")
+CIRCUITS = (
+    "static", "demand", "phase", "greedy", "matching", "bvn", "mesh", "isolated-pod", "bipartite",
+    "tree", "rotor",
+)  # fmt: skip
+GRANULARITIES = ("one-shot", "per-phase", "per-collective", "intra-collective", "time-slotted")
+SCHEDULERS = (
+    "sync", "colocated", "one-step-off", "async", "orchestrrl", "rollpacker", "rollart",
+)  # fmt: skip
+SHARING = ("weave", "solo", "random", "most-idle", "gavel")
+FRAMEWORKS = ("verl", "roll", "slime", "nemo-rl", "areal")
+
+REPETITIONS = ("folded", "all")
 BEFORE = {"circuits": "plan", "timeline": "schedule"}  # until version 0.1; still good, with a note
 KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus", "formats")
+
+
+def names(some: Iterable[str]) -> str:
+    """Names of a table, as help lists them."""
+    return ", ".join(some)
 
 
 def add_verb(verbs, asks: Callable[[Parser], None], module: str) -> None:
@@ -89,14 +107,13 @@ def step_options(
         set_option(verb)
     verb.takes(
         "--policy POLICY",
-        "who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, static, "
-        "demand, phase, greedy, matching, bvn, mesh, isolated-pod, bipartite, tree, rotor. "
-        "Or who schedules the compute: sync, colocated, one-step-off, async, orchestrrl, "
-        "rollpacker, rollart (the last three also each of several jobs); with network=fabric it "
-        "asks the fabric first. Or which jobs share which nodes: weave, solo, random, most-idle, "
-        "gavel. Or both, as orchestrrl+phase. Or your own FILE.py[:NAME], with a backslash before "
-        f"`,` `:` `+` in its path. May be given again (default {DEFAULT_POLICY}: what the fabric "
-        "was designed for, demand for most)",
+        "who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, "
+        f"{names(CIRCUITS)}; WHEN: {names(GRANULARITIES)}. "
+        f"Or who schedules the compute: {names(SCHEDULERS)} (the last three also each of several "
+        "jobs); with network=fabric it asks the fabric first. Or which jobs share which nodes: "
+        f"{names(SHARING)}. Or both, as orchestrrl+phase. Or your own FILE.py[:NAME], with a "
+        "backslash before `,` `:` `+` in its path. May be given again (default "
+        f"{DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
         several=True,
     )
     routing_option(verb)
@@ -105,8 +122,8 @@ def step_options(
         "--in-flight MODE",
         "what a rewire does with traffic on circuits that change: hold it (default), drain it "
         "first, or drop it",
-        default="hold",
-        choices=("hold", "drain", "drop"),
+        default=IN_FLIGHT[0],
+        choices=IN_FLIGHT,
     )
     if several:
         verb.takes(

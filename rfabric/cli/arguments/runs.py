@@ -1,7 +1,11 @@
 """The verbs that run something: what each takes."""
 
 from .options import (
+    CIRCUITS,
     DEFAULT_TRAFFIC,
+    GRANULARITIES,
+    SCHEDULERS,
+    SHARING,
     USUAL_TRAFFIC,
     cache_option,
     engine_option,
@@ -10,6 +14,7 @@ from .options import (
     grid_options,
     live_option,
     machines_options,
+    names,
     out_option,
     page_option,
     pcap_option,
@@ -95,12 +100,13 @@ def crossover(verb: Parser) -> None:
     )
     set_option(verb)
     verb.takes(
-        "--policy POLICY", "who chooses the circuits (default %(default)s)", default="demand"
+        "--policy POLICY",
+        f"who chooses the circuits: {names(CIRCUITS)} (default %(default)s)",
+        default="demand",
     )
     verb.takes(
         "--granularity WHEN",
-        "one-shot, per-phase, per-collective, intra-collective or time-slotted; may be "
-        "given again (default: all)",
+        f"{names(GRANULARITIES)}; may be given again (default: all)",
         several=True,
     )
     verb.takes(
@@ -162,7 +168,9 @@ def timeline(verb: Parser) -> None:
     """
     verb.set_defaults(usual=DEFAULT_TRAFFIC)
     verb.takes(
-        "--policy SCHEDULER", "NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)"
+        "--policy SCHEDULER",
+        f"NAME[,KEY=VALUE...], as for simulate: {names((*SCHEDULERS, *SHARING))} (default: the "
+        "recipe as it is)",
     )
     verb.takes("--traffic RECIPE", f"a recipe (default {USUAL_TRAFFIC})")
     verb.takes(

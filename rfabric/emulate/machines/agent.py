@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ... import __version__
 from ...errors import RFabricError
 from ...fabric import Fabric
 from ...report.result import Pace
@@ -40,11 +41,9 @@ SILENT_S = 30.0  # s without a word of the other end: then it is taken to be gon
 
 def facts() -> dict:
     """What the leader wants to know of a machine before it gives it work."""
-    import rfabric
-
     host = calibrate.probe_host()
     return {
-        "version": rfabric.__version__,
+        "version": __version__,
         "datapath": host.datapath,
         "cores": host.cores,
         "boot_id": calibrate.boot_id(),

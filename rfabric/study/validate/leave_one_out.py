@@ -49,7 +49,8 @@ class Measured(Protocol[Constants]):
 
     seconds: float
 
-    def modelled(self, constants: Constants) -> float: ...
+    def modelled(self, constants: Constants) -> float:
+        """The seconds that these constants give it."""
 
 
 class Fold(NamedTuple):
