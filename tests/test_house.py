@@ -1,9 +1,12 @@
-"""The house: which room may import which, how long files and lines are, what has a docstring."""
+"""The house: which room may import which, how long files and lines are, what has a name of its own
+and a docstring.
+"""
 
 import ast
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import networkx as nx
@@ -200,6 +203,23 @@ def test_lines_are_no_longer_than_pyproject_allows():
         for number, line in enumerate(file.read_text().splitlines(), 1)
         if len(line) > longest and len(line.split()) > 1
     ]
+
+
+# --- names -------------------------------------------------------------------------------------
+
+SAME_NAMES: dict[str, str] = {}  # of classes that stand in two files, and why they must
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    """One noun, one meaning: who reads a name in one file may trust it in the next."""
+    files = defaultdict(list)
+    for file in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files[node.name].append(file.relative_to(ROOT).as_posix())
+    shared = {name: where for name, where in files.items() if len(where) > 1}
+    assert {n: where for n, where in shared.items() if n not in SAME_NAMES} == {}
+    assert not set(SAME_NAMES) - set(shared), "no longer in two files: take them off the table"
 
 
 # --- docstrings --------------------------------------------------------------------------------

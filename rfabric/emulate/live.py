@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
+from ..control.addresses import LOOPBACK, OFP_PORT, REST_PORT, REST_URL
 from ..control.client import Client, Committed, PlannedRewire
 from ..control.epochs import MESSAGE_S
 from ..control.journal import NONE
@@ -24,7 +25,6 @@ from ..trace.packets import WAY
 from .network import EmulatedNetwork, fastest_line
 from .sandbox import Sandbox, datapath, run
 
-OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
 READY_S = 30.0  # s the controller may take to come up, and to program every switch
 # s of wall clock the controller may take to answer, beside the dark time and what it tells switches
 ANSWER_S = 30.0
@@ -41,14 +41,15 @@ def start_controller(
 ) -> None:
     """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
 
-    It listens after a while. plugins: a policy and a routing that may stand in files, which the
-    controller then runs. journal: without a folder it forgets all with its end, and what the user's
-    own controller keeps is not for it. before: words that go before its command.
+    It listens after a while, at the usual ports: in a network namespace of the run's own they are
+    free. plugins: a policy and a routing that may stand in files, which the controller then runs.
+    journal: without a folder it forgets all with its end, and what the user's own controller keeps
+    is not for it. before: words that go before its command.
     """
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
-    argv = command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT, journal=journal)
+    argv = command(str(spec), LOOPBACK, REST_PORT, ofp_port=OFP_PORT, journal=journal)
     box.start("controller", [*before, *argv], env | {"RFABRIC_STANDBY": ""})
 
 
@@ -59,7 +60,7 @@ def rest_of(pairs: Collection[tuple[str, str]], dark: float = 0.0) -> Client:
     """
     rules = 2 * WAY * len(pairs)
     patience = ANSWER_S + MESSAGE_S * rules + dark
-    return Client(f"http://127.0.0.1:{REST_PORT}", timeout=patience)
+    return Client(REST_URL, timeout=patience)
 
 
 @dataclass(frozen=True)

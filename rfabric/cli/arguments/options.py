@@ -7,6 +7,7 @@ from inspect import getdoc
 
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
+from ...schedulers import DEFAULT_CIRCUITS
 from .parsing import ENGINES, Parser, count, engines, port, positive, seed, seeds, time
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
@@ -14,7 +15,6 @@ USUAL_TRAFFIC = (
     f"{DEFAULT_TRAFFIC}; orchestrrl-64 under orchestrrl, weave-2jobs under policies for several "
     "jobs"
 )
-DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 REPETITIONS = ("folded", "all")
 TRANSPORTS = ("fluid", "rdma", "tcp")
@@ -95,7 +95,7 @@ def step_options(
         "rollpacker, rollart (the last three also each of several jobs); with network=fabric it "
         "asks the fabric first. Or which jobs share which nodes: weave, solo, random, most-idle, "
         "gavel. Or both, as orchestrrl+phase. Or your own FILE.py[:NAME], with a backslash before "
-        f"`,` `:` `+` in its path. May be given again (default {DEFAULT_POLICY}: what the fabric "
+        f"`,` `:` `+` in its path. May be given again (default {DEFAULT_CIRCUITS}: what the fabric "
         "was designed for, demand for most)",
         several=True,
     )
