@@ -24,7 +24,7 @@ class Ring(CircuitPolicy):
     skip: int = 0
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         """The same circuits for every demand, except for racks that would have no path at all."""
         joined = [self._half(turn, plane) for turn, plane in enumerate(planes(self.fabric))]

@@ -1,5 +1,5 @@
 """The house: which room may import which and is tested where, how long files and lines are, what
-has a docstring.
+has a name of its own and a docstring.
 """
 
 import ast
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import networkx as nx
@@ -262,6 +263,23 @@ def lines_of(file):
         whole = fence or fenced or line.lstrip().startswith(("|", "!["))
         kept.append("" if whole else re.sub(r"\]\([^)]*\)", "]", line))
     return kept
+
+
+# --- names -------------------------------------------------------------------------------------
+
+SAME_NAMES: dict[str, str] = {}  # of classes that stand in two files, and why they must
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    """One noun, one meaning: who reads a name in one file may trust it in the next."""
+    files = defaultdict(list)
+    for file in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files[node.name].append(file.relative_to(ROOT).as_posix())
+    shared = {name: where for name, where in files.items() if len(where) > 1}
+    assert {n: where for n, where in shared.items() if n not in SAME_NAMES} == {}
+    assert not set(SAME_NAMES) - set(shared), "no longer in two files: take them off the table"
 
 
 # --- docstrings --------------------------------------------------------------------------------

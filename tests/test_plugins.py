@@ -139,7 +139,7 @@ POLICY = (
     "from dataclasses import dataclass\nfrom rfabric.optics import CircuitPolicy, Circuit, "
     "Circuits\n"
 ) + (
-    "class Mine(CircuitPolicy):\n    def decide(self, demand, circuits, now, plan=()):\n       "
+    "class Mine(CircuitPolicy):\n    def decide(self, demand, circuits, now, upcoming=()):\n       "
     " {}\npolicies = {{'mine': Mine}}\n"
 )
 SCHEDULER = "def mine(w, seed, settings):\n    {}\nschedulers = {{'mine': mine}}\n"
@@ -258,6 +258,18 @@ def test_a_file_that_breaks_is_told_by_its_line(kind, text, why, tmp_path, monke
     said = capsys.readouterr().err
     assert code == 2 and said.count("\n") == 1 and "Traceback" not in said
     assert why in said
+
+
+@pytest.mark.parametrize("name", ["upcoming", "plan"])
+def test_a_policy_may_call_what_comes_as_it_likes(name, tmp_path):
+    """It is given by place: a file that says `plan`, as all did once, is good as it stands."""
+    file, fabric = tmp_path / "mine.py", parse_fabric("rfabric,pods=2,tors=2,gpus=2")
+    answer = f"return circuits if {name} else Circuits()"
+    file.write_text(POLICY.replace("upcoming", name).format(answer))
+    policy = parse_policy(f"{file}:mine", fabric)
+    lit = parse_policy("static", fabric).decide(idle(fabric), Circuits(), 0.0)
+    assert policy.decide(idle(fabric), lit, 0.0, [idle(fabric)]) == lit != Circuits()
+    assert policy.decide(idle(fabric), lit, 0.0) == Circuits()
 
 
 @pytest.mark.parametrize(

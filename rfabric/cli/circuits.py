@@ -9,21 +9,21 @@ from ..errors import RFabricError
 from ..fabric import Needs
 from ..optics import Timing
 from ..report.html import drawing
-from ..report.planning import picture, plan_table, totals
+from ..report.planning import circuits_table, picture, totals
 from ..schedulers.table import usual_traffic
 from ..schedulers.traffic import read_traffic
 from ..study.negotiation import one_network
-from ..study.planning import plan as planned
+from ..study.planning import stage_circuits
 from ..study.run import asked_policies, one_scheduler
 from .terminal import Talk, show_notes, show_tables
 
 
 def circuits(args: argparse.Namespace) -> None:
-    """rfabric plan: which circuits each stage gets."""
+    """rfabric circuits: which circuits each stage gets."""
     several = max(len(set(args.topo)), 1) * max(len(set(args.policy)), 1)
     if args.png and several > 1:
         raise RFabricError(
-            f"--png draws one plan, {several} were asked for; give one --topo and one --policy"
+            f"--png draws one picture, {several} were asked for; give one --topo and one --policy"
         )
     policies = asked_policies(args.policy)
     args.traffic = args.traffic or usual_traffic((p.scheduler for p in policies), args.usual)
@@ -42,7 +42,7 @@ def circuits(args: argparse.Namespace) -> None:
             traffic.trace.fit(fabric)
             for policy in dict.fromkeys(asked.circuits for asked in policies):
                 name = f"{fabric.spec or fabric.name} {policy}"
-                stages = planned(
+                stages = stage_circuits(
                     fabric,
                     traffic.trace,
                     policy,
@@ -67,7 +67,7 @@ def circuits(args: argparse.Namespace) -> None:
             )
         )
         return
-    tables = [plan_table(stages, fabric) for fabric, _, stages in plans]
+    tables = [circuits_table(stages, fabric) for fabric, _, stages in plans]
     for (_, policy, _), table in zip(plans, tables, strict=True):
         print(f"policy {policy}, routing {args.routing}")
         show_tables([table])
@@ -89,5 +89,5 @@ def _documents(plans: list) -> list[dict]:
 def _draw(plans: list, path: Path) -> None:
     fabric, _, stages = plans[0]
     if not stages:
-        raise RFabricError("nothing is sent from rack to rack: there is no plan to draw")
+        raise RFabricError("nothing is sent from rack to rack: no picture to draw")
     drawing().png(picture(stages, fabric), path)

@@ -31,7 +31,7 @@ from .terminal import Talk, show_tables
 
 
 def timeline(args: argparse.Namespace) -> None:
-    """rfabric schedule: what each GPU computes over time."""
+    """rfabric timeline: what each GPU computes over time."""
     asked = parse_policies(args.policy).scheduler if args.policy else ""
     args.traffic = args.traffic or usual_traffic([asked], args.usual)
     with Talk(args.quiet) as talk:

@@ -99,7 +99,7 @@ HOST_LAUNCH = 25 * US
 
 
 @dataclass(frozen=True)
-class Network:
+class GpuNetwork:
     """What joins GPUs: `domain` of them share NVLink, beyond it each has `nic_bps` of NICs with
     the constants of a transport; seconds of a `launch`.
     """
@@ -133,12 +133,12 @@ def network(
     domain: int | None = None,
     launch: float = 0.0,
     transport: str = "rdma",
-) -> Network:
+) -> GpuNetwork:
     """The network of servers of `gpu` as in the catalog, or with other NICs (bit/s a GPU) or
     another NVLink domain; `transport` between servers is one of RAILS.
     """
     rate, shared = nic_bps or gpu.nic_bps, domain or gpu.nvlink_gpus
-    return Network(gpu, rate, shared, launch, tuning_of(gpu), RAILS[transport])
+    return GpuNetwork(gpu, rate, shared, launch, tuning_of(gpu), RAILS[transport])
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class RankGroup:
         return self.gpus / self.servers
 
 
-def group_of(gpus: int | Sequence[int] | RankGroup, net: Network) -> RankGroup:
+def group_of(gpus: int | Sequence[int] | RankGroup, net: GpuNetwork) -> RankGroup:
     """A count of GPUs that fill one NVLink domain after the other, or the GPU numbers themselves,
     as a RankGroup.
     """
@@ -176,7 +176,7 @@ def collective_seconds(
     kind: str,
     size: float,
     gpus: int | Sequence[int] | RankGroup,
-    net: Network,
+    net: GpuNetwork,
     algorithm: str | None = None,
 ) -> float:
     """Seconds of one collective of `size` bytes, all ranks ready at once, nothing else on the
@@ -202,7 +202,7 @@ def collective_seconds(
 ON_REQUEST = ("halving-doubling",)  # known, but NCCL does not have it
 
 
-def algorithms(kind: str, size: float, group: RankGroup, net: Network) -> dict[str, float]:
+def algorithms(kind: str, size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
     """Seconds by algorithm, each with its best protocol."""
     kind = kind.replace("_", "-")
     if kind not in KINDS:
@@ -237,7 +237,7 @@ def bus_bandwidth(
     kind: str,
     size: float,
     gpus: int | Sequence[int] | RankGroup,
-    net: Network,
+    net: GpuNetwork,
     algorithm: str | None = None,
 ) -> float:
     """Bytes/s of a collective as nccl-tests report them: bus bandwidth."""
@@ -246,7 +246,7 @@ def bus_bandwidth(
     return rate * bus_factor(kind.replace("_", "-"), group.gpus)
 
 
-def _all_reduce(size: float, group: RankGroup, net: Network) -> dict[str, float]:
+def _all_reduce(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
     seconds = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
     hops = NET_HOP if group.servers > 1 else NVLINK_HOP
     steps = 2 * log2(group.gpus) * (hops["ring"][2] * US)
@@ -259,11 +259,11 @@ def _all_reduce(size: float, group: RankGroup, net: Network) -> dict[str, float]
     return seconds
 
 
-def _gather(size: float, group: RankGroup, net: Network) -> dict[str, float]:
+def _gather(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
     return {"ring": _ring(1, size, group, net)}
 
 
-def _ring(rounds: int, size: float, group: RankGroup, net: Network) -> float:
+def _ring(rounds: int, size: float, group: RankGroup, net: GpuNetwork) -> float:
     """The fastest protocol of a ring that goes round `rounds` times."""
     n, m = group.gpus, group.servers
     steps, between = rounds * (n - 1), 0 if m == 1 else (2 * m if rounds == 2 else m - 1)
@@ -281,7 +281,7 @@ def _ring(rounds: int, size: float, group: RankGroup, net: Network) -> float:
     )
 
 
-def _piped(inside: float, between: float, sent: float, group: RankGroup, net: Network) -> float:
+def _piped(inside: float, between: float, sent: float, group: RankGroup, net: GpuNetwork) -> float:
     """Seconds of latencies `inside` and `between` servers and of what is `sent`, in chunks where
     it crosses servers.
     """
@@ -290,7 +290,7 @@ def _piped(inside: float, between: float, sent: float, group: RankGroup, net: Ne
     return net.rails.start + net.rails.seconds(inside + between, sent)
 
 
-def _tree(size: float, group: RankGroup, net: Network) -> float:
+def _tree(size: float, group: RankGroup, net: GpuNetwork) -> float:
     """Double binary trees over servers, a chain inside each: two servers exchange once, more pass
     on to two others.
     """
@@ -311,7 +311,7 @@ def _tree(size: float, group: RankGroup, net: Network) -> float:
     )
 
 
-def _nvls(size: float, group: RankGroup, net: Network) -> float:
+def _nvls(size: float, group: RankGroup, net: GpuNetwork) -> float:
     """The NVSwitch reduces and multicasts: a GPU sends its buffer once and its part of the sum
     once; then over rails.
     """
@@ -323,7 +323,7 @@ def _nvls(size: float, group: RankGroup, net: Network) -> float:
     return net.rails.start + net.rails.seconds(net.rails.nvls_start + between, max(inside, rail))
 
 
-def _chain(size: float, group: RankGroup, net: Network) -> dict[str, float]:
+def _chain(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
     n, m = group.gpus, group.servers
     times = [
         _piped(
@@ -338,7 +338,7 @@ def _chain(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     return {"chain": min(times)}
 
 
-def _all_to_all(size: float, group: RankGroup, net: Network) -> dict[str, float]:
+def _all_to_all(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
     n, m, local = group.gpus, group.servers, group.local
     inside, outside, own = (local - 1) / n * size, (n - local) / n * size, size / n / net.copy
     if m == 1:
@@ -352,7 +352,7 @@ def _all_to_all(size: float, group: RankGroup, net: Network) -> dict[str, float]
     return {"direct": direct + own, "hierarchical": two_levels + gathered + own}
 
 
-def _sends(sent: float, net: Network) -> float:
+def _sends(sent: float, net: GpuNetwork) -> float:
     """Sends to GPUs of other servers at once: LL while they are small, then Simple."""
     return min(
         net.rails.seconds(P2P_START[name] + net.rails.hop("ring", p), sent / RING_SHARE[p])
@@ -360,7 +360,7 @@ def _sends(sent: float, net: Network) -> float:
     )
 
 
-def _send(size: float, group: RankGroup, net: Network) -> dict[str, float]:
+def _send(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
     if group.servers == 1:
         slow = P2P_START["LL"] + size / P2P_LL_RATE
         return {
@@ -370,14 +370,14 @@ def _send(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     return {"direct": _sends(size / rate, net)}
 
 
-def _ring_rate(group: RankGroup, net: Network) -> float:
+def _ring_rate(group: RankGroup, net: GpuNetwork) -> float:
     """Bytes/s of a ring: NVLink inside a server, the NICs of all its ranks beyond."""
     return net.nvlink if group.servers == 1 else min(net.nvlink, group.local * net.nic)
 
 
-def _protocol_rate(p: int, shares: tuple[float, ...], group: RankGroup, net: Network) -> float:
+def _protocol_rate(p: int, shares: tuple[float, ...], group: RankGroup, net: GpuNetwork) -> float:
     return min(_ring_rate(group, net) * shares[p], *_ll_most(p, group.servers, net))
 
 
-def _ll_most(p: int, servers: int, net: Network) -> tuple[float, ...]:
+def _ll_most(p: int, servers: int, net: GpuNetwork) -> tuple[float, ...]:
     return (float("inf"), net.tuning.ll_most[min(servers, 3) - 1] if p == 0 else float("inf"))

@@ -20,7 +20,7 @@ from math import log2
 
 from ..errors import RFabricError
 from ..units import US
-from .communication import GB, Network, RankGroup
+from .communication import GB, GpuNetwork, RankGroup
 
 DISPATCH_AND_COMBINE = 2  # exchanges of a layer with experts: tokens go to them, and back
 MOST_SERVERS = 4  # DeepSeek-V3 (arXiv 2412.19437) section 2.1.2: node-limited routing
@@ -62,7 +62,7 @@ def exchange_seconds(
     what: Exchange,
     direction: str,
     group: RankGroup,
-    net: Network,
+    net: GpuNetwork,
     mode: str = "normal",
     sms: int = DEFAULT_SMS,
 ) -> float:

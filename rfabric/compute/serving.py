@@ -109,9 +109,9 @@ def serve(
     """Play `requests` on a server with `capacity` tokens of KV cache; RFabricError for one that
     never fits.
 
-    resident: as of a Session.
+    resident: as of a ServingSession.
     """
-    return Session(step, capacity, batching, requests, resident).run().served()
+    return ServingSession(step, capacity, batching, requests, resident).run().served()
 
 
 def _refuse_too_long(capacity: int, requests: Requests) -> None:
@@ -128,7 +128,7 @@ def _refuse_too_long(capacity: int, requests: Requests) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class PausedRequests:
     """Requests of a paused server: tokens before the next one, tokens still to come (int64[n]
     both), whether their KV is there.
     """
@@ -162,7 +162,7 @@ class _Group:
 
 
 @dataclass(eq=False)
-class Session:
+class ServingSession:
     """A server that can be paused, so that requests go on elsewhere: its state between two events.
 
     `resident` (bool[n]): the KV of their prompts is there; `now`: seconds since it began;
@@ -211,7 +211,7 @@ class Session:
         # requests whose prompt need not be prefilled but for its last token
         self.cached_prompts = set() if resident is None else set(np.flatnonzero(resident).tolist())
 
-    def run(self, until: float = float("inf")) -> "Session":
+    def run(self, until: float = float("inf")) -> "ServingSession":
         """Play on until all requests are done, or the first step that ends at `until` or later."""
         while self.unfinished and self.now < until:
             self._arrive()
@@ -225,7 +225,7 @@ class Session:
                 self.now = self.coming[0][0]
         return self
 
-    def standing(self) -> Standing:
+    def standing(self) -> PausedRequests:
         """How far each request is."""
         prompt, output = (np.array(column) for column in self.columns[:2])
         left = np.where(self.end > 0, 0, output)
@@ -234,7 +234,7 @@ class Session:
             decodes = request.end >= 0
             left[request.number] = request.end - self.clock if decodes else request.left
             resident[request.number] = decodes or request.number in self.cached_prompts
-        return Standing(prompt + output - left, left, resident)
+        return PausedRequests(prompt + output - left, left, resident)
 
     def served(self) -> Served:
         """When each request came and ended; what the seconds so far went to."""

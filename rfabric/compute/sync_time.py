@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from ..errors import RFabricError
 from ..units import bytes_in
 from .between import NIC_ONE_PAIR
-from .communication import Network
+from .communication import GpuNetwork
 from .layout import Layout
 from .models import Model
 
@@ -120,7 +120,7 @@ class Sync:
     tensors: int
     trainer: Layout
     rollout: Layout
-    net: Network
+    net: GpuNetwork
     transport: str
     one_place: bool = False
     offloaded: bool = False

@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from ..errors import RFabricError
-from .communication import Network, RankGroup, collective_seconds, network
+from .communication import GpuNetwork, RankGroup, collective_seconds, network
 from .context_exchange import CONTEXT_BACKWARD, context_bytes
 from .expert_exchange import DISPATCH_AND_COMBINE, Exchange, exchange_seconds
 from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
@@ -142,7 +142,7 @@ class Trainer:
             )
 
     @cached_property
-    def network(self) -> Network:
+    def network(self) -> GpuNetwork:
         """What joins its GPUs: NVLink as in the catalog, or in servers of `gpus_per_server`."""
         return network(self.gpu, self.nic_bps, self.gpus_per_server)
 

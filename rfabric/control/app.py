@@ -32,6 +32,7 @@ from pathlib import Path
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, parse_fabric
 from . import flowmods, frames, seam
+from .addresses import LOOPBACK, REST_PORT
 from .alone import HeldError
 from .core import Core
 from .infer import contradiction, infer
@@ -126,8 +127,8 @@ class FabricApp(seam.App):
         if spec:
             self._take(parse_fabric(spec))
         host, port = (
-            os.environ.get("RFABRIC_REST_HOST", "127.0.0.1"),
-            os.environ.get("RFABRIC_REST_PORT", "8080"),
+            os.environ.get("RFABRIC_REST_HOST", LOOPBACK),
+            os.environ.get("RFABRIC_REST_PORT", str(REST_PORT)),
         )
         address = serve(self, _port(port), host)
         self.logger.info("REST on http://%s:%d", *address)

@@ -32,8 +32,8 @@ from typing import Any
 
 from ..errors import RFabricError
 from . import seam
+from .addresses import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 HANDSHAKE_S = 10.0
 LEAST_TOKEN = 16  # characters
 

@@ -26,6 +26,7 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, Demand, Rewire
 from ..routing.schemes import ECMP, Routing
+from .addresses import REST_URL
 from .border import read_tokens
 from .schema import demand_json, pairs_json
 from .sonic import CONFIG, LIST, PATCH, STATES, TABLE
@@ -82,7 +83,7 @@ class Client:
     time.
     """
 
-    url: str = "http://127.0.0.1:8080"
+    url: str = REST_URL
     timeout: float = 60.0
     token: str = field(default="", repr=False)  # what `token_of` its token file says
     ca: str = ""  # a file: who signed the certificate of an https controller, where that is private

@@ -47,7 +47,7 @@ from .faults import LONGEST_WAIT_S, UnavailableError, Upkeep
 from .journal import Journal
 from .recovery import both_ways
 from .schema import Intent, PlanRequest
-from .switches import Crossbar, Switches, SystemClock, crossbar_of
+from .switches import PortMap, Switches, SystemClock, crossbar_of
 from .tables import Change, Pair, Wires
 
 _log = logging.getLogger(__name__)
@@ -437,7 +437,7 @@ class Core(Upkeep):
                 self._unfit({name}, "half programmed")
                 raise RunError(self._not_as_intended(name, held, wrong))
 
-    def _not_as_intended(self, name: str, held: Crossbar | None, ports: list[int]) -> str:
+    def _not_as_intended(self, name: str, held: PortMap | None, ports: list[int]) -> str:
         if held is None:
             return f"{name} did not say what it holds within {self.epochs.timeout:g} s"
         return f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}"

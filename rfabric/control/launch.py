@@ -17,12 +17,11 @@ from ..errors import RFabricError
 from ..fabric import parse_fabric
 from ..folders import data_dir
 from . import seam
+from .addresses import LOOPBACK, OFP_PORT, REST_PORT
 from .alone import claim_port
-from .border import LOOPBACK, default_tokens
+from .border import default_tokens
 from .journal import NONE, folder_of
 from .logs import FORMATS, TEXT, write_json_lines
-
-OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
 
 # A switch is asked every second whether it is there, and given up after this many questions: a
 # killed one is seen at once by its closed connection, this is for a hung one. os-ken's native hub
@@ -52,7 +51,7 @@ ENVIRONMENT = {  # where the apps read what is said here
 
 
 def run(
-    app: str = "", ofp_port: int = OFP_TCP_PORT, ofp_host: str = LOOPBACK, **settings: str | int
+    app: str = "", ofp_port: int = OFP_PORT, ofp_host: str = LOOPBACK, **settings: str | int
 ) -> NoReturn:
     """Run the controller until told to stop; `settings` are the keys of ENVIRONMENT.
 
@@ -77,7 +76,7 @@ def command(
     host: str = "",
     port: int = 0,
     sdn: str = "",
-    ofp_port: int = OFP_TCP_PORT,
+    ofp_port: int = OFP_PORT,
     app: str = "",
     journal: str = "",
 ) -> list[str]:
@@ -117,14 +116,14 @@ def control_options(parser: argparse.ArgumentParser) -> None:
         "app", "an app file such as controller/ocs.py (default: what the fabric needs)", nargs="?"
     )
     option("--topo", "fabric: rfabric,pods=2 or FILE.json (default: read from the switches)")
-    option("--host", "REST address (default 127.0.0.1); other than loopback it needs --tokens")
-    parser.add_argument("--port", type=int, default=0, help="REST port (default 8080)")
+    option("--host", f"REST address (default {LOOPBACK}); other than loopback it needs --tokens")
+    parser.add_argument("--port", type=int, default=0, help=f"REST port (default {REST_PORT})")
     option(
         "--tokens", f"lines NAME TOKEN, mode 600; created if absent (default {default_tokens()})"
     )
     option("--name", "names by which clients may address this host, with commas between")
     option("--tls", "cert=FILE,key=FILE[,ca=FILE]: HTTPS; ca: clients must show certificates")
-    option("--ofp-host", "OpenFlow address (default 127.0.0.1)", LOOPBACK)
+    option("--ofp-host", "OpenFlow address (default %(default)s)", LOOPBACK)
     option("--ofp-tls", "the same as --tls, for OpenFlow")
     option(
         "--sdn", "the framework (default: Ryu where it is installed)", choices=["", "ryu", "os-ken"]
@@ -141,13 +140,11 @@ def control_options(parser: argparse.ArgumentParser) -> None:
         default="",
     )
     parser.add_argument(
-        "--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port (default %(default)s)"
+        "--ofp-port", type=int, default=OFP_PORT, help="OpenFlow port (default %(default)s)"
     )
 
 
-def run_apps(
-    apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_TCP_PORT
-) -> NoReturn:
+def run_apps(apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_PORT) -> NoReturn:
     """Run app files, or modules by name, until told to stop (SIGTERM, SIGINT: exit code 0).
 
     What `ryu-manager` does, for both frameworks, and listening on loopback alone if not told

@@ -22,7 +22,7 @@ from ..routing.schemes import ECMP, Routing
 from .epochs import Epochs, RewirePlan
 from .journal import Journal
 from .schema import pairs_json, pairs_request
-from .switches import Crossbar
+from .switches import PortMap
 from .tables import Pair
 from .watch import Watched
 
@@ -153,7 +153,7 @@ def epochs_of(facts: Mapping, fresh: Epochs) -> Epochs:
     return Epochs(circuits, epoch["active"], by_number, fresh.timeout)
 
 
-def judge(plan: RewirePlan, crossbars: Mapping[str, Crossbar]) -> tuple[bool, str]:
+def judge(plan: RewirePlan, crossbars: Mapping[str, PortMap]) -> tuple[bool, str]:
     """Whether a plan that was cut short is finished, or else rolled back; and why, in words."""
     up, down = (_lit(c, crossbars) for c in (plan.rewire.up, plan.rewire.down))
     new, old = (sum(some) for some in (up, down))
@@ -163,7 +163,7 @@ def judge(plan: RewirePlan, crossbars: Mapping[str, Crossbar]) -> tuple[bool, st
     return new > 0, f"{'finished' if new else 'rolled back'}: {seen}"
 
 
-def _lit(circuits: Iterable[Circuit], crossbars: Mapping[str, Crossbar]) -> list[bool]:
+def _lit(circuits: Iterable[Circuit], crossbars: Mapping[str, PortMap]) -> list[bool]:
     """Whether either direction of each is there."""
     ends = ((crossbars.get(a.node, {}), a.number, b.number) for a, b in circuits)
     return [held.get(a) == b or held.get(b) == a for held, a, b in ends]

@@ -65,7 +65,7 @@ class RestServer(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """A status code and the body: an object for JSON, or text of another kind."""
 
     status: int
@@ -96,11 +96,11 @@ STATUS: dict[type[RFabricError], int] = {  # the first that fits
 TAGS = {401: "access-denied", 403: "access-denied", 405: "operation-not-supported", 409: "in-use"}
 
 
-def answer(server: RestServer, method: str, path: str, body: bytes) -> Answer:
+def answer(server: RestServer, method: str, path: str, body: bytes) -> HttpAnswer:
     """The answer to one request; every error of rfabric becomes a status code and its text."""
     path = path.partition("?")[0].rstrip("/") or "/"
     try:
-        return Answer(200, _dispatch(server, method, path, body))
+        return HttpAnswer(200, _dispatch(server, method, path, body))
     except RFabricError as error:
         status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
         more = error.plan.to_json() if isinstance(error, RolledBackError) else {}
@@ -189,12 +189,12 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True  # who breaks off in the midst of an order has not given it
         return None
 
-    def _answer(self, body: bytes) -> Answer:
+    def _answer(self, body: bytes) -> HttpAnswer:
         method = "GET" if self.command == "HEAD" else self.command
         if method == "GET" and self.path.partition("?")[0] == "/metrics":
             ready = bool(self.server.health().get("ready"))
             text = watch.exposition(self.server.core, self.counted, ready)
-            return Answer(200, text, "text/plain; version=0.0.4; charset=utf-8")
+            return HttpAnswer(200, text, "text/plain; version=0.0.4; charset=utf-8")
         return answer(self.server, method, self.path, body)
 
     def _refuse(self, status: int, text: str) -> None:
@@ -211,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
             while left > 0 and (piece := self.rfile.read1(65536)):
                 left -= len(piece)
 
-    def _send(self, reply: Answer) -> None:
+    def _send(self, reply: HttpAnswer) -> None:
         body = reply.body
         data = (body if isinstance(body, str) else json.dumps(body) + "\n").encode()
         head = f"HTTP/1.1 {reply.status} {self.responses[reply.status][0]}\r\n"
@@ -228,7 +228,7 @@ class Handler(BaseHTTPRequestHandler):
         # one segment, so that no delayed acknowledgement comes between
         self.wfile.write(head.encode() + (b"" if self.command == "HEAD" else data))
 
-    def _note(self, reply: Answer) -> None:
+    def _note(self, reply: HttpAnswer) -> None:
         """Count the request, and write orders into the audit log."""
         known = self.command if self.command in METHODS else "other"
         self.counted[known, str(reply.status)] += 1
@@ -344,7 +344,7 @@ def _dispatch(server: RestServer, method: str, path: str, body: bytes) -> dict:
     )
 
 
-def _error(status: int, error: object, more: dict | None = None, path: str = "") -> Answer:
+def _error(status: int, error: object, more: dict | None = None, path: str = "") -> HttpAnswer:
     text = str(error)
     body = {**(more or {}), "error": text}
     if "/restconf/" in path:  # RFC 8040
@@ -352,4 +352,4 @@ def _error(status: int, error: object, more: dict | None = None, path: str = "")
         tag = TAGS.get(status, "invalid-value" if status < 500 else "operation-failed")
         said = {"error-type": kind, "error-tag": tag, "error-message": text}
         body["ietf-restconf:errors"] = {"error": [said]}
-    return Answer(status, body)
+    return HttpAnswer(status, body)

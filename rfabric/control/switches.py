@@ -8,7 +8,7 @@ from typing import Protocol
 from .flowmods import Entry
 from .seam import Push
 
-Crossbar = dict[int, int]  # in-port -> out-port of one OCS
+PortMap = dict[int, int]  # in-port -> out-port of one OCS
 Flows = dict[tuple, Entry]  # all that a switch holds, by Entry.key
 # s: eventlet's sleep ends up to a millisecond late (epoll counts whole ones); the rest is waited
 # for awake
@@ -38,7 +38,7 @@ class Switches(Protocol):
         """
 
 
-def crossbar_of(flows: Flows) -> Crossbar:
+def crossbar_of(flows: Flows) -> PortMap:
     """The crossbar among the flows of an OCS; 0 for an in-port that leads nowhere."""
     return {
         fields["in_port"]: entry.out or 0

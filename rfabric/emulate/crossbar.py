@@ -42,7 +42,7 @@ LICENSE = ctypes.create_string_buffer(b"Dual MIT/GPL")  # some helpers are for s
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Row(ctypes.Structure):
+class PortRow(ctypes.Structure):
     """What the program knows of a port: the interface it leads to (0: none), the instant (ns of
     CLOCK_MONOTONIC) before which it is dark, and the bytes that were dropped.
     """
@@ -64,22 +64,22 @@ def program(rows: int) -> bytes:
         (0x15, 0x00, 12, 0),  # none: drop
         (0xBF, 0x07, 0, 0),  # r7 = row
         (0x85, 0x00, 0, NOW),  # r0 = now
-        (0x79, 0x71, Row.dark.offset, 0),  # r1 = row.dark
+        (0x79, 0x71, PortRow.dark.offset, 0),  # r1 = row.dark
         (0xAD, 0x10, 5, 0),  # now < r1: dark
-        (0x79, 0x71, Row.out.offset, 0),  # r1 = row.out
+        (0x79, 0x71, PortRow.out.offset, 0),  # r1 = row.out
         (0x15, 0x01, 3, 0),  # it leads nowhere: dark
         (0xB7, 0x02, 0, 0),  # r2 = 0, out of the interface
         (0x85, 0x00, 0, REDIRECT),
         (0x95, 0x00, 0, 0),  # return what that says
         (0x61, 0x62, SIZE, 0),  # dark: r2 = packet.size
-        (0xDB, 0x27, Row.lost.offset, 0),  # row.lost += r2, in one piece
+        (0xDB, 0x27, PortRow.lost.offset, 0),  # row.lost += r2, in one piece
         (0xB7, 0x00, 0, DROP),  # drop: r0 = DROP
         (0x95, 0x00, 0, 0),
     ]
     return b"".join(struct.pack("<BBhi", *one) for one in code)
 
 
-class Crossbar:
+class KernelCrossbar:
     """Programs at these interfaces of this network namespace, which has mounts of its own; all are
     dark at first. RFabricError where the kernel has no such programs, or does not let us.
     """
@@ -94,9 +94,9 @@ class Crossbar:
             raise
 
     def _open(self) -> None:
-        count, size = max(self.index.values()) + 1, ctypes.sizeof(Row)
+        count, size = max(self.index.values()) + 1, ctypes.sizeof(PortRow)
         rows = self._kept(MAP_CREATE, struct.pack("5I", ARRAY, 4, size, count, MAPPED))
-        self._rows = (Row * count).from_buffer(mmap.mmap(rows, count * size))
+        self._rows = (PortRow * count).from_buffer(mmap.mmap(rows, count * size))
         self._ahead = _clock_ahead()
         code = ctypes.create_string_buffer(program(rows))
         load = struct.pack(
@@ -133,14 +133,14 @@ class Crossbar:
             os.close(fd)
         self._fds.clear()
 
-    def _row(self, interface: str) -> Row:
+    def _row(self, interface: str) -> PortRow:
         return self._rows[self.index[interface]]
 
 
 def lacking() -> str:
     """Why there can be no crossbar here, '' where it can: tried on the loopback."""
     try:
-        trial = Crossbar(["lo"])
+        trial = KernelCrossbar(["lo"])
         trial.close()
         trial._tc("qdisc del dev {} clsact")
     except RFabricError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
+from ..control.addresses import LOOPBACK, OFP_PORT, REST_PORT, REST_URL
 from ..control.client import Client, Committed, PlannedRewire
 from ..control.epochs import MESSAGE_S
 from ..control.journal import NONE
@@ -24,7 +25,6 @@ from ..trace.packets import WAY
 from .network import NEXT, EmulatedNetwork, fastest_line
 from .sandbox import Sandbox, datapath, run
 
-OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
 CONTROLLER, STANDBY = "controller", "standby"  # children of the sandbox
 READY_S = 30.0  # s the controller may take to come up, and to program every switch
 # s of wall clock the controller may take to answer, beside the dark time and what it tells switches
@@ -43,16 +43,17 @@ def start_controller(
 ) -> None:
     """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
 
-    It listens after a while. plugins: a policy and a routing that may stand in files, which the
-    controller then runs. journal: without a folder it forgets all with its end, and what the user's
-    own controller keeps is not for it. before: words that go before its command. standby: a second
-    one, which waits until the first has ended.
+    It listens after a while, at the usual ports: in a network namespace of the run's own they are
+    free. plugins: a policy and a routing that may stand in files, which the controller then runs.
+    journal: without a folder it forgets all with its end, and what the user's own controller keeps
+    is not for it. before: words that go before its command. standby: a second one, which waits
+    until the first has ended.
     """
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
     rest, ofp = (port + NEXT * standby for port in (REST_PORT, OFP_PORT))
-    argv = command(str(spec), "127.0.0.1", rest, ofp_port=ofp, journal=journal)
+    argv = command(str(spec), LOOPBACK, rest, ofp_port=ofp, journal=journal)
     name, stands_by = (STANDBY, "1") if standby else (CONTROLLER, "")
     box.start(name, [*before, *argv], env | {"RFABRIC_STANDBY": stands_by})
 
@@ -64,7 +65,7 @@ def rest_of(pairs: Collection[tuple[str, str]], dark: float = 0.0) -> Client:
     """
     rules = 2 * WAY * len(pairs)
     patience = ANSWER_S + MESSAGE_S * rules + dark
-    return Client(f"http://127.0.0.1:{REST_PORT}", timeout=patience)
+    return Client(REST_URL, timeout=patience)
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Live:
         try:
             self.box.wait_port(OFP_PORT + NEXT, STANDBY, READY_S)
             self.network.join_controllers(standby=True)
-            second = Client(f"http://127.0.0.1:{REST_PORT + NEXT}", timeout=self.rest.timeout)
+            second = Client(f"http://{LOOPBACK}:{REST_PORT + NEXT}", timeout=self.rest.timeout)
             switches = len(self.fabric.switches)
             self.box.wait(STANDBY, lambda: second.health()["connected"] == switches, READY_S)
             yield second

@@ -3,7 +3,7 @@ ordered, and move the light.
 
     Open vSwitch, bridge o1 <-- OpenFlow --> mirrors <-- OpenFlow --> controller
     (tables, counters)                          |
-                                           `Crossbar`: light in the kernel
+                                           `KernelCrossbar`: light in the kernel
 
 A process of its own, started with the network: `python -m rfabric.emulate.mirrors FILE`. What the
 controller orders they carry out at once and hand on: a rule of a circuit is light, a rule struck is
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ..control import flowmods
 from ..control.flowmods import Entry
-from .crossbar import Crossbar
+from .crossbar import KernelCrossbar
 
 ALL_FLOWS = flowmods.ask_flows()[8:]
 CONNECT_S = 5.0  # s the controller may take to accept; the switch tries again
@@ -37,7 +37,7 @@ MORE = 1  # OFPMPF_REPLY_MORE
 class Mirrors:
     """Of one OCS with these interfaces, by port number."""
 
-    def __init__(self, ports: Mapping[int, str], crossbar: Crossbar):
+    def __init__(self, ports: Mapping[int, str], crossbar: KernelCrossbar):
         self.ports, self.crossbar = ports, crossbar
 
     def move(self, ports: Iterable[int], dark: float) -> None:
@@ -68,7 +68,7 @@ class Mirrors:
         self.crossbar.lead(self.ports[port], self.ports[out] if out else None)
 
 
-class Line:
+class SwitchConnection:
     """One connection of a switch: what goes where. `ocses`: mirrors by datapath id."""
 
     def __init__(self, ocses: Mapping[int, Mirrors]):
@@ -122,7 +122,7 @@ async def join(
         calling = asyncio.open_connection("127.0.0.1", port)
         answers, controller = await asyncio.wait_for(calling, CONNECT_S)
         with contextlib.closing(controller):
-            line = Line(ocses)
+            line = SwitchConnection(ocses)
             await asyncio.gather(
                 _hand_on(orders, line.told, controller, switch),
                 _hand_on(answers, line.ordered, switch, controller),
@@ -172,7 +172,7 @@ def main(file: str) -> None:
     """Serve the OCSes that a file tells of: interfaces by port number, by datapath id."""
     told = json.loads(Path(file).read_text())
     ocses = {int(d): {int(n): i for n, i in ports.items()} for d, ports in told["ocses"].items()}
-    crossbar = Crossbar(name for ports in ocses.values() for name in ports.values())
+    crossbar = KernelCrossbar(name for ports in ocses.values() for name in ports.values())
     mirrors = {dpid: Mirrors(ports, crossbar) for dpid, ports in ocses.items()}
     with contextlib.suppress(OSError):  # where the host does not allow it
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..control.addresses import OFP_PORT
 from ..control.seam import interpreter
 from ..errors import RFabricError, RunError
 from .processors import idlest, prefer, reserve
@@ -302,7 +303,7 @@ class Sandbox:
         self,
         run_dir: str | Path,
         controller: Sequence[str] | None = None,
-        controller_port: int = 6653,
+        controller_port: int = OFP_PORT,
     ):
         self.run_dir = Path(run_dir).resolve()
         self.controller = controller

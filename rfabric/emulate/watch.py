@@ -36,7 +36,7 @@ def before_others() -> Iterator[None]:
             os.sched_setscheduler(0, *usual)
 
 
-class Watch:
+class RunWatch:
     """Looks after a run: every child alive (each turn), the host's load (a few times a second)."""
 
     def __init__(

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..control.addresses import OFP_PORT
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import Circuits, Timing, parse_policy
@@ -34,11 +35,11 @@ from .capture import captured
 from .counters import PortCounters, payload, settle
 from .drills import DRILLS, FLOWS, RATE, UP, drilled, streamed
 from .fullness import Fullness
-from .live import OFP_PORT, READY_S, Controller, Live, live, rest_of, start_controller
+from .live import READY_S, Controller, Live, live, rest_of, start_controller
 from .looks import Looks
 from .lost import Waits
 from .machines.leader import Leader, led
-from .machines.spread import Spread
+from .machines.spread import SpreadFabric
 from .network import EmulatedNetwork
 from .orders import Orders, answer
 from .replay import Replay
@@ -47,7 +48,7 @@ from .scale import blur, shares
 from .shaping import OVERHEAD
 from .soak import soaked
 from .stream import Flows, Stream
-from .watch import Watch, before_others
+from .watch import RunWatch, before_others
 from .wire import Carrier, Wire
 
 PROGRESS_S = 0.2  # s between two progress lines
@@ -89,9 +90,9 @@ def replay(job: dict, folder: Path) -> dict:
     with led_by(job, folder) as leader, Sandbox(folder) as box:
         say({"stage": "build"})
         start_controller(box, fabric, folder, job["policy"], job["routing"])
-        up: Here | Spread
+        up: Here | SpreadFabric
         if leader:
-            up = Spread(leader, box, fabric, factor)
+            up = SpreadFabric(leader, box, fabric, factor)
             up.start(job["addresses"], together)
         else:
             up = Here(box, fabric, factor, together)
@@ -153,7 +154,7 @@ def between(job: dict, folder: Path) -> dict:
     """Measure what the network between machines carries."""
     with led(job["names"], job["pipes"], folder) as leader, Sandbox(folder) as box:
         say({"stage": "the network between the machines"})
-        spread = Spread(leader, box, Fabric.from_json(job["fabric"]), 1.0)
+        spread = SpreadFabric(leader, box, Fabric.from_json(job["fabric"]), 1.0)
         spread.plug(job["addresses"])
         rates = spread.measured().rates
         return {"between": [[a, b, rate] for (a, b), rate in rates.items()]}
@@ -266,7 +267,7 @@ class EmulatedRun:
     trace: Trace
     scale: Scale
     timing: Timing
-    up: Here | Spread
+    up: Here | SpreadFabric
     wire: Carrier
     routing: Routing
     live: bool = False
@@ -284,7 +285,7 @@ class EmulatedRun:
         fullness = Fullness(self.fabric, self.trace, self.scale)
         looks = Looks(fullness.room, say) if self.live else None
         watcher, waits = self.up.guard(self.wire, may_drop), Waits(self.trace)
-        watch = Watch(box, watcher, self.scale, fullness, waits, looks)
+        watch = RunWatch(box, watcher, self.scale, fullness, waits, looks)
         run = Replay(
             self.fabric,
             self.trace,

@@ -126,9 +126,9 @@ class GuardedPolicy(CircuitPolicy):
     where: str = ""
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
-        return self._fits(self._asked("decide", demand, circuits, now, plan))
+        return self._fits(self._asked("decide", demand, circuits, now, upcoming))
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         return self._all_fit(self._asked("options", demand, circuits))

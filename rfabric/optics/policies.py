@@ -1,9 +1,9 @@
 """Policies: which circuits to have next.
 
-    decide(demand, circuits, now, plan) -> Circuits
+    decide(demand, circuits, now, upcoming) -> Circuits
 
 `demand` is what the stage that begins will send, `circuits` what is lit, `now` the time in s, and
-`plan` the Demands of the stages to come. A policy is pure: no clock, no I/O. The same object
+`upcoming` the Demands of the stages to come. A policy is pure: no clock, no I/O. The same object
 decides in the simulator and in Ryu. Whether its answer is worth a rewire is decided by the planner
 (`planner.intend`), not by the policy.
 
@@ -61,7 +61,7 @@ class Policy(Protocol):
     slot: float
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         """The circuits wanted at `now` (s) for `demand`."""
 
@@ -82,15 +82,15 @@ class CircuitPolicy:
         @dataclass(frozen=True)
         class Ring(CircuitPolicy):
             skip: int = 0                    # --policy FILE.py:ring,skip=2
-            def decide(self, demand, circuits, now, plan=()): ...
+            def decide(self, demand, circuits, now, upcoming=()): ...
 
         policies = {"ring": Ring}            # --policy FILE.py:ring
 
     `decide` gets what the stage that begins will send (`demand.racks`, `demand.bytes`,
-    `demand.phase`), the `circuits` that are lit, `now` in s, and the Demands to come. It returns
-    Circuits; to change nothing, it returns those it got. It is pure: no clock, no I/O, no memory.
-    `light` turns pairs of racks into Circuits. A policy only proposes: whether a rewire is worth it
-    is weighed afterwards.
+    `demand.phase`), the `circuits` that are lit, `now` in s, and the Demands of the stages to come,
+    in this order, whatever it calls them. It returns Circuits; to change nothing, it returns those
+    it got. It is pure: no clock, no I/O, no memory. `light` turns pairs of racks into Circuits. A
+    policy only proposes: whether a rewire is worth it is weighed afterwards.
 
     A field of your class is a setting, read by its type and the end of its name
     (`specs.by_fields`): `pause_s` is a time, set by `pause=3ms`. `granularity` says when the policy
@@ -105,7 +105,7 @@ class CircuitPolicy:
     slot: float = field(default=DEFAULT_SLOT, metadata={"parse": parse_time})
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         """The circuits to have for `demand`."""
         raise NotImplementedError
@@ -183,7 +183,7 @@ class Static(CircuitPolicy):
     """One topology for the whole run: a mesh of all racks, lit at the start."""
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         if len(circuits):
             return circuits
@@ -203,7 +203,7 @@ class BySolver(CircuitPolicy):
     """
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         if demand.idle:
             return circuits
@@ -246,7 +246,7 @@ class ByTemplate(CircuitPolicy):
     """One template among the racks that send or receive, whatever they send."""
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         matchings = self._template(self.name, demand)
         return circuits if matchings is None else self.light(matchings, demand, circuits)
@@ -293,7 +293,7 @@ class ByPhase(ByTemplate):
     """
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         if demand.phase == "generation":
             lit = [self._moved_to(self._bridged("isolated-pod", demand), circuits)]
@@ -318,7 +318,7 @@ class Rotor(CircuitPolicy):
     """
 
     def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+        self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         every = self.cycle(demand, circuits)
         return every[int(now / self.slot) % len(every)] if every else circuits

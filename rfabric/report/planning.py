@@ -1,5 +1,5 @@
-"""A plan as a table, as JSON and as a picture: for each stage its demand as a heat map, its
-circuits on a circle below.
+"""Circuits stage by stage, as a table, as JSON and as a picture: for each stage its demand as a
+heat map, its circuits on a circle below.
 
 training reduce-scatter  weight sync weights
 +---------+              +---------+            from rack (rows) to rack (columns), darkest: the
@@ -26,7 +26,7 @@ MOST_STAGES = 12  # in one picture
 
 @dataclass(frozen=True, eq=False)
 class StageCircuits:
-    """One stage of a plan: what it sends between racks, its circuits, the seconds it is predicted
+    """One stage of a run: what it sends between racks, its circuits, the seconds it is predicted
     to take on them beside others (`completion`), those it took in the simulator, the least there
     could be, its rewires.
     """
@@ -41,7 +41,7 @@ class StageCircuits:
 
     @property
     def gap(self) -> float:
-        """By what share the plan takes longer than the bound."""
+        """By what share it is predicted to take longer than the bound."""
         return self.completion / self.bound.seconds - 1 if self.bound.seconds else 0.0
 
     @property
@@ -100,7 +100,7 @@ def totals(stages: Sequence[StageCircuits]) -> dict:
     }
 
 
-def plan_table(stages: Sequence[StageCircuits], fabric: Fabric) -> Table:
+def circuits_table(stages: Sequence[StageCircuits], fabric: Fabric) -> Table:
     """One line a stage, and the sum."""
     rows = [Row(phase_text(p.stage), _cells(p, fabric)) for p in stages]
     whole = totals(stages)

@@ -46,7 +46,7 @@ def period(generation: float, trained: float, ahead: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class PipelineSteps:
     """Steps of a pipeline, by time (s, float64[steps]): when a batch was `ready`, when training of
     it `starts`, when its weights were `published`.
 
@@ -69,7 +69,7 @@ class Played:
         return float(self.published[-1] - self.published[half - 1]) / (len(self.published) - half)
 
 
-def play(lasts: np.ndarray, slots: int, trained: float, ahead: float) -> Played:
+def play(lasts: np.ndarray, slots: int, trained: float, ahead: float) -> PipelineSteps:
     """Responses that take `lasts` s each (float64[steps, batch]) on replicas that decode `slots` at
     once, trained on in `trained` s a step.
 
@@ -103,7 +103,7 @@ def play(lasts: np.ndarray, slots: int, trained: float, ahead: float) -> Played:
     weights = np.searchsorted(published[1:], begun[order], side="right")
     lag = np.maximum(np.repeat(np.arange(steps), batch) - weights, 0)
     left = int(np.count_nonzero((begun < ready[-1]) & (ended > ready[-1])))
-    return Played(
+    return PipelineSteps(
         np.array(ready), np.array(starts), np.array(published[1:]), begun[order], lag, left
     )
 

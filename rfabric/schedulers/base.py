@@ -89,7 +89,7 @@ class Answer:
         return self.seconds == float("inf")
 
 
-class Network(Protocol):
+class AnsweringNetwork(Protocol):
     """Who answers the proposals of a scheduler, before anything is sent: a fabric, a controller, or
     network cards alone.
     """

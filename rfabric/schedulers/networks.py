@@ -24,7 +24,8 @@ from ..rl.plan import Phase
 from ..rl.traffic import weight_levels
 from ..rl.workload import Workload
 from ..trace import Flows, PhaseKey, rack_demand
-from .base import GENERATION, TRAINING, Answer, Network, Scheduled
+from . import DEFAULT_CIRCUITS
+from .base import GENERATION, TRAINING, Answer, AnsweringNetwork, Scheduled
 
 # Weight syncs of whole copies, packed by one sender a stage and loaded as they come: software takes
 # them alike, so the network alone tells them apart.
@@ -94,7 +95,9 @@ class FabricNetwork:
         return rack_demand(self.fabric, index[src], index[dst], np.array(sends.size, float))
 
 
-def foreseen(fabric: Fabric, policy: str = "own", timing: Timing = Timing()) -> FabricNetwork:
+def foreseen(
+    fabric: Fabric, policy: str = DEFAULT_CIRCUITS, timing: Timing = Timing()
+) -> FabricNetwork:
     """A fabric under a circuit policy, from circuits that suit all racks alike (`static`)."""
     asked = parse_policy(policy, fabric)
     if fabric.ocses and asked.granularity in ("time-slotted", "intra-collective"):
@@ -114,7 +117,7 @@ def foreseen(fabric: Fabric, policy: str = "own", timing: Timing = Timing()) -> 
     return FabricNetwork(fabric, ask)
 
 
-def agreed_sync(w: Workload, network: Network) -> tuple[Workload, dict]:
+def agreed_sync(w: Workload, network: AnsweringNetwork) -> tuple[Workload, dict]:
     """The job with the weight sync that the network is done with soonest, and what it answered.
 
     The recipe's own stays where none saves WORTH of it, or software would not take another alike.
@@ -172,7 +175,7 @@ class Start:
 def agreed_start(
     made: Scheduled,
     seed: int,
-    network: Network,
+    network: AnsweringNetwork,
     rounds: Rounds = lambda _: (),
     parts: Mapping[str, PhaseLowering] | None = None,
 ) -> Scheduled:
@@ -205,7 +208,7 @@ def agreed_start(
 
 
 def _soonest(
-    w: Workload, network: Network, trained: float, generated: float, rounds: Sequence
+    w: Workload, network: AnsweringNetwork, trained: float, generated: float, rounds: Sequence
 ) -> Start:
     """Of the starts as generation ends, as soon as they are trained and circuits can follow, and
     so late that weights arrive as generation ends.
@@ -224,7 +227,7 @@ def _soonest(
 
 
 def _proposing(
-    w: Workload, network: Network, generated: float, rounds: Sequence
+    w: Workload, network: AnsweringNetwork, generated: float, rounds: Sequence
 ) -> Callable[[float], Start]:
     """What the network answers to weights that leave at a time, of which it has notice, beside the
     KV that moves by then.
@@ -240,7 +243,9 @@ def _proposing(
     return ask
 
 
-def _takes(w: Workload, network: Network, beside: Sequence[Flows] = (), lead: float = 0.0) -> float:
+def _takes(
+    w: Workload, network: AnsweringNetwork, beside: Sequence[Flows] = (), lead: float = 0.0
+) -> float:
     """Seconds of all levels of a weight sync that begins `lead` s from now; inf where one is
     refused.
     """
@@ -249,7 +254,7 @@ def _takes(w: Workload, network: Network, beside: Sequence[Flows] = (), lead: fl
     return began + sum(network.answer(level, beside).seconds for level in others)
 
 
-def _later(network: Network, sent: Flows, weights: Sequence[Flows]) -> float:
+def _later(network: AnsweringNetwork, sent: Flows, weights: Sequence[Flows]) -> float:
     """Seconds by which flows are later beside the levels of a weight sync."""
     alone = network.answer(sent).seconds
     if alone == float("inf"):

@@ -24,14 +24,13 @@ from ..optics import POLICIES
 from ..plugins import called, entry, is_file, name_in, offered
 from ..rl.workload import Workload
 from ..specs import Spec, head_of, read_spec, refuse_bare, split_at, unescaped
-from . import orchestrrl, rollart, rollpacker, weave
-from .base import Network, Scheduled, Scheduler, as_it_stands
+from . import DEFAULT_CIRCUITS, orchestrrl, rollart, rollpacker, weave
+from .base import AnsweringNetwork, Scheduled, Scheduler, as_it_stands
 from .forecasts import FORESEEING, check_forecast, earlier_steps, foreseen
 from .networks import agreed_start, agreed_sync
 from .pipelines import colocated, one_step_off, partial_rollouts, sync
 from .returned import check_made
 
-DEFAULT_CIRCUITS = "own"
 SCHEDULERS: dict[str, Scheduler] = {
     "sync": sync, "colocated": colocated, "one-step-off": one_step_off, "async": partial_rollouts,
     "orchestrrl": orchestrrl.schedule, "rollpacker": rollpacker.schedule,
@@ -45,7 +44,7 @@ NEGOTIATING = ("sync", "one-step-off", "async", "orchestrrl")
 
 
 def scheduled(
-    w: Workload, seed: int = 0, policy: str = "", network: Network | None = None
+    w: Workload, seed: int = 0, policy: str = "", network: AnsweringNetwork | None = None
 ) -> Scheduled:
     """What the scheduler `NAME[,KEY=VALUE...]` makes of a job; none: the recipe as it stands.
 
@@ -93,7 +92,7 @@ def asked_network(policy: str) -> str:
     return asked
 
 
-def _answering(policy: str, asked: str, network: Network | None) -> Network:
+def _answering(policy: str, asked: str, network: AnsweringNetwork | None) -> AnsweringNetwork:
     if network is None:
         raise RFabricError(
             f"policy {policy}: network={asked} asks a fabric, and none is given here; name it "
@@ -102,7 +101,7 @@ def _answering(policy: str, asked: str, network: Network | None) -> Network:
     return network
 
 
-def _answered(w: Workload, seed: int, spec: Spec, network: Network | None) -> Scheduled:
+def _answered(w: Workload, seed: int, spec: Spec, network: AnsweringNetwork | None) -> Scheduled:
     """Scheduled with what the network answers, where one is asked, and what is forecast."""
     scheduler = _scheduler(spec.head)
     if spec.head not in NEGOTIATING:
@@ -116,7 +115,7 @@ def _answered(w: Workload, seed: int, spec: Spec, network: Network | None) -> Sc
 
 
 def _plain(
-    w: Workload, seed: int, name: str, settings: dict[str, str], network: Network | None
+    w: Workload, seed: int, name: str, settings: dict[str, str], network: AnsweringNetwork | None
 ) -> Scheduled:
     """A pipeline without planner: weight sync as agreed, windows and ends of phases as
     forecast.

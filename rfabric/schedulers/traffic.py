@@ -10,13 +10,13 @@ from ..fabric import Needs
 from ..rl.workload import Workload, read_recipe
 from ..specs import head_of
 from ..trace import Traffic, files_of_trace, is_trace, needs_of, read_trace
-from .base import Network
+from .base import AnsweringNetwork
 from .table import asked_network, scheduled
 from .weave import POLICIES
 from .weave.traffic import is_shared, read_shared
 
 # the network of a job of these needs
-Networks = Callable[[Needs], Network]
+Networks = Callable[[Needs], AnsweringNetwork]
 
 
 def read_traffic(

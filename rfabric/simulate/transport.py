@@ -58,7 +58,7 @@ def known_transport(name: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class Messages:
     """Messages and the cables of their ways: float64[n] each.
 
     size: bytes; delay: s of all cables, one way; relay: s of one packet over all cables, one after
@@ -99,7 +99,7 @@ class Sent:
             flight = window
 
 
-def messages(fabric: Fabric, trace: Trace, ways: PairWays) -> Sent:
+def messages(fabric: Fabric, trace: Trace, ways: PairWays) -> Messages:
     """What rows with bytes send, part by part, each part with the size of its row: a message that
     is sprayed over several ways has one window. Of repeated rows one repetition.
     """
@@ -110,10 +110,10 @@ def messages(fabric: Fabric, trace: Trace, ways: PairWays) -> Sent:
     # the link without capacity stands for no way at all
     rate = np.append(cabling_of(fabric).rate, np.inf)
     relay = np.minimum(size, PAYLOAD) * ways.sums(rows, transfer_seconds(1, rate))
-    return Sent(size, ways.sums(rows, delay), relay, ways.least(rows, rate))
+    return Messages(size, ways.sums(rows, delay), relay, ways.least(rows, rate))
 
 
-class Outlook:
+class TransportOutlook:
     """What transports could add to a fluid's result, known before it is played: by row, and on the
     longest chains of rows that wait for each other.
     """

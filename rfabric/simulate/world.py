@@ -55,7 +55,7 @@ from .folding import folding_of
 from .loading import idle_engine, load, packet_engine
 from .packets import refuse_hosts, refuse_long, refuse_part, share_of
 from .playing import RunningRounds, best_rounds
-from .transport import FLUID, TCP, TRANSPORTS, Outlook, known_transport
+from .transport import FLUID, TCP, TRANSPORTS, TransportOutlook, known_transport
 
 Progress = Callable[[dict], None]
 REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
@@ -190,7 +190,7 @@ class _World:
         self.known = KnownWays(fabric, self.pairs, self.routing, most)
         self.ways = self.known.under(start)
         self.share, self.transport = 1.0, transport
-        self.outlook: Outlook | None = None  # of a fluid: what a transport could add
+        self.outlook: TransportOutlook | None = None  # of a fluid: what a transport could add
         if engine == PACKETS:
             refuse_hosts(fabric)
             self.share = share or share_of(trace, self.ways)
@@ -204,7 +204,7 @@ class _World:
             parted = self.routing.scheme == SPLIT
             self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
             if transport == FLUID:
-                self.outlook = Outlook(fabric, trace, self.ways)
+                self.outlook = TransportOutlook(fabric, trace, self.ways)
         self.name = engine
         load(self.engine, fabric, trace, self.pairs, self.ways, transport)
         self._watch_begins()

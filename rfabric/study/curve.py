@@ -42,7 +42,7 @@ FITTED = 3  # the largest sizes, which exponents are of: what is constant hides 
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """One size: rows of its trace, rewires, the most memory its process had, bytes of its run
     folder, and the cost of each stage.
     """
@@ -90,7 +90,9 @@ def sizes_of(cases: Iterable[str], up_to: int = USUAL_LIMIT) -> list[int]:
     return sorted(chosen)
 
 
-def measure(sizes: Sequence[int], progress: Callable[[str], None] = lambda _: None) -> list[Point]:
+def measure(
+    sizes: Sequence[int], progress: Callable[[str], None] = lambda _: None
+) -> list[CurvePoint]:
     """A run of each size. RunError where one ended otherwise than well."""
     points = []
     for gpus in sizes:
@@ -99,7 +101,7 @@ def measure(sizes: Sequence[int], progress: Callable[[str], None] = lambda _: No
     return points
 
 
-def _alone(gpus: int) -> Point:
+def _alone(gpus: int) -> CurvePoint:
     """In a fresh process: what another has read or allocated does not count."""
     words = [sys.executable, "-m", f"{__package__}.pipeline_costs", str(gpus)]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -108,10 +110,10 @@ def _alone(gpus: int) -> Point:
         raise RunError(f"benchmark {PREFIX}-{gpus} ended with code {done.returncode}: {why}")
     said = json.loads(done.stdout)
     stages = {name: Cost(**cost) for name, cost in said.pop("stages").items()}
-    return Point(gpus, **said, stages=stages)
+    return CurvePoint(gpus, **said, stages=stages)
 
 
-def exponents(points: Sequence[Point], what: str) -> dict[str, float]:
+def exponents(points: Sequence[CurvePoint], what: str) -> dict[str, float]:
     """Stage, and `all`, -> a in cost ~ GPUs**a, by least squares over the FITTED largest sizes;
     `what` is `cpu_s` or `peak_bytes`. Empty for fewer sizes, and without a stage that costs nothing
     there.
@@ -132,7 +134,7 @@ def exponents(points: Sequence[Point], what: str) -> dict[str, float]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def tables(points: Sequence[Point]) -> list[Table]:
+def tables(points: Sequence[CurvePoint]) -> list[Table]:
     """Seconds and bytes, a line a stage and a column a size."""
     if not points:
         return []
@@ -155,7 +157,7 @@ _MEMORY = (
 
 
 def _table(
-    points: Sequence[Point], title: str, what: str, show: Callable[[float], str], note: str
+    points: Sequence[CurvePoint], title: str, what: str, show: Callable[[float], str], note: str
 ) -> Table:
     slopes = exponents(points, what)
     lines = [
@@ -166,11 +168,11 @@ def _table(
     return Table(title, (*_columns(points), "exponent"), (*lines, total), note)
 
 
-def _columns(points: Sequence[Point]) -> tuple[str, ...]:
+def _columns(points: Sequence[CurvePoint]) -> tuple[str, ...]:
     return "", *(f"{point.gpus:,} GPUs" for point in points)
 
 
-def _facts(points: Sequence[Point]) -> Iterator[Row]:
+def _facts(points: Sequence[CurvePoint]) -> Iterator[Row]:
     yield Row("rows of the trace", tuple(f"{point.rows:,}" for point in points))
     yield Row("rewires", tuple(f"{point.rewires:,}" for point in points))
     yield Row("run folder", tuple(show_size(point.folder_bytes) for point in points))
@@ -187,7 +189,7 @@ def _seconds(value: float) -> str:
     return f"{value:,.{digits}f} s"
 
 
-def write(points: Sequence[Point], folder: Path) -> None:
+def write(points: Sequence[CurvePoint], folder: Path) -> None:
     """curve.csv in `folder`: a line for each size and stage."""
     path = folder / "curve.csv"
     with writing(path), replacing(path) as beside, beside.open("w", newline="") as out:

@@ -19,7 +19,7 @@ BEAT, PATIENCE = 5.0, 60.0  # s: workers are counted so often; none are there fo
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostItems:
     """What comes instead of an answer of items that no worker survived."""
 
     why: str
@@ -34,7 +34,7 @@ def outcomes(
     tasks: Sequence[Sequence[Any]],
     arguments: Callable[[Sequence[Any]], tuple],
 ) -> Iterator[tuple[Sequence[Any], Any]]:
-    """(items, what `work(*arguments(items))` gave, or Lost), as tasks are done.
+    """(items, what `work(*arguments(items))` gave, or LostItems), as tasks are done.
 
     RunError where no worker has been there for PATIENCE s, or where they cannot do such work.
     """
@@ -50,7 +50,7 @@ def outcomes(
         for future in done:
             items, before = running.pop(future)
             outcome = _outcome(workers, future)
-            if isinstance(outcome, Lost) and not before:
+            if isinstance(outcome, LostItems) and not before:
                 waiting.extend(([item], True) for item in items)
             else:
                 yield items, outcome
@@ -60,7 +60,7 @@ def _outcome(workers: Workers, future: Future) -> Any:
     try:
         return future.result()
     except workers.died as error:
-        return Lost(str(error) or type(error).__name__)
+        return LostItems(str(error) or type(error).__name__)
     except Exception as error:
         if not workers.remote:
             raise

@@ -1,5 +1,5 @@
-"""When the rows of a trace would be sent under given rewires, worked out wave by wave: what a plan
-says before it is run.
+"""When the rows of a trace would be sent under given rewires, worked out wave by wave, before
+anything is run.
 
     wave   rows of one stage and label that begin to send at one instant, taken as a whole: they are
            done together
@@ -16,10 +16,10 @@ says before it is run.
            next wave
 
 Nothing here asks the flow-level world: no row has a rate of its own, and no instant comes from a
-run. What is taken as known is the plan itself, which stage has which circuits lit. A rewire is
-asked for as its stage begins, after the one under way and not while it would cut off somebody who
-sends; rows on circuits that change stand still until it is usable (`hold`), until those in flight
-are done and it is usable (`drain`), or from when it goes dark (`drop`).
+run. What is taken as known is which stage has which circuits lit. A rewire is asked for as its
+stage begins, after the one under way and not while it would cut off somebody who sends; rows on
+circuits that change stand still until it is usable (`hold`), until those in flight are done and it
+is usable (`drain`), or from when it goes dark (`drop`).
 """
 
 import heapq
@@ -44,7 +44,7 @@ from ..units import transfer_seconds
 
 @dataclass(frozen=True, eq=False)
 class StageRewire:
-    """A rewire of the plan: the stage (its number) it is for, and what is lit after it."""
+    """A rewire: the stage (its number) it is for, and what is lit after it."""
 
     stage: int
     circuits: Circuits
@@ -364,8 +364,8 @@ class _Walk:
     # --- rewires ----------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """The first of the plan's turns whose stage has begun is asked for, unless it cuts off
-        somebody who sends.
+        """The first of the turns whose stage has begun is asked for, unless it cuts off somebody
+        who sends.
         """
         if self.under_way:
             return

@@ -30,6 +30,7 @@ from ..rl.phases import handover
 from ..rl.plan import plan_of_steps
 from ..rl.traffic import weight_levels
 from ..rl.workload import Workload, read_recipe
+from ..schedulers import DEFAULT_CIRCUITS
 from ..schedulers.base import Scheduled
 from ..schedulers.networks import ALIKE, foreseen
 from ..schedulers.orchestrrl import engines_of
@@ -42,7 +43,7 @@ from ..units import show_size, show_time
 
 FABRICS = ("ideal", "rfabric", "fat-tree,oversubscription=4", "two-clusters,join=200Gbit/s")
 # circuits of a fabric that has any: its own policy, and two that change them more often
-CIRCUITS = ("own", "phase", "demand,granularity=per-collective")
+CIRCUITS = (DEFAULT_CIRCUITS, "phase", "demand,granularity=per-collective")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Played:
+class ScheduledStep:
     """A job under one schedule on one fabric: the schedule's words, seconds of the step, what the
     compute scheduler decided.
     """
@@ -97,10 +98,10 @@ class JointRow:
 
     job: str
     fabric: str
-    separate: Played
-    told: Played
+    separate: ScheduledStep
+    told: ScheduledStep
     told_sync: str
-    joint: Played
+    joint: ScheduledStep
     bound: float
 
     @property
@@ -142,7 +143,7 @@ def row_of_case(name: str, case: JointCase, spec: str, seed: int) -> JointRow:
     return JointRow(name, spec, separate, told, strategy, joint, least)
 
 
-def _best(w: Workload, fabric: Fabric, seed: int, asks: str) -> tuple[Played, Scheduled]:
+def _best(w: Workload, fabric: Fabric, seed: int, asks: str) -> tuple[ScheduledStep, Scheduled]:
     """The shortest step of all schedulers by all circuit policies, and its schedule."""
     circuits = CIRCUITS if fabric.ocses else CIRCUITS[:1]
     candidates = [
@@ -166,15 +167,17 @@ def schedulers_of(w: Workload) -> tuple[str, ...]:
     return (w.pipeline, "orchestrrl") if w.generation.turns == 1 else (w.pipeline,)
 
 
-def _played(w: Workload, fabric: Fabric, seed: int, policy: str) -> tuple[Played, Scheduled]:
+def _played(w: Workload, fabric: Fabric, seed: int, policy: str) -> tuple[ScheduledStep, Scheduled]:
     scheduler, _, circuits = policy.partition("+")
     network = foreseen(fabric, circuits) if "network=" in scheduler else None
     made = scheduled(w, seed, scheduler, network)
     result = simulate(fabric, made.trace, circuits, seed=seed)
-    return Played(policy, result.step_seconds, made.facts), made
+    return ScheduledStep(policy, result.step_seconds, made.facts), made
 
 
-def _told(w: Workload, fabric: Fabric, seed: int, separate: Played) -> tuple[Played, str]:
+def _told(
+    w: Workload, fabric: Fabric, seed: int, separate: ScheduledStep
+) -> tuple[ScheduledStep, str]:
     """The separate schedule with the weight sync that serves it best, of those alike."""
     by_strategy = {w.weight_sync.strategy: separate}
     for job in _alike(w)[1:]:

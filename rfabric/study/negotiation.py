@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from ..errors import RFabricError
 from ..fabric import Fabric, Needs
 from ..optics import Demand, Timing
-from ..schedulers.base import Network
+from ..schedulers.base import AnsweringNetwork
 from ..schedulers.networks import FabricNetwork, foreseen
 from ..schedulers.table import asked_network
 from ..schedulers.traffic import Networks
@@ -54,7 +54,9 @@ def one_network(
     return networks(scheduler, fabrics[0], circuits[0], timing)
 
 
-def controlled(url: str, fabric: Fabric, circuits: str, timing: Timing = Timing()) -> Network:
+def controlled(
+    url: str, fabric: Fabric, circuits: str, timing: Timing = Timing()
+) -> AnsweringNetwork:
     """A controller, asked over REST; what it would prepare is given up at once.
 
     RFabricError where it steers another fabric, RunError where it is gone.

@@ -1,5 +1,5 @@
-"""What a plan is worth: stage by stage, the time its circuits and ways need, beside what the
-hardware could do at best.
+"""What circuits are worth: stage by stage, the time that they and the ways over them need, beside
+what the hardware could do at best.
 
 completion  seconds with a flow of the stage in flight beside all others, its rewires' delay taken
             off, as predicted from what is
@@ -27,6 +27,7 @@ from ..optics.check import faults, faults_during
 from ..report.planning import StageCircuits
 from ..report.result import Result, union_seconds
 from ..routing.schemes import DEFAULT_SCHEME, Routing
+from ..schedulers import DEFAULT_CIRCUITS
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
 from .forecast import Forecast, StageRewire, forecast
@@ -34,10 +35,10 @@ from .forecast import Forecast, StageRewire, forecast
 INSTANT = 1e-9  # s: what a run does at one time
 
 
-def plan(
+def stage_circuits(
     fabric: Fabric,
     trace: Trace,
-    policy: str = "own",
+    policy: str = DEFAULT_CIRCUITS,
     *,
     routing: str = DEFAULT_SCHEME,
     timing: Timing = Timing(),
@@ -48,14 +49,14 @@ def plan(
     asked = parse_policy(policy, fabric)
     if asked.granularity == "time-slotted":
         raise RFabricError(
-            f"policy {policy}: a plan shows one set of circuits a stage; "
+            f"policy {policy}: `rfabric circuits` shows one set of circuits a stage; "
             "`rfabric simulate` turns slots"
         )
     if asked.granularity == "intra-collective":
         raise RFabricError(
-            f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` "
-            "plays rounds, and --policy demand,granularity=per-collective shows the set that "
-            "they are weighed against"
+            f"policy {policy}: `rfabric circuits` shows one set of circuits a stage; `rfabric "
+            "simulate` plays rounds, and --policy demand,granularity=per-collective shows the set "
+            "that they are weighed against"
         )
     result = simulate(
         fabric,
@@ -71,14 +72,14 @@ def plan(
     every = stages(trace, asked.granularity)
     turns = _turns(result, every)
     foreseen = forecast(fabric, trace, chosen, every, result.epochs[0][1], turns, timing)
-    planned = []
+    made = []
     for number, stage in enumerate(every):
         mine = [k for k, turn in enumerate(turns) if turn.stage == number]
         if mine or (trace.size[stage.rows] > 0).any():
             if progress:
                 progress({"stage": "bound", "phase": str(stage)})
-            planned.append(_planned(result, chosen, stage, mine, foreseen))
-    return planned
+            made.append(_of_stage(result, chosen, stage, mine, foreseen))
+    return made
 
 
 def _turns(result: Result, every: Sequence[Stage]) -> list[StageRewire]:
@@ -96,7 +97,7 @@ def _turns(result: Result, every: Sequence[Stage]) -> list[StageRewire]:
     return turns
 
 
-def _planned(
+def _of_stage(
     result: Result, routing: Routing, stage: Stage, turns: Sequence[int], foreseen: Forecast
 ) -> StageCircuits:
     """One stage; `turns`: numbers of its rewires.
@@ -151,7 +152,7 @@ def _prove(
     if before is not None:
         wrong += faults_during(fabric, before, circuits, pairs, routing)[1]
     if wrong:
-        raise RunError(f"{stage}: {len(wrong)} faults in its plan, first {wrong[0]}")
+        raise RunError(f"{stage}: {len(wrong)} faults in its circuits, first {wrong[0]}")
 
 
 def _lit_at(epochs: Sequence[tuple[float, Circuits]], time: float) -> Circuits:

@@ -27,6 +27,7 @@ from ..report.compare import Table
 from ..report.grid import interval
 from ..report.result import Result
 from ..rl.workload import Workload, read_recipe
+from ..schedulers import DEFAULT_CIRCUITS
 from ..schedulers.base import Scheduled
 from ..schedulers.forecasts import FELL_BACK, FORESEEING, check_forecast
 from ..schedulers.networks import foreseen
@@ -40,12 +41,11 @@ ORACLE = "oracle"
 FORECASTS = {"one-step-off": FORESEEING, "orchestrrl": ("lengths", *FORESEEING)}
 JOB = ("orchestrrl-64", ("pipeline=one-step-off", "steps=3"))
 SEEDS = {"one-step-off": 8, "orchestrrl": 3}  # a planner's run takes 10 s of a core and more
-CIRCUITS = "own"
 SAME = 1e-6  # s: flows that stand still for no longer have not missed a rewire
 
 
 @dataclass(frozen=True)
-class Run:
+class ForecastRun:
     """A run: seconds of all steps, and what became of what was expected of it."""
 
     seconds: float
@@ -63,8 +63,8 @@ class Regret:
     fabric: str
     scheduler: str
     forecast: str
-    runs: tuple[Run, ...]
-    oracle: tuple[Run, ...]
+    runs: tuple[ForecastRun, ...]
+    oracle: tuple[ForecastRun, ...]
 
     @property
     def by_seed(self) -> np.ndarray:
@@ -143,13 +143,13 @@ def regrets_of(
         yield Regret(spec, scheduler, how, runs[how], runs[ORACLE])
 
 
-def run_of(w: Workload, fabric: Fabric, scheduler: str, how: str, seed: int) -> Run:
+def run_of(w: Workload, fabric: Fabric, scheduler: str, how: str, seed: int) -> ForecastRun:
     """One of them, played."""
-    asked = foreseen(fabric, CIRCUITS)
+    asked = foreseen(fabric, DEFAULT_CIRCUITS)
     made = scheduled(w, seed, f"{scheduler},network=fabric,forecast={how}", asked)
-    result = simulate(fabric, made.trace, CIRCUITS, seed=seed)
+    result = simulate(fabric, made.trace, DEFAULT_CIRCUITS, seed=seed)
     later = [share for share in made.facts.get("later_than_forecast", {}).values() if share]
-    return Run(
+    return ForecastRun(
         result.step_seconds,
         len(result.rewires),
         missed_rewires(fabric, made, result),
@@ -165,7 +165,7 @@ def missed_rewires(fabric: Fabric, made: Scheduled, result: Result) -> int:
     """
     if not result.rewires:
         return 0
-    granularity = parse_policy(CIRCUITS, fabric).granularity
+    granularity = parse_policy(DEFAULT_CIRCUITS, fabric).granularity
     leads = {str(stage): stage.lead for stage in stages(made.trace, granularity)}
     takes = Timing().takes(fabric)
     return sum(

@@ -43,7 +43,7 @@ LONG = bytes_in(RATE, 10 * SECONDS)  # bytes of flows that a rewire meets
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPattern:
     """One pattern on one fabric: seconds expected and emulated; errors of its flows, relative.
 
     against: `closed form` or `model`. broken: what is wrong with it, nothing where all is well.
@@ -139,7 +139,7 @@ def selftest(
     out: str | Path = "runs",
     tell: Tell = lambda *_: None,
     patience: float = 0.0,
-) -> list[Measured]:
+) -> list[MeasuredPattern]:
     """Every pattern on every fabric with `hosts` hosts, then rewires under flows (root); or `only`
     some of PARTS. patience: s of wall clock of the packets of each; 0: PATIENCE, by hosts.
 
@@ -152,7 +152,7 @@ def selftest(
     patience = patience or PATIENCE * hosts / LEAST_HOSTS
     settings = RunSettings("emulate", patience=patience, out=out)
     traffic = Traffic(patterns(every["fat-tree"].hosts), "self-test", ())
-    measured: list[Measured] = []
+    measured: list[MeasuredPattern] = []
     for name in (name for name in every if name in wanted):
         case = Case(every[name], "static")
         forms = closed() if name == "fat-tree" else {}
@@ -193,12 +193,14 @@ def _refused(result: Result) -> list[str]:
     return [] if result.pace is None or result.pace.ok else ["the host did not keep pace"]
 
 
-def failed(fabric: str, pattern: str, error: RunError) -> Measured:
+def failed(fabric: str, pattern: str, error: RunError) -> MeasuredPattern:
     """The row of a run that broke: nothing was measured, and it is a fault."""
-    return Measured(fabric, pattern, "model", np.nan, np.nan, np.zeros(0), (str(error),))
+    return MeasuredPattern(fabric, pattern, "model", np.nan, np.nan, np.zeros(0), (str(error),))
 
 
-def compared(result: Result, expected: Result, closed: dict[str, float]) -> Iterator[Measured]:
+def compared(
+    result: Result, expected: Result, closed: dict[str, float]
+) -> Iterator[MeasuredPattern]:
     """Each pattern of an emulation beside its closed form (s by label), or else the simulation."""
     for key, rows in result.trace.communication().items():
         label, model = key[2], expected.communication[key]
@@ -207,10 +209,12 @@ def compared(result: Result, expected: Result, closed: dict[str, float]) -> Iter
         flows = (result.finish - result.start)[rows] / (expected.finish - expected.start)[rows] - 1
         against = "closed form" if label in closed else "model"
         emulated = result.communication[key]
-        yield Measured(result.fabric.name, label, against, seconds, emulated, flows, tuple(broken))
+        yield MeasuredPattern(
+            result.fabric.name, label, against, seconds, emulated, flows, tuple(broken)
+        )
 
 
-def summary(measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
+def summary(measured: Sequence[MeasuredPattern]) -> dict[str, dict[str, float]]:
     """`quantiles` of the errors of all phases, and of all flows, of the runs that did not break."""
     return {
         "phases": quantiles(np.array([m.error for m in measured])),
@@ -218,7 +222,7 @@ def summary(measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
     }
 
 
-def faults(measured: Sequence[Measured]) -> list[str]:
+def faults(measured: Sequence[MeasuredPattern]) -> list[str]:
     """Every bound that is broken, of one pattern or of all together, in words; none: it passed."""
     each = [f"{m.pattern} on {m.fabric}: {m.faults}" for m in measured if not m.ok]
     every = [
@@ -230,7 +234,7 @@ def faults(measured: Sequence[Measured]) -> list[str]:
     return each + every
 
 
-def in_words(measured: Sequence[Measured]) -> str:
+def in_words(measured: Sequence[MeasuredPattern]) -> str:
     """The summary, for people."""
     return "; ".join(
         f"{name}: " + ", ".join(f"{what} {error:.1%}" for what, error in errors.items())
@@ -246,7 +250,7 @@ def _text(value: float, show: Callable[[float], str]) -> str:
     return "–" if np.isnan(value) else show(value)
 
 
-def table(measured: Sequence[Measured]) -> Table:
+def table(measured: Sequence[MeasuredPattern]) -> Table:
     """A row a pattern and fabric."""
     rows = [
         (
@@ -277,7 +281,7 @@ def met(fabric: Fabric) -> Trace:
     return made.build()
 
 
-def rewired(result: Result, expected: Result, way: str) -> Measured:
+def rewired(result: Result, expected: Result, way: str) -> MeasuredPattern:
     """Flows that a rewire met, and what became of their bytes in flight."""
     took, model = ((r.finish - r.start) for r in (result, expected))
     under = [
@@ -290,4 +294,6 @@ def rewired(result: Result, expected: Result, way: str) -> Measured:
         broken.append(f"{result.lost_bytes} bytes lost")
     seconds = expected.step_seconds, result.step_seconds
     name = f"rewire, {way}"
-    return Measured(result.fabric.name, name, "model", *seconds, took / model - 1, tuple(broken))
+    return MeasuredPattern(
+        result.fabric.name, name, "model", *seconds, took / model - 1, tuple(broken)
+    )

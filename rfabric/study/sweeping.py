@@ -22,7 +22,7 @@ from ..report.folder import replacing, writing
 from ..report.store import add_rows, keys_in, open_store
 from ..schedulers.table import asked_network, parse_policies
 from .cells import answered, files_of_cell, key_of, task_of, with_files
-from .farm import Lost, outcomes
+from .farm import LostItems, outcomes
 from .fingerprint import Code, code_here
 from .grid import Cell, Grid, check_cells, forget
 from .workers import connected
@@ -172,8 +172,8 @@ def _together(keyed: Sequence[tuple[str, Cell]], workers: int) -> Iterator[list[
         yield from (cells[i : i + most] for i in range(0, len(cells), most))
 
 
-def _answers(outcome: bytes | Lost, count: int) -> list[dict]:
-    if isinstance(outcome, Lost):
+def _answers(outcome: bytes | LostItems, count: int) -> list[dict]:
+    if isinstance(outcome, LostItems):
         return [{"error": str(outcome)}] * count
     said = json.loads(outcome)
     if "refused" in said:

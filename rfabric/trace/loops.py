@@ -155,7 +155,7 @@ def rows_of_loops(loop: np.ndarray) -> dict[int, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class PlayedRows:
     """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come
     from.
 
@@ -202,7 +202,7 @@ def play(
     offsets: np.ndarray,
     after: np.ndarray,
     how: str,
-) -> Played:
+) -> PlayedRows:
     """The rows of a trace with every repetition of its loops as rows (unrolled), blocks of them
     (folded), or all as one (whole).
 
@@ -333,12 +333,12 @@ class _Out:
         self.owners.append((first + body.owner).ravel())
         self.entries.append((first + body.entry).ravel())
 
-    def done(self) -> Played:
+    def done(self) -> PlayedRows:
         spans = np.array(self.spans, dtype=np.int64).reshape(-1, 2)
         owner, entry = np.concatenate(self.owners), np.concatenate(self.entries)
         order = in_order(owner)
         counts = np.bincount(owner, minlength=len(self.origin))
-        return Played(
+        return PlayedRows(
             self.origin,
             self.like,
             self.kind,

@@ -79,7 +79,7 @@ def test_a_policy_of_ones_own_decides(mine):
     """One that keeps the first circuits it sees: no rewire, where `demand` makes some."""
 
     class Still(type(parse_policy("demand", rfabric.fabric(SMALL)))):
-        def decide(self, demand, circuits, now, plan=()):
+        def decide(self, demand, circuits, now, upcoming=()):
             return circuits
 
         def options(self, demand, circuits):
@@ -222,7 +222,7 @@ def test_the_script_of_the_readme_runs(tmp_path):
 class Bare:
     """A policy that only decides."""
 
-    def decide(self, demand, circuits, now, plan=()):
+    def decide(self, demand, circuits, now, upcoming=()):
         return circuits
 
 
@@ -275,7 +275,7 @@ class Says(CircuitPolicy):
 
     answer: object = None
 
-    def decide(self, demand, circuits, now, plan=()):
+    def decide(self, demand, circuits, now, upcoming=()):
         if self.answer == "breaks":
             raise ZeroDivisionError("my own")
         return self.answer

@@ -52,10 +52,10 @@ WRITES = [
         "crossover --topo rfabric --against fat-tree --traffic grpo-64 --granularity per-phase "
         "--delays 1ms,10ms --jobs 2 --png c.png"
     ),
-    f"plan {OPTICAL} --traffic flows.csv --policy greedy --png p.png",
-    "schedule --policy orchestrrl --traffic grpo-64 --png g.png --perfetto g.json",
-    "schedule --policy rollpacker --traffic grpo-64 --json",
-    "schedule --policy weave --jobs jobs.csv --json",
+    f"circuits {OPTICAL} --traffic flows.csv --policy greedy --png p.png",
+    "timeline --policy orchestrrl --traffic grpo-64 --png g.png --perfetto g.json",
+    "timeline --policy rollpacker --traffic grpo-64 --json",
+    "timeline --policy weave --jobs jobs.csv --json",
     "trace grpo-64-moe --set pipeline=async --set staleness=2 -o t.csv",
     "trace grpo-64 --json -o t.jsonl",
     "topo rfabric --png r.png --json",

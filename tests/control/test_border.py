@@ -282,7 +282,7 @@ def test_an_order_over_ipv6_is_audited_with_address_and_port(caplog):
         command="POST", path="/plans", client_address=("::1", 5, 0, 0), counted=Counter(),
         headers={"Authorization": f"Bearer {SECRET}"}, border=border.Border({SECRET: "alice"}),
     )  # fmt: skip
-    rest.Handler._note(from_there, rest.Answer(200, {}))
+    rest.Handler._note(from_there, rest.HttpAnswer(200, {}))
     (order,) = caplog.records
     assert (order.fields["peer"], order.fields["token"]) == ("::1:5", "alice")
 

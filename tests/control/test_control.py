@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_seam import NAMESPACE, RYU_PYTHON, WITHOUT_RYU, free_port, listens, private_ovs, until
 
-from rfabric.control import app_file, command, flowmods, frames, schema, seam
+from rfabric.control import flowmods, frames, schema, seam
 from rfabric.control.client import Client
 from rfabric.control.core import Core, RolledBackError, UnavailableError, _in_one_order
 from rfabric.control.epochs import (
@@ -41,6 +41,7 @@ from rfabric.control.epochs import (
 )
 from rfabric.control.fake import FakeClock, FakeSwitches, RealClock, apply, decode
 from rfabric.control.infer import contradiction, infer
+from rfabric.control.launch import app_file, command
 from rfabric.control.rest import Handler, answer
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of

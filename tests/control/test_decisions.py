@@ -475,7 +475,7 @@ def test_who_is_refused_is_told_what_to_do(code, header):
         responses=rest.Handler.responses, close_connection=False, command="GET", _note=id,
         connection=SimpleNamespace(settimeout=id), wfile=SimpleNamespace(write=written.append),
     )  # fmt: skip
-    rest.Handler._send(handler, rest.Answer(code, {"a": 1}))
+    rest.Handler._send(handler, rest.HttpAnswer(code, {"a": 1}))
     head, body = b"".join(written).decode().split("\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {code} ") and json.loads(body) == {"a": 1}
     assert f"Content-Length: {len(body)}\r\n" in head and "Connection" not in head

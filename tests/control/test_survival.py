@@ -20,7 +20,7 @@ from peers import Peers
 from test_control import SMALL, all_pairs, child, demand_of, explicit, other_circuits
 from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, FakeSwitch, free_port, listens, until
 
-from rfabric.control import command, epochs
+from rfabric.control import epochs
 from rfabric.control.alone import HeldError
 from rfabric.control.client import Client
 from rfabric.control.core import LONGEST_WAIT_S, Core, RolledBackError, UnavailableError
@@ -28,7 +28,7 @@ from rfabric.control.epochs import StateError, violations
 from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.control.flowmods import MASTER
 from rfabric.control.journal import Journal, folder_of
-from rfabric.control.launch import ENVIRONMENT, control_options
+from rfabric.control.launch import ENVIRONMENT, command, control_options
 from rfabric.control.recovery import PLAN_LIFE_S
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of

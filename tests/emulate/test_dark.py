@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from rfabric.emulate import network, sandbox
-from rfabric.emulate.crossbar import Crossbar, lacking
+from rfabric.emulate.crossbar import KernelCrossbar, lacking
 from rfabric.emulate.drills import RATE, rewire
 from rfabric.emulate.live import live
 from rfabric.fabric import Port, rfabric
@@ -134,7 +134,7 @@ def killed(run_dir):
             sandbox.run(["ip", "link", "set", "dev", end, "up"])
     mine, other, said = own(), Ear("b"), os.pipe()
     if not (pid := os.fork()):
-        light = Crossbar(["a0", "b0"])
+        light = KernelCrossbar(["a0", "b0"])
         light.lead("a0", "b0")
         os.write(said[1], b"1")
         signal.pause()

@@ -20,7 +20,7 @@ from test_emulate import LONGER, SMALL, step
 import rfabric
 from rfabric.cli import main
 from rfabric.emulate import world
-from rfabric.emulate.machines.leader import Agent, Leader
+from rfabric.emulate.machines.leader import FarAgent, Leader
 from rfabric.emulate.machines.pipe import Pipe
 from rfabric.emulate.machines.remote import Machines, parse_machines
 from rfabric.emulate.machines.serve import serve
@@ -93,7 +93,7 @@ def agent_at(tmp_path):
     """A leader of one agent, and the agent's end of the pipe."""
     to, of = os.pipe(), os.pipe()
     here, there = Pipe(of[0], to[1]), Pipe(to[0], of[1])
-    yield Leader([Agent(0, "gpu7", here, tmp_path / "log")]), there, of[1]
+    yield Leader([FarAgent(0, "gpu7", here, tmp_path / "log")]), there, of[1]
 
 
 def test_what_is_no_frame_is_shown_with_the_name_of_the_machine(tmp_path):
@@ -128,7 +128,7 @@ def test_a_machine_that_is_silent_is_named_with_what_its_remote_shell_said(tmp_p
 
 
 def test_a_clock_is_known_by_its_quickest_answer(tmp_path):
-    agent = Agent(0, "a", None, tmp_path)
+    agent = FarAgent(0, "a", None, tmp_path)
     agent.timed(10.0, 10.5, 110.45, 110.46)  # half a second, nearly all of it on the way there
     agent.timed(20.0, 20.003, 120.001, 120.002)
     assert agent.offset == pytest.approx(100.0, abs=1e-9)

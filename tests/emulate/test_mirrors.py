@@ -10,7 +10,7 @@ import pytest
 from rfabric.control import flowmods, seam
 from rfabric.control.fake import apply
 from rfabric.emulate import crossbar, mirrors
-from rfabric.emulate.mirrors import Line, Mirrors, join
+from rfabric.emulate.mirrors import Mirrors, SwitchConnection, join
 from rfabric.emulate.network import MIRRORS_PORT, EmulatedNetwork
 from rfabric.fabric import fat_tree, rfabric
 from rfabric.routing import Rule
@@ -43,7 +43,7 @@ class Light:
 def line():
     """A connection of one OCS that has said who it is."""
     light = Light()
-    line = Line({DPID: Mirrors(PORTS, light)})
+    line = SwitchConnection({DPID: Mirrors(PORTS, light)})
     on, back = line.told(message(mirrors.FEATURES_REPLY, struct.pack("!Q16x", DPID)))
     assert len(on) > 32 and not back
     line.light = light

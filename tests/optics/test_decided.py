@@ -458,7 +458,7 @@ def test_a_demand_follows_the_one_before_it_where_nothing_is_said():
 class Bare(CircuitPolicy):
     """Keeps what it finds."""
 
-    def decide(self, demand, circuits, now, plan=()):
+    def decide(self, demand, circuits, now, upcoming=()):
         return circuits
 
 
@@ -488,7 +488,7 @@ def test_an_object_is_a_policy_where_it_has_all_that_a_policy_has():
 class Elsewhere(CircuitPolicy):
     """Lights what is no circuit of the fabric it is for."""
 
-    def decide(self, demand, circuits, now, plan=()):
+    def decide(self, demand, circuits, now, upcoming=()):
         return Circuits.from_json(["z1:1-z1:2"])
 
 
@@ -506,7 +506,7 @@ class Mine(CircuitPolicy):
     def __init__(self, fabric, name, **more):
         for key, value in {kept}.items():
             object.__setattr__(self, key, value)
-    def decide(self, demand, circuits, now, plan=()):
+    def decide(self, demand, circuits, now, upcoming=()):
         return circuits
 policies = {{"mine": Mine}}
 """

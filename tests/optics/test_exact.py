@@ -107,7 +107,7 @@ class Fixed:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def decide(self, demand, circuits, now, plan=()):
+    def decide(self, demand, circuits, now, upcoming=()):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
@@ -259,8 +259,8 @@ class Noting:
     def __init__(self, answer):
         self.answer, self.asked = answer, []
 
-    def decide(self, demand, circuits, now, plan=()):
-        self.asked.append((demand.sent.bytes.tolist(), len(plan), now))
+    def decide(self, demand, circuits, now, upcoming=()):
+        self.asked.append((demand.sent.bytes.tolist(), len(upcoming), now))
         return self.answer
 
 

@@ -40,7 +40,7 @@ from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
 from rfabric.study.forecast import StageRewire, forecast
-from rfabric.study.planning import in_flight, plan
+from rfabric.study.planning import in_flight, stage_circuits
 from rfabric.trace import (
     Demands,
     PhaseKey,
@@ -451,24 +451,24 @@ def test_a_plan_meets_its_bound_where_it_can():
     b = TraceBuilder(SMALL.hosts)
     # rack to rack, two cards each
     b.flows(range(6), range(6, 12), 1e11, phase="weight_sync", label="weights")
-    (wide,) = plan(SMALL, b.build())
+    (wide,) = stage_circuits(SMALL, b.build())
     assert wide.bound.seconds == pytest.approx(transfer_seconds(1e11, RATE))
     # of the last byte, which the bound leaves out
     on_its_way = wide.completion - wide.bound.seconds
     assert 0 < on_its_way <= 8 * max(link.delay for link in SMALL.links) * (1 + 1e-6)
     # the circuits of the start send it as soon: nobody is kept waiting for others
     assert not wide.rewires
-    (narrow,) = plan(NARROW, b.build())
+    (narrow,) = stage_circuits(NARROW, b.build())
     assert len(narrow.rewires) == 1 and narrow.exposed == pytest.approx(0.015)
     assert totals([narrow])["rewires"] == 1 and totals([wide])["rewires"] == 0
 
 
 @pytest.mark.parametrize("granularity", ["one-shot", "per-phase", "per-collective"])
 def test_no_plan_is_below_its_bound(granularity):
-    planned = plan(SMALL, job(SMALL, size=4e10), f"demand,granularity={granularity}")
+    planned = stage_circuits(SMALL, job(SMALL, size=4e10), f"demand,granularity={granularity}")
     assert planned and all(p.gap >= -1e-6 for p in planned)
-    with pytest.raises(RFabricError, match="a plan shows one set of circuits a stage"):
-        plan(SMALL, job(SMALL), "rotor")
+    with pytest.raises(RFabricError, match="shows one set of circuits a stage"):
+        stage_circuits(SMALL, job(SMALL), "rotor")
 
 
 @pytest.mark.parametrize("policy", ["own", "bvn", "phase", "demand,granularity=per-collective"])
@@ -482,7 +482,7 @@ def test_every_rewire_of_a_run_stands_in_its_plan(policy):
         work = b.compute(0, 1.0, after=last, phase="reward", label="b", step=turn)
         to = range(32 + 16 * turn, 36 + 16 * turn)
         last = b.flows(range(4), to, 4e10, after=[work], phase="weight_sync", label="c", step=turn)
-    made, run = plan(fabric, b.build(), policy), simulate(fabric, b.build(), policy)
+    made, run = stage_circuits(fabric, b.build(), policy), simulate(fabric, b.build(), policy)
     assert run.rewires and sorted(r.epoch for p in made for r in p.rewires) == [
         r.epoch for r in run.rewires
     ]
@@ -625,7 +625,7 @@ def traffic_of(recipe, some=()):
 def errors(recipe, some, fabric, routing="placed", policy="own", how="hold"):
     """By how much the plan is off, stage by stage: float64[stages that take time]."""
     job = traffic_of(recipe, some)
-    made = plan(
+    made = stage_circuits(
         parse_fabric(fabric, job.gpus),
         job.trace,
         policy,
@@ -658,11 +658,11 @@ def test_drawn_jobs_take_what_their_plan_says(case):
     assert np.median(off) <= MEDIAN and np.quantile(off, 0.9) <= WORST
 
 
-def test_the_verb_plan_prints_draws_and_speaks_json(tmp_path, capsys):
-    file, png = tmp_path / "job.csv", tmp_path / "plan.png"
+def test_the_verb_circuits_prints_draws_and_speaks_json(tmp_path, capsys):
+    file, png = tmp_path / "job.csv", tmp_path / "circuits.png"
     write_trace(job(SMALL, size=4e10), file)
     words = [
-        "plan",
+        "circuits",
         "--traffic",
         str(file),
         "--topo",
@@ -685,12 +685,12 @@ def test_the_verb_plan_prints_draws_and_speaks_json(tmp_path, capsys):
         "delay_exposed_s",
     }
     assert keys <= made["stages"][0].keys() and made["total"]["completion_s"] > 0
-    mixed = ["plan", "--topo", "rfabric", "--policy", "colocated+static", "--json", "-q"]
+    mixed = ["circuits", "--topo", "rfabric", "--policy", "colocated+static", "--json", "-q"]
     assert main(mixed) == 0
     (made,) = json.loads(capsys.readouterr().out)["plans"]
     assert made["policy"] == "static"
     assert main([*words, "--policy", "static", "--policy", "demand", "--png", str(png)]) == 2
-    assert "--png draws one plan, 2 were asked for" in capsys.readouterr().err
+    assert "--png draws one picture, 2 were asked for" in capsys.readouterr().err
 
 
 def test_the_bench_compares_equal_matchings():

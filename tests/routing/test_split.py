@@ -22,7 +22,7 @@ from rfabric.report.result import Scale
 from rfabric.routing import routes_of
 from rfabric.routing.schemes import SPLIT, Routing, split
 from rfabric.simulate.world import simulate
-from rfabric.study.planning import plan
+from rfabric.study.planning import stage_circuits
 from rfabric.trace import TraceBuilder, pairs, ring
 from rfabric.trace.pairs import PARTS, Pairs, PairWays
 from rfabric.units import transfer_seconds
@@ -300,7 +300,7 @@ def test_a_pair_without_a_way_is_told():
 
 
 def test_it_is_planned_and_compared(tmp_path, capsys):
-    stages = plan(OPTICAL[1], job(OPTICAL[1]), "demand", routing=SPLIT)
+    stages = stage_circuits(OPTICAL[1], job(OPTICAL[1]), "demand", routing=SPLIT)
     assert [str(stage.stage) for stage in stages] == [
         "training/0 all-reduce",
         "weight_sync/0 weights",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.compute.requests import independent
-from rfabric.compute.serving import Batching, Session, serve
+from rfabric.compute.serving import Batching, ServingSession, serve
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.rl import read_recipe
@@ -251,7 +251,7 @@ def test_a_paused_session_ends_when_one_that_is_not_does():
     prompts, outputs = (column[:64] for column in responses(w, 0, 0))
     requests = independent(prompts, outputs, 8)
     about = (decode_step(w), w.kv_capacity_tokens, Batching())
-    paused = Session(*about, requests)
+    paused = ServingSession(*about, requests)
     for until in np.arange(0.5, 300, 0.5):
         paused.run(until)
     assert not paused.unfinished
@@ -262,7 +262,7 @@ def test_requests_that_go_on_elsewhere_with_their_kv_lose_no_token():
     w = workload()
     prompts, outputs = (column[:64] for column in responses(w, 0, 0))
     about = (decode_step(w), w.kv_capacity_tokens, Batching())
-    first = Session(*about, independent(prompts, outputs)).run(40)
+    first = ServingSession(*about, independent(prompts, outputs)).run(40)
     left = first.standing()
     some = left.left > 0
     assert (left.context + left.left == prompts + outputs).all()
@@ -270,8 +270,8 @@ def test_requests_that_go_on_elsewhere_with_their_kv_lose_no_token():
     assert not left.resident[~some].any()
     rest = independent(left.context[some], left.left[some])
     whole = serve(*about, independent(prompts, outputs)).seconds
-    kept = first.now + Session(*about, rest, left.resident[some]).run().now
-    recomputed = first.now + Session(*about, rest).run().now
+    kept = first.now + ServingSession(*about, rest, left.resident[some]).run().now
+    recomputed = first.now + ServingSession(*about, rest).run().now
     assert kept == pytest.approx(whole, rel=0.01)
     assert recomputed > kept
 

@@ -283,11 +283,11 @@ def test_the_picture_has_a_panel_a_pool(tmp_path):
 # --- the verb -------------------------------------------------------------------------------------
 
 
-def test_schedule_prints_one_document(capsys, tmp_path):
+def test_timeline_prints_one_document(capsys, tmp_path):
     trace = tmp_path / "trace.json"
     code = main(
         [
-            "schedule",
+            "timeline",
             "--policy",
             "orchestrrl",
             "--json",
@@ -325,7 +325,7 @@ def test_schedule_prints_one_document(capsys, tmp_path):
 def test_gpus_of_two_kinds_are_paid_each_its_own(capsys):
     w = read_recipe("grpo-64-h20")
     assert w.gpu.usd_per_hour != w.generation_gpu.usd_per_hour
-    assert main(["schedule", "--json", "--traffic", "grpo-64-h20"]) == 0
+    assert main(["timeline", "--json", "--traffic", "grpo-64-h20"]) == 0
     paid = (
         w.cluster.training_gpus * w.gpu.usd_per_hour
         + w.cluster.generation_gpus * w.generation_gpu.usd_per_hour
@@ -333,15 +333,15 @@ def test_gpus_of_two_kinds_are_paid_each_its_own(capsys):
     assert json.loads(capsys.readouterr().out)["usd_per_hour"] == pytest.approx(paid)
 
 
-def test_schedule_prints_tables(capsys):
-    assert main(["schedule", "-q", "--traffic", "weave-2jobs", "--policy", "solo"]) == 0
+def test_timeline_prints_tables(capsys):
+    assert main(["timeline", "-q", "--traffic", "weave-2jobs", "--policy", "solo"]) == 0
     assert "weave-2jobs, solo" in capsys.readouterr().out
 
 
-def test_schedule_runs_days_of_jobs(capsys, tmp_path):
+def test_timeline_runs_days_of_jobs(capsys, tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text("name,roll_s,train_s,iterations,arrival_s\na,100,60,10,0\nb,90,50,10,30\n")
-    assert main(["schedule", "-q", "--jobs", str(file), "--json"]) == 0
+    assert main(["timeline", "-q", "--jobs", str(file), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["jobs"] == 2
     assert 0 < printed["slo_share"] <= 1
@@ -358,8 +358,8 @@ def test_schedule_runs_days_of_jobs(capsys, tmp_path):
         (["--jobs", "none.csv", "--png", "a.png"], "--png and --perfetto draw a recipe"),
     ],
 )
-def test_schedule_refuses_with_exit_2(args, error, capsys):
-    assert main(["schedule", "-q", *args]) == 2
+def test_timeline_refuses_with_exit_2(args, error, capsys):
+    assert main(["timeline", "-q", *args]) == 2
     assert error in capsys.readouterr().err
 
 

@@ -21,7 +21,7 @@ from rfabric.simulate.world import REPETITIONS as KNOWN
 from rfabric.simulate.world import simulate
 from rfabric.study.cell_folders import Hands, run
 from rfabric.study.grid import Grid, begin, entries_of
-from rfabric.study.planning import plan
+from rfabric.study.planning import stage_circuits
 from rfabric.trace import Flows, TraceBuilder, all_to_all, read_trace, write_trace
 from rfabric.units import show_time, transfer_seconds
 
@@ -372,7 +372,7 @@ def test_a_grid_and_a_plan_play_as_they_are_asked(tmp_path):
     ]
     fabric = parse_fabric("rfabric", 8)
     for way in REPETITIONS:
-        stages = plan(fabric, small(), repetitions=way)
+        stages = stage_circuits(fabric, small(), repetitions=way)
         assert sum(stage.demand.bytes.sum() for stage in stages) == plan_bytes(fabric)
 
 

@@ -16,7 +16,7 @@ from rfabric.fabric import parse_fabric
 from rfabric.files import read_json
 from rfabric.report.folder import new_folder
 from rfabric.simulate import flows
-from rfabric.simulate.transport import FLUID, RDMA, TCP, Sent
+from rfabric.simulate.transport import FLUID, RDMA, TCP, Messages
 from rfabric.simulate.world import simulate
 from rfabric.study.grid import Grid, run_settings
 from rfabric.study.kept import folder_key
@@ -72,7 +72,7 @@ def test_pauses_end_when_a_window_fills_the_way():
     many, more = (took(one(size), TCP) - took(one(size), RDMA) for size in (1e8, 1e9))
     assert many == pytest.approx(more, rel=1e-6)
     # no cable has any delay and packets are nothing: nothing to wait for
-    short = Sent(np.array([1e6]), np.zeros(1), np.full(1, 8 * PAYLOAD / RATE), np.full(1, RATE))
+    short = Messages(np.array([1e6]), np.zeros(1), np.full(1, 8 * PAYLOAD / RATE), np.full(1, RATE))
     assert short.beyond(TCP) == short.beyond(RDMA) == 0
 
 
@@ -83,7 +83,7 @@ def test_pauses_end_when_a_window_fills_the_way():
 def test_more_is_never_less(size, delay, hops, rate, faster):
     def sent(size, delay, hops, rate):
         relay = hops * 8 * min(size, PAYLOAD) / rate
-        return Sent(*(np.array([v], float) for v in (size, hops * delay, relay, rate)))
+        return Messages(*(np.array([v], float) for v in (size, hops * delay, relay, rate)))
 
     message = sent(size, delay, hops, rate)
     fluid, rdma, tcp = (float(message.beyond(name)[0]) for name in (FLUID, RDMA, TCP))

@@ -9,14 +9,14 @@ import pytest
 from rfabric.cli.entry import main
 from rfabric.errors import RFabricError
 from rfabric.study import curve
-from rfabric.study.curve import Point, exponents, sizes_of, tables
+from rfabric.study.curve import CurvePoint, exponents, sizes_of, tables
 from rfabric.study.pipeline_costs import STAGES, job
 from rfabric.study.stopwatch import Cost, Stopwatch
 
 
 def point(gpus, cpu_s, peak_bytes=1000):
     stages = {name: Cost(cpu_s(gpus), peak_bytes) for name in STAGES}
-    return Point(gpus, 10, 1, 2000, 3000, stages)
+    return CurvePoint(gpus, 10, 1, 2000, 3000, stages)
 
 
 def burn(seconds):

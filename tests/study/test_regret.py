@@ -17,7 +17,14 @@ from rfabric.schedulers.networks import foreseen as answering
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
 from rfabric.study import regret
-from rfabric.study.regret import Regret, Run, missed_rewires, regret_table, regrets_of, run_of
+from rfabric.study.regret import (
+    ForecastRun,
+    Regret,
+    missed_rewires,
+    regret_table,
+    regrets_of,
+    run_of,
+)
 
 SMALL = ("generation.batch=16", "generation.max_response=2048", "cluster.generation_gpus=8")
 AHEAD = ("pipeline=one-step-off", "steps=3")
@@ -29,8 +36,8 @@ def job(*changes):
 
 
 def run(seconds, **counts):
-    return Run(**({"rewires": 0, "missed": 0, "early": 0, "expected": 6, "fell_back": 0} | counts),
-               seconds=seconds)  # fmt: skip
+    usual = {"rewires": 0, "missed": 0, "early": 0, "expected": 6, "fell_back": 0}
+    return ForecastRun(seconds, **usual | counts)
 
 
 def row(ours, oracle, how="smoothed"):

@@ -80,7 +80,7 @@ def test_a_run_that_broke_is_a_row_with_a_fault_and_the_others_stand(monkeypatch
 
 
 def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=()):
-    return selftest.Measured("f", "p", "model", 1.0, 1 + error, np.array(flows), broken)
+    return selftest.MeasuredPattern("f", "p", "model", 1.0, 1 + error, np.array(flows), broken)
 
 
 @pytest.mark.parametrize(

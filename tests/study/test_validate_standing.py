@@ -14,9 +14,9 @@ from rfabric.study.validate import Point, PointGroup, goals, left_unread, servin
 from rfabric.study.validate.first_token import (
     CLIENT_S,
     FITTED,
-    Answered,
+    EngineWaits,
     FirstToken,
-    Waits,
+    MeasuredFirstToken,
     fit,
     waits_of,
 )
@@ -62,7 +62,9 @@ def served(*rows: str) -> str:
 def test_the_constants_of_first_tokens_are_fitted_back():
     true, draw = FirstToken(1.5e-3, 4e-3), np.random.default_rng(1)
     rows = [
-        Answered(f"system {i % 7}", 0.0, float(draw.uniform(0.02, 0.3)), Waits(layers, clients))
+        MeasuredFirstToken(
+            f"system {i % 7}", 0.0, float(draw.uniform(0.02, 0.3)), EngineWaits(layers, clients)
+        )
         for i, (layers, clients) in enumerate(
             [(58, 4), (0, 256), (36, 64), (0, 16), (58, 128), (0, 0), (36, 8)] * 12
         )
@@ -73,12 +75,15 @@ def test_the_constants_of_first_tokens_are_fitted_back():
     assert fitted.client_s == pytest.approx(true.client_s, rel=0.1)
 
 
-def replace_measured(row: Answered, seconds: float) -> Answered:
+def replace_measured(row: MeasuredFirstToken, seconds: float) -> MeasuredFirstToken:
     return row._replace(measured=seconds)
 
 
 def test_engines_that_launch_experts_from_the_host_answer_later():
-    assert waits_of("vllm", 58, 64) == Waits(0, 0) and FITTED.seconds(Waits(0, 0)) == CLIENT_S
+    assert (
+        waits_of("vllm", 58, 64) == EngineWaits(0, 0)
+        and FITTED.seconds(EngineWaits(0, 0)) == CLIENT_S
+    )
     row = APART | {"mode": "agg", "tp_size": "8"}
     jobs = {name: job_of(row | {"backend": name}, []) for name in ("vllm", "sglang")}
     later = serving.predict(jobs["sglang"])[0] - serving.steps_of(jobs["sglang"])[0]
@@ -189,7 +194,7 @@ def test_what_is_asked_stands_beside_what_rows_of_each_basis_reach():
         PointGroup(f"{name} more", "b", gains((1.0, 1.1))),
         PointGroup("serving TPOT", "c", gains((1.0, 9.0))),
     ]
-    asked = goals.Asked("gain", (f"{name}*",), {"right in sign": 0.9, "median": 0.15})
+    asked = goals.Goal("gain", (f"{name}*",), {"right in sign": 0.9, "median": 0.15})
     told = {(one.measure, one.basis): one for one in goals.compared(asked, groups)}
     assert {key: one.rows for key, one in told.items()} == {
         ("right in sign", "held out"): 1,

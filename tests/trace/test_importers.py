@@ -24,7 +24,7 @@ from rfabric.trace.formats.chakra_wire import (
     METADATA,
     RECEIVE,
     SEND,
-    Node,
+    ChakraNode,
     encoded,
 )
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 
 
-def chakra(folder: Path, *ranks: list[Node], version="0.0.4") -> Path:
+def chakra(folder: Path, *ranks: list[ChakraNode], version="0.0.4") -> Path:
     """A folder of Chakra files, one a rank."""
     folder.mkdir(exist_ok=True)
     for rank, nodes in enumerate(ranks):
@@ -40,22 +40,22 @@ def chakra(folder: Path, *ranks: list[Node], version="0.0.4") -> Path:
     return folder
 
 
-def call(number=0, deps=(), kind=0, size=800, **attrs) -> Node:
+def call(number=0, deps=(), kind=0, size=800, **attrs) -> ChakraNode:
     what = {"is_cpu_op": False, "comm_type": kind, "comm_size": size} | attrs
-    return Node(number, "call", COLLECTIVE, list(deps), 0, what)
+    return ChakraNode(number, "call", COLLECTIVE, list(deps), 0, what)
 
 
-def work(number, micros, deps=()) -> Node:
-    return Node(number, "work", COMPUTE, list(deps), micros, {"is_cpu_op": True})
+def work(number, micros, deps=()) -> ChakraNode:
+    return ChakraNode(number, "work", COMPUTE, list(deps), micros, {"is_cpu_op": True})
 
 
-def send(number, peer, deps=(), size=1000, tag=0) -> Node:
-    return Node(number, "send", SEND, list(deps), 0,
+def send(number, peer, deps=(), size=1000, tag=0) -> ChakraNode:
+    return ChakraNode(number, "send", SEND, list(deps), 0,
                 {"comm_dst": peer, "comm_size": size, "comm_tag": tag})  # fmt: skip
 
 
-def receive(number, peer, deps=(), size=1000, tag=0) -> Node:
-    return Node(number, "receive", RECEIVE, list(deps), 0,
+def receive(number, peer, deps=(), size=1000, tag=0) -> ChakraNode:
+    return ChakraNode(number, "receive", RECEIVE, list(deps), 0,
                 {"comm_src": peer, "comm_size": size, "comm_tag": tag})  # fmt: skip
 
 
@@ -607,7 +607,7 @@ def test_bad_input_is_one_line_and_exit_2(tmp_path, capsys):
 
 
 def test_metadata_nodes_take_no_time(tmp_path):
-    node = Node(0, "pg", METADATA, [], 0, {})
+    node = ChakraNode(0, "pg", METADATA, [], 0, {})
     trace = read_trace(chakra(tmp_path / "c", *[[node, call(1, [0])]] * 2))
     assert trace.compute_only()[1].max() == 0 and len(sent(trace)) == 2
 

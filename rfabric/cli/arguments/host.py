@@ -1,15 +1,9 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
+from ...control.addresses import LOOPBACK, OFP_PORT, REST_PORT, REST_URL
+from ...schedulers import DEFAULT_CIRCUITS
 from ...study.reproduce import REPRODUCTIONS, UNPUBLISHED
-from .options import (
-    CIRCUITS,
-    DEFAULT_POLICY,
-    live_option,
-    names,
-    out_option,
-    seed_option,
-    set_option,
-)
+from .options import CIRCUITS, live_option, names, out_option, seed_option, set_option
 from .parsing import Parser, count, file, port, time, whole
 
 
@@ -89,7 +83,7 @@ def shell(verb: Parser) -> None:
     verb.takes(
         "--policy POLICY",
         f"who chooses the circuits of a `phase`: own, {names(CIRCUITS)} (default %(default)s)",
-        default=DEFAULT_POLICY,
+        default=DEFAULT_CIRCUITS,
     )
     out_option(verb)
 
@@ -118,9 +112,9 @@ def control(verb: Parser) -> None:
     )
     verb.takes("--topo FABRIC", "the fabric (default: read from the switches that connect)")
     verb.takes(
-        "--host HOST", "REST address (default 127.0.0.1); any other than loopback needs tokens"
+        "--host HOST", f"REST address (default {LOOPBACK}); any other than loopback needs tokens"
     )
-    verb.takes("--port PORT", "REST port (default 8080)", port, default=0)
+    verb.takes("--port PORT", f"REST port (default {REST_PORT})", port, default=0)
     verb.takes(
         "--tokens FILE",
         "lines NAME TOKEN, mode 600; created if absent (default ~/.config/rfabric/tokens)",
@@ -129,8 +123,8 @@ def control(verb: Parser) -> None:
     tls = "cert=FILE,key=FILE[,ca=FILE]"
     verb.takes(f"--tls {tls}", "serve HTTPS; with ca, clients must show certificates")
     verb.takes(f"--ofp-tls {tls}", "use TLS for OpenFlow; with ca, switches must show certificates")
-    verb.takes("--ofp-host OFP_HOST", "OpenFlow address (default %(default)s)", default="127.0.0.1")
-    verb.takes("--ofp-port OFP_PORT", "OpenFlow port (default %(default)s)", port, default=6653)
+    verb.takes("--ofp-host OFP_HOST", "OpenFlow address (default %(default)s)", default=LOOPBACK)
+    verb.takes("--ofp-port OFP_PORT", "OpenFlow port (default %(default)s)", port, default=OFP_PORT)
     verb.takes(
         "--sdn", "the framework (default: Ryu where it is installed)", choices=("ryu", "os-ken")
     )
@@ -172,7 +166,7 @@ def ocs(verb: Parser) -> None:
     )
     verb.takes("ocs OCS", "the name of the OCS, such as a1", nargs="?")
     verb.takes("connects CONNECT", "1A-2B, or 1-2 for both directions", default=None, nargs="*")
-    verb.takes("--url URL", "the controller (default %(default)s)", default="http://127.0.0.1:8080")
+    verb.takes("--url URL", "the controller (default %(default)s)", default=REST_URL)
     verb.takes("--tokens FILE", "send the first token of this file")
     verb.takes("--ca FILE", "the CA that signed the controller's certificate")
     verb.takes(

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ...fabric.dollars import HOLDABLE, RENTED
+from ...fabric.dollars import HOLDABLE, KWH_USD, RENTED, YEARS
 from .options import (
     DEFAULT_TRAFFIC,
     FRAMEWORKS,
@@ -126,8 +126,8 @@ def cost(verb: Parser) -> None:
         nargs="*",
         choices=HOLDABLE,
     )
-    verb.takes("--years N", "life of the network (default %(default)g)", money, default=4.0)
-    verb.takes("--usd-per-kwh USD", "electricity (default %(default)g)", money, default=0.08)
+    verb.takes("--years N", "life of the network (default %(default)g)", money, default=YEARS)
+    verb.takes("--usd-per-kwh USD", "electricity (default %(default)g)", money, default=KWH_USD)
 
 
 def model(verb: Parser) -> None:

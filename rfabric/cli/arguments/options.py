@@ -7,6 +7,7 @@ from inspect import getdoc
 
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
+from ...schedulers import DEFAULT_CIRCUITS
 from .parsing import ENGINES, Parser, count, engines, port, positive, seed, seeds, time
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
@@ -14,7 +15,6 @@ USUAL_TRAFFIC = (
     f"{DEFAULT_TRAFFIC}; orchestrrl-64 under orchestrrl, weave-2jobs under policies for several "
     "jobs"
 )
-DEFAULT_POLICY = "own"
 # What help names. The tables themselves load numpy; tests/cli/test_help.py holds these to them.
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 TRANSPORTS = ("fluid", "rdma", "tcp")
@@ -113,7 +113,7 @@ def step_options(
         "jobs); with network=fabric it asks the fabric first. Or which jobs share which nodes: "
         f"{names(SHARING)}. Or both, as orchestrrl+phase. Or your own FILE.py[:NAME], with a "
         "backslash before `,` `:` `+` in its path. May be given again (default "
-        f"{DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
+        f"{DEFAULT_CIRCUITS}: what the fabric was designed for, demand for most)",
         several=True,
     )
     routing_option(verb)

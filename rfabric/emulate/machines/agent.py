@@ -19,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ... import __version__
+from ...control.addresses import OFP_PORT
 from ...errors import RFabricError
 from ...fabric import Fabric
 from ...report.result import Pace
 from .. import calibrate
 from ..counters import PortCounters
 from ..guard import Guard
-from ..live import OFP_PORT
 from ..network import EmulatedNetwork
 from ..processors import Processors
 from ..sandbox import DATAPATH, Namespace, Sandbox

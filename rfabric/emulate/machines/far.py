@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ..wire import Arrival, warmed
-from .leader import Agent, Leader
+from .leader import FarAgent, Leader
 from .slices import Slices
 
 FRESH_S = 0.005  # s for which what has arrived is taken to be known
@@ -80,7 +80,7 @@ class FarWire:
         told, self.leader.arrived = self.leader.arrived, []
         return [self._has_arrived(agent, *one) for agent, some in told for one in some]
 
-    def _has_arrived(self, by: Agent, flow: int, at: float, begun: float, early: int) -> Arrival:
+    def _has_arrived(self, by: FarAgent, flow: int, at: float, begun: float, early: int) -> Arrival:
         lane = self._flows.pop(flow)
         self._release(lane)
         return Arrival(flow, at - by.offset, begun - by.offset, early)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...control.addresses import OFP_PORT
 from ...errors import BY_NAME, RFabricError, RunError
-from ..live import OFP_PORT
 from .pipe import Calls, Pipe
 from .remote import log_of
 
@@ -28,7 +28,7 @@ NOTHING = "nothing"
 
 
 @dataclass(eq=False)
-class Agent:
+class FarAgent:
     """One machine: its name, the pipe to it, and what is known of its clock."""
 
     number: int
@@ -61,10 +61,10 @@ class Agent:
 class Leader:
     """All agents of a run; RunError, with the machine's name, where one has gone or failed."""
 
-    def __init__(self, agents: Sequence[Agent]):
+    def __init__(self, agents: Sequence[FarAgent]):
         self.agents = list(agents)
-        self.arrived: list[tuple[Agent, list]] = []
-        self._news: queue.SimpleQueue[tuple[Agent, dict, float]] = queue.SimpleQueue()
+        self.arrived: list[tuple[FarAgent, list]] = []
+        self._news: queue.SimpleQueue[tuple[FarAgent, dict, float]] = queue.SimpleQueue()
         self._numbers = itertools.count()
         for agent in self.agents:
             threading.Thread(target=self._listen, args=(agent,), daemon=True).start()
@@ -95,7 +95,7 @@ class Leader:
             if own is not None:
                 sent[agent] = time.monotonic()
                 self.tell(agent, do, {"ask": number}, **own)
-        answers: dict[Agent, Any] = {}
+        answers: dict[FarAgent, Any] = {}
         limit = time.monotonic() + timeout
         while len(answers) < len(sent):
             waiting = [agent for agent in sent if agent not in answers]
@@ -105,7 +105,7 @@ class Leader:
                 answers[agent] = news["is"]
         return [answers.get(agent) for agent in self.agents]
 
-    def tell(self, agent: Agent, do: str, more: dict | None = None, **words: Any) -> None:
+    def tell(self, agent: FarAgent, do: str, more: dict | None = None, **words: Any) -> None:
         """An order to which there is no answer."""
         try:
             agent.pipe.say({"do": do, "with": words} | (more or {}))
@@ -128,7 +128,7 @@ class Leader:
         """All agents clear away their worlds."""
         self.ask("end")
 
-    def _hear(self, timeout: float, waiting) -> tuple[Agent, dict, float]:
+    def _hear(self, timeout: float, waiting) -> tuple[FarAgent, dict, float]:
         """The next answer; what arrives meanwhile is kept."""
         limit = time.monotonic() + timeout
         while True:
@@ -145,7 +145,7 @@ class Leader:
             if "reply" in news or "hello" in news:
                 return agent, news, heard
 
-    def _take(self, agent: Agent, news: dict, _heard: float) -> None:
+    def _take(self, agent: FarAgent, news: dict, _heard: float) -> None:
         if "error" in news:
             raise BY_NAME[news["kind"]](f"machine {agent.name}: {news['error']}")
         if "gone" in news:
@@ -153,7 +153,7 @@ class Leader:
         if "arrived" in news:
             self.arrived.append((agent, news["arrived"]))
 
-    def _listen(self, agent: Agent) -> None:
+    def _listen(self, agent: FarAgent) -> None:
         calls, why = Calls(agent.pipe, OFP_PORT), ""
         try:
             for frame in agent.pipe.frames():
@@ -165,7 +165,7 @@ class Leader:
             why = str(error)
         self._news.put((agent, {"gone": why}, time.monotonic()))
 
-    def _gone(self, agent: Agent, why: str = "") -> RunError:
+    def _gone(self, agent: FarAgent, why: str = "") -> RunError:
         told = "\n".join([*([why] if why else []), *agent.said()]) or NOTHING
         return RunError(f"machine {agent.name} is gone; it last said: {told}")
 
@@ -175,7 +175,7 @@ def led(names: Sequence[str], pipes: Sequence[tuple[int, int]], folder: Path) ->
     """The agents at the other ends of these pipes, who have met; the block's end ends them."""
     leader = Leader(
         [
-            Agent(i, name, Pipe(read, write), log_of(folder, i))
+            FarAgent(i, name, Pipe(read, write), log_of(folder, i))
             for i, (name, (read, write)) in enumerate(zip(names, pipes, strict=True))
         ]
     )

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...control.addresses import OFP_PORT
 from ...errors import RFabricError
 from ...fabric import Fabric
 from ...report.result import Result
 from ...trace.packets import MTU
 from ...units import bytes_in, show_rate
-from ..live import OFP_PORT, READY_S
+from ..live import READY_S
 from ..sandbox import Sandbox
 from ..shaping import ETHERNET, OVERHEAD
 from .far import FarWire
@@ -57,7 +58,7 @@ def asked_of(slices: Slices, factor: float) -> dict[Pair, float]:
     }
 
 
-class Spread:
+class SpreadFabric:
     """`fabric`, every rate times `factor`, on the machines of `leader`, whose controller is in
     `box`.
     """

@@ -11,7 +11,7 @@ from ...errors import RFabricError
 from ..network import NamedCable, Network
 from ..roles import Role
 from .base import Reading, TopologyFormat, delay_of, is_quantity, rate_of, stem_of
-from .csv_rows import CsvRows, Row, bare_name, ends_in, header_in, one_name, rows_of
+from .csv_rows import CsvRow, CsvRows, bare_name, ends_in, header_in, one_name, rows_of
 from .graphs import one_of_both_ways, stand_both_ways
 
 PORT = re.compile(r"port|interface|intf|ifname")
@@ -36,12 +36,12 @@ def _read(path: Path, reading: Reading) -> Network:
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 
 
-def _each_once(table: CsvRows, ends: tuple[str, str], said: list[str]) -> list[Row]:
+def _each_once(table: CsvRows, ends: tuple[str, str], said: list[str]) -> list[CsvRow]:
     """The rows, without those of a cable that the same two ports named before, either way round."""
     ports = [c for c in table.header if PORT.search(bare_name(c)) and c not in ends]
     if len(ports) != 2:
         return table.rows
-    kept: dict[frozenset, Row] = {}
+    kept: dict[frozenset, CsvRow] = {}
     for n, row in table.rows:
         key = frozenset((row[end], row[port]) for end, port in zip(ends, ports, strict=True))
         kept.setdefault(key if all(row[port] for port in ports) else frozenset({n}), (n, row))

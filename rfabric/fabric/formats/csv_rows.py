@@ -31,7 +31,7 @@ ENDS = (
 )  # fmt: skip
 # columns of traces, which are no networks
 FLOWS = {"sizebytes", "bytes", "size", "starts", "after", "gaps", "percent", "cdf"}
-Row = tuple[int, dict[str, str]]  # line number, cells by column
+CsvRow = tuple[int, dict[str, str]]  # line number, cells by column
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CsvRows:
     """The header in lower case, and the rows below it."""
 
     header: list[str]
-    rows: list[Row]
+    rows: list[CsvRow]
 
 
 def header_in(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from ..roles import Role
 from .base import Reading, TopologyFormat, stem_of
 from .csv_rows import (
     HOST_WORDS,
-    Row,
+    CsvRow,
     bare_name,
     ends_in,
     header_in,
@@ -82,7 +82,7 @@ def _add_switch(n: int, column: str, name: str, tier: str, nodes: dict) -> None:
         raise RFabricError(f"line {n}, column {column}: {name} stands in another column before")
 
 
-def _host_column(header: list[str], rows: list[Row]) -> str:
+def _host_column(header: list[str], rows: list[CsvRow]) -> str:
     """The column of hosts: by its name, else the one whose cells all differ."""
     named = [c for word in HOST_WORDS for c in header if bare_name(c) == word]
     alone = [c for c in header if len({row[c] for _, row in rows}) == len(rows) > 1]
@@ -95,7 +95,9 @@ def _host_column(header: list[str], rows: list[Row]) -> str:
     return column or alone[0]
 
 
-def _tier_columns(columns: list[str], rows: list[Row], reading: Reading) -> tuple[list[str], str]:
+def _tier_columns(
+    columns: list[str], rows: list[CsvRow], reading: Reading
+) -> tuple[list[str], str]:
     """The columns of switches, lowest first, and how that was told."""
     if reading.tiers:
         return _told(columns, names_in(reading.tiers.lower())), ", as tiers= says"
@@ -119,7 +121,7 @@ def _told(columns: list[str], said: list[str]) -> list[str]:
     return said
 
 
-def _by_counts(columns: list[str], rows: list[Row]) -> list[str]:
+def _by_counts(columns: list[str], rows: list[CsvRow]) -> list[str]:
     counts = {c: len({name for _, row in rows for name in names_in(row[c])}) for c in columns}
     order = sorted(columns, key=lambda c: -counts[c])
     for a, b in zip(order, order[1:], strict=False):

@@ -20,7 +20,7 @@ _EXPANDED = (
 
 
 @dataclass
-class Cell:
+class ShellCell:
     """An element of an array or table while an expression is worked out."""
 
     name: str
@@ -33,7 +33,7 @@ class ShellSums(ABC):
     """Expressions of whole numbers over the variables of a shell."""
 
     state: Variables
-    cells: dict[str, Cell]  # by the name that stands for it in an expression
+    cells: dict[str, ShellCell]  # by the name that stands for it in an expression
 
     @property
     def values(self) -> dict[str, Values]:
@@ -124,7 +124,7 @@ class ShellSums(ABC):
     def _cell(self, node: tree_sitter.Node) -> str:
         """A name that stands for NAME[index], so that an expression can set it."""
         name = f"_cell_{len(self.cells)}"
-        self.cells[name] = Cell(*self._key(node), self._head(node), node)
+        self.cells[name] = ShellCell(*self._key(node), self._head(node), node)
         return f" {name} "
 
     def _arithmetic(self, node: tree_sitter.Node) -> str:

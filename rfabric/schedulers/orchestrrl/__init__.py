@@ -32,7 +32,7 @@ from ...rl.phases import responses
 from ...rl.workload import Workload
 from ..base import (
     GENERATION,
-    Network,
+    AnsweringNetwork,
     Scheduled,
     Settings,
     refuse_cpu_servers,
@@ -52,14 +52,14 @@ HISTORY = 4  # steps whose lengths are known before the first, whatever is forec
 
 
 def schedule(
-    w: Workload, seed: int, settings: Settings, network: Network | None = None
+    w: Workload, seed: int, settings: Settings, network: AnsweringNetwork | None = None
 ) -> Scheduled:
     """Replicas replanned while they generate, responses moved (arXiv 2601.01209)."""
     return orchestrate(w, seed, settings_of("orchestrrl", Tuning(), settings), network)
 
 
 def orchestrate(
-    w: Workload, seed: int, tuning: Tuning, network: Network | None = None
+    w: Workload, seed: int, tuning: Tuning, network: AnsweringNetwork | None = None
 ) -> Scheduled:
     """The same with a Tuning; `period_s` inf: no planner, servers stay cut as the recipe says.
 

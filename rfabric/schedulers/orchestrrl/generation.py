@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 
 from ...compute.requests import Requests, independent
-from ...compute.serving import Session
+from ...compute.serving import ServingSession
 from ...rl.phases import Step, responses, trained_on
 from ...rl.popularity import routing
 from ...trace import Flows
@@ -42,7 +42,7 @@ class _Replica:
     gpus: tuple[int, ...]
     ids: np.ndarray
     ready: float = 0.0
-    session: Session | None = None
+    session: ServingSession | None = None
     base: float = 0.0
     segment: dict = field(default_factory=dict)  # of its Segment, what is known as it begins
 
@@ -178,7 +178,7 @@ class _Generating:
 
     def _serve(self, r: _Replica, requests: Requests, resident: np.ndarray | None = None) -> None:
         engines = self.seats.engines
-        r.session = Session(
+        r.session = ServingSession(
             engines.steps[r.cut],
             engines.kv_tokens[r.cut],
             self.seats.batching(r.cut),

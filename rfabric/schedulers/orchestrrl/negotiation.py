@@ -19,7 +19,7 @@ import numpy as np
 
 from ...rl import flows
 from ...trace import Flows, point_to_point
-from ..base import Answer, Network
+from ..base import Answer, AnsweringNetwork
 from .replanning import Assignment, Problem, keep, limits, seat_seconds
 from .seats import Seats, seat_gpus
 
@@ -127,7 +127,7 @@ def settle(
     return replace(done, refused=answer.why) if answer.refused else done
 
 
-def _asking(network: Network, beside: Sequence[Flows]) -> Callable[[Flows], Answer]:
+def _asking(network: AnsweringNetwork, beside: Sequence[Flows]) -> Callable[[Flows], Answer]:
     """Asks a network, the same proposal only once."""
     known: list[tuple[Flows, Answer]] = [(flows.NONE, Answer(0.0))]
 

@@ -13,7 +13,7 @@ from ...errors import RFabricError
 from ...rl.timing import server_of
 from ...rl.workload import Workload
 from ...units import bytes_in
-from ..base import Network
+from ..base import AnsweringNetwork
 from ..forecasts import check_forecast
 from .outlook import Cut, Engines, LengthForecast, outlook
 
@@ -119,7 +119,7 @@ class Seats:
     workload: Workload
     engines: Engines
     tuning: Tuning
-    network: Network | None = None
+    network: AnsweringNetwork | None = None
 
     @property
     def count(self) -> int:

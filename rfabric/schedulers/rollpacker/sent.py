@@ -38,7 +38,7 @@ JUDGE = "judge"  # prompts and responses on their way to judges
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class WavePart:
     """What a replica sends of a wave: its last response ends at `ended` s; tokens of responses;
     `asked`: to judges.
     """
@@ -56,7 +56,7 @@ class InWaves(Generated):
     """
 
     waves: tuple[Wave, ...] = ()
-    sent: tuple[tuple[Sent, ...], ...] = ()
+    sent: tuple[tuple[WavePart, ...], ...] = ()
     judge: int | None = None
 
     @property
@@ -94,7 +94,7 @@ def _longest(times: list[ReplicaTime]) -> ReplicaTime:
     return max(times, key=lambda time: time.seconds)
 
 
-def _sent(w: Workload, packed: Packed, home: np.ndarray) -> Iterator[tuple[Sent, ...]]:
+def _sent(w: Workload, packed: Packed, home: np.ndarray) -> Iterator[tuple[WavePart, ...]]:
     played = packed.played
     maker = played.replica[played.kept]
     ended = np.zeros(len(w.replicas))  # of what a replica has sent so far
@@ -104,7 +104,7 @@ def _sent(w: Workload, packed: Packed, home: np.ndarray) -> Iterator[tuple[Sent,
             mine = wave.groups[home[maker[wave.groups]] == r]
             ended[r] = max(ended[r], float(played.kept_ends[mine].max()))
             tokens = int(played.outputs[mine].sum())
-            parts.append(Sent(r, float(ended[r]), tokens, _asked(w, packed, mine, maker[mine])))
+            parts.append(WavePart(r, float(ended[r]), tokens, _asked(w, packed, mine, maker[mine])))
         yield tuple(parts)
 
 
@@ -219,7 +219,7 @@ def _lowered(out, step: Step, before: list[int]) -> int:
 
 
 def _wave(
-    out, made: InWaves, wave: Wave, sent: Sequence[Sent], last: Sequence[list[int]]
+    out, made: InWaves, wave: Wave, sent: Sequence[WavePart], last: Sequence[list[int]]
 ) -> list[int]:
     """What a wave sends, to judges where there are any, then to training: the rows to wait for."""
     judged: list[int] = []

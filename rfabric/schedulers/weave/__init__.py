@@ -12,11 +12,11 @@ from .groups import (
     migrated_period,
     violations,
 )
-from .jobs import DOLLARS_PER_HOUR, Job, Pools, Profile, read_jobs
+from .jobs import Job, Pools, Profile, read_jobs
 from .policies import POLICIES, Placement, policy_of
 
 __all__ = [
-    "DOLLARS_PER_HOUR", "POLICIES", "ClusterBill", "ExecutionGroup", "Job", "JobTurn", "Placement",
+    "POLICIES", "ClusterBill", "ExecutionGroup", "Job", "JobTurn", "Placement",
     "Pools", "Profile", "Stay", "Tail", "iteration_seconds",
     "meta_iterations", "migrated_period",
     "policy_of", "read_jobs", "run", "violations",

@@ -21,9 +21,8 @@ from ...compute.gpus import GPUS
 from ...errors import RFabricError
 from ...files import read_text, twice
 
-# Weave (OSDI'26; RollMux, arXiv 2512.11306), Table 1: US dollars an hour and GPU.
-DOLLARS_PER_HOUR = {"H20": 1.85, "H800": 5.28}
-# Weave: nodes hold 1 to 2 TB, which keeps two to five jobs resident; the middle.
+# Weave (OSDI'26; RollMux, arXiv 2512.11306): nodes hold 1 to 2 TB, which keeps two to five jobs
+# resident; the middle.
 NODE_MEMORY_BYTES = 1.5e12
 LONGEST_S = 1e7  # a phase beyond 115 days is a unit mistaken
 MOST_NODES = 10_000
@@ -157,8 +156,8 @@ class Pools:
     roll_gpu: str = "H20"
     train_gpu: str = "H800"
     gpus_per_node: int = 8
-    roll_dollars: float = DOLLARS_PER_HOUR["H20"]
-    train_dollars: float = DOLLARS_PER_HOUR["H800"]
+    roll_dollars: float = GPUS["H20"].usd_per_hour
+    train_dollars: float = GPUS["H800"].usd_per_hour
     roll_memory: float = NODE_MEMORY_BYTES
     train_memory: float = NODE_MEMORY_BYTES
     roll_nodes: int = MOST_NODES

@@ -23,6 +23,7 @@ from ...rl.lengths import Lengths
 from ...rl.lowering import trace_of
 from ...rl.workload import Workload
 from ...trace import Flows, PhaseKey
+from .. import DEFAULT_CIRCUITS
 from ..networks import Cards, FabricNetwork, agreed_sync, foreseen
 from .jobs import Profile
 from .traffic import profile_of
@@ -37,7 +38,7 @@ class FabricProfiles:
     """
 
     fabric: Fabric
-    circuits: str = "own"
+    circuits: str = DEFAULT_CIRCUITS
     known: dict[tuple, Profile] = field(default_factory=dict)
 
     @cached_property

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from statistics import mean, median
 
+from ...compute.gpus import GPUS
 from ...rl import Workload, read_recipe
 from ...schedulers.weave import ClusterBill, ExecutionGroup, Job, migrated_period
 from ...schedulers.weave.cluster import OPTIMUM, STAYS
@@ -183,7 +184,6 @@ WEIGHTS = {"7B": 15.2e9, "14B": 29.6e9, "32B": 65.6e9}
 # pair of GPUs. veRL's 8 copies over 8 links in 7.5, 13.8 and 30.7 s reach 0.81 to 0.86 of it, 0.84
 # in the mean: the baseline's seconds, not the ratio.
 PAIR_BPS, PAIR_REACHED = 20e9, 0.84
-NVLINK_BYTES_PER_S = 450e9  # H20, one way: compute/gpus.py
 NIC_BPS = 400e9 / 8  # 400 Gbit/s InfiniBand a node, a share for each GPU
 
 
@@ -228,7 +228,7 @@ def scatter_seconds(size: float, gpus: int, at_once: bool = False) -> float:
     through NICs beyond one.
     """
     across = flat_seconds(size) / gpus
-    inside = size / NVLINK_BYTES_PER_S
+    inside = size / GPUS["H20"].nvlink_bytes_per_s
     beyond = size / bytes_in(NIC_BPS, 1) / (gpus if at_once else 1) if gpus > 8 else 0.0
     return across + max(inside, beyond)
 

@@ -144,7 +144,7 @@ def trace_jobs(
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ArrivingJob:
     """A job of the two weeks: its workload of Table 3 with phases `times` as long, when it comes
     and how long it takes alone (s), its SLO.
     """
@@ -158,7 +158,7 @@ class Arrival:
 
 def trace_arrivals(
     seed: int, scaled: bool = False, count: int = TRACE_JOBS, mix: TraceMix = EVEN
-) -> list[Arrival]:
+) -> list[ArrivingJob]:
     """Who comes in the two weeks: see `trace_jobs`."""
     random = np.random.default_rng([seed, 3])
     stays = _stays(random, count, TRACE_HOURS, TRACE_MEAN_HOURS, mix.bunched)
@@ -167,7 +167,7 @@ def trace_arrivals(
         kind, times = (
             _scaled(random) if scaled else (str(random.choice(sorted(WORKLOADS), p=weights)), 1.0)
         )
-        arrivals.append(Arrival(kind, times, arrival, seconds, random.uniform(1, 2)))
+        arrivals.append(ArrivingJob(kind, times, arrival, seconds, random.uniform(1, 2)))
     return arrivals
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...compute.communication import (
     HOST_LAUNCH,
-    Network,
+    GpuNetwork,
     RankGroup,
     bus_bandwidth,
     collective_seconds,
@@ -25,7 +25,7 @@ from ...compute.gpus import find_gpu
 from ...errors import RFabricError
 from ...units import BITS_PER_BYTE, parse_size
 from . import Point, PointGroup
-from .tables import Refused, attempt, by_size, number, rows
+from .tables import RefusedRow, attempt, by_size, number, rows
 
 _SIZE = re.compile(r"(\d+)[ _-]*x?[ _-]*(gpus?|nodes?|servers?)(?![a-z])", re.I)
 _ALGORITHM = re.compile(r"(?<![a-z])(ring|tree|nvls)(?![a-z])", re.I)
@@ -55,7 +55,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 
 def _point(row: dict[str, str], size_column: str | None, column: str) -> tuple[float, Point]:
     if size_column is None:
-        raise Refused("no column of payload bytes")
+        raise RefusedRow("no column of payload bytes")
     group, net = _where(column)
     size = _bytes(row, size_column)
     forced = _ALGORITHM.search(column)
@@ -78,19 +78,19 @@ def _bytes(row: dict[str, str], column: str) -> float:
         try:
             return float(parse_size(row[column] + (unit[1] if unit else ""), column, bare=True))
         except RFabricError as error:
-            raise Refused(str(error)) from None
+            raise RefusedRow(str(error)) from None
     return number(row, column)
 
 
-def _where(column: str) -> tuple[RankGroup, Network]:
+def _where(column: str) -> tuple[RankGroup, GpuNetwork]:
     gpu = find_gpu(column)
     if gpu is None:
-        raise Refused("names no GPU of the catalog")
+        raise RefusedRow("names no GPU of the catalog")
     net = network(gpu, launch=HOST_LAUNCH)
     counts = {kind[0].lower(): int(n) for n, kind in _SIZE.findall(column)}
     nodes = counts.get("n") or counts.get("s")
     if nodes is None and "g" not in counts:
-        raise Refused("says neither GPUs nor nodes, such as _8gpu_ or _4node_")
+        raise RefusedRow("says neither GPUs nor nodes, such as _8gpu_ or _4node_")
     # beside a count of nodes, that of GPUs is a node's, unless it is too many for one
     each = counts.get("g", gpu.gpus_per_server)
     gpus = each if nodes is None or each > gpu.gpus_per_server else each * nodes

@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...compute.communication import Network, RankGroup, network
+from ...compute.communication import GpuNetwork, RankGroup, network
 from ...compute.expert_exchange import DEFAULT_SMS, Exchange, exchange_seconds, reached
 from ...compute.gpus import Gpu, find_gpu
 from ...errors import RFabricError
 from . import Point, PointGroup
-from .tables import Refused, attempt, number, rows
+from .tables import RefusedRow, attempt, number, rows
 
 MODES = {
     "normal": "normal",
@@ -33,7 +33,7 @@ DIRECTIONS = ("dispatch", "combine")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredExchange:
     """One direction of a measured exchange: microseconds, or a bandwidth as the README counts it
     (GB/s).
     """
@@ -54,7 +54,7 @@ class Measured:
         sms = f" {self.sms} SMs" if self.mode == "normal" else ""
         return f"{name} {self.what.tokens} tokens{sms}"
 
-    def seconds(self, net: Network | None = None) -> float:
+    def seconds(self, net: GpuNetwork | None = None) -> float:
         """As the model has it, over its GPU's own network or over `net`."""
         joined = net or network(self.gpu)
         return exchange_seconds(self.what, self.direction, self.group, joined, self.mode, self.sms)
@@ -66,7 +66,7 @@ class Measured:
         copies = self.what.topk if self.mode == "low-latency" else copies
         return self.what.tokens * self.what.token_bytes(self.direction) * copies / seconds / 1e9
 
-    def point(self, net: Network | None = None) -> Point:
+    def point(self, net: GpuNetwork | None = None) -> Point:
         """Beside the model, in the unit of its row."""
         took = self.seconds(net)
         modelled = took * 1e6 if self.unit == "us" else self.rate(took)
@@ -88,7 +88,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         )
 
 
-def exchanges_of(path: Path) -> tuple[list[Measured], list[str]]:
+def exchanges_of(path: Path) -> tuple[list[MeasuredExchange], list[str]]:
     """The measured exchanges of a file, and the rows left out with the reason."""
     table = rows(path)
     read = _published if "ep" in table[0] else _timed
@@ -115,7 +115,7 @@ def _has(row: dict[str, str], direction: str) -> bool:
     return any(value and key.startswith(direction) for key, value in row.items())
 
 
-def _timed(row: dict[str, str], direction: str, path: Path) -> Measured:
+def _timed(row: dict[str, str], direction: str, path: Path) -> MeasuredExchange:
     gpu = _gpu(row.get("device") or path.stem)
     what = Exchange(
         *(int(number(row, c)) for c in ("num_token", "hidden_size", "num_topk", "num_experts"))
@@ -128,24 +128,26 @@ def _timed(row: dict[str, str], direction: str, path: Path) -> Measured:
         )
     group = _group(int(number(row, "node_num")) * gpu.gpus_per_server, gpu)
     sms = int(float(row.get(f"{direction}_sms") or DEFAULT_SMS))
-    return Measured(gpu, _mode(row["op_name"]), direction, group, what, measured, "us", sms)
+    return MeasuredExchange(gpu, _mode(row["op_name"]), direction, group, what, measured, "us", sms)
 
 
-def _published(row: dict[str, str], direction: str, path: Path) -> Measured:
+def _published(row: dict[str, str], direction: str, path: Path) -> MeasuredExchange:
     gpu = _gpu(path.stem)
     tokens = re.search(r"(\d+)\s*tokens", row["kind"])
     if not tokens:
-        raise Refused(f"kind {row['kind']!r} names no tokens")
+        raise RefusedRow(f"kind {row['kind']!r} names no tokens")
     what, group = Exchange(int(tokens[1]), 7168, 8, 256), _group(int(number(row, "ep")), gpu)
     timed = (row.get(f"{direction}_us") or "").strip()
     column, unit = (f"{direction}_us", "us") if timed else (f"{direction}_GBps", "GB/s")
-    return Measured(gpu, _mode(row["kind"]), direction, group, what, number(row, column), unit)
+    return MeasuredExchange(
+        gpu, _mode(row["kind"]), direction, group, what, number(row, column), unit
+    )
 
 
 def _gpu(text: str) -> Gpu:
     gpu = find_gpu(text)
     if gpu is None:
-        raise Refused(f"{text!r} names no GPU of the catalog")
+        raise RefusedRow(f"{text!r} names no GPU of the catalog")
     return gpu
 
 
@@ -153,7 +155,7 @@ def _mode(text: str) -> str:
     for start, mode in MODES.items():
         if text.lower().startswith(start):
             return mode
-    raise Refused(f"kind {text!r} is neither {' nor '.join(MODES)}")
+    raise RefusedRow(f"kind {text!r} is neither {' nor '.join(MODES)}")
 
 
 def _group(gpus: int, gpu: Gpu) -> RankGroup:

@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from ...compute.communication import Network, network
+from ...compute.communication import GpuNetwork, network
 from ...compute.gpus import GPUS
 from ...errors import RFabricError, meant
 from ...trace import PHASES
@@ -73,7 +73,9 @@ def on_policy(root: Path) -> Iterable[PointGroup]:
     bridge = [b for b in training.steps_of(root / TRAINED, root)[0] if b.row.get("mbs") == "1"]
 
     def group(
-        name: str, times: Callable[[nemo_rl.Measured], Mapping[str, float]], basis: str = HELD_OUT
+        name: str,
+        times: Callable[[nemo_rl.MeasuredStep], Mapping[str, float]],
+        basis: str = HELD_OUT,
     ) -> PointGroup:
         points = [
             Point(one.name, one.seconds, one.predicted(**times(one)), "s", one.part) for one in made
@@ -98,7 +100,7 @@ def on_policy(root: Path) -> Iterable[PointGroup]:
 
 
 def _as_measured(
-    name: str, made: Sequence[nemo_rl.Measured], bridge: Iterable[training.Measured]
+    name: str, made: Sequence[nemo_rl.MeasuredStep], bridge: Iterable[training.MeasuredTraining]
 ) -> PointGroup:
     """The steps with training as many times longer than predicted as another source measured it of
     the model on the chip (the median of `bridge`).
@@ -130,14 +132,14 @@ def two_servers(root: Path) -> Iterable[PointGroup]:
     made = [_as_rate(e) for file in EXCHANGES.values() for e in deepep.exchanges_of(root / file)[0]]
     pairs = [e for e in made if _over_two(e)]
 
-    def group(name: str, net: Callable[[Network], Network], sms: int = 0) -> PointGroup:
+    def group(name: str, net: Callable[[GpuNetwork], GpuNetwork], sms: int = 0) -> PointGroup:
         tried = [(e, replace(e, sms=sms or e.sms).point(net(network(e.gpu)))) for e in pairs]
         points = [replace(point, name=e.name, part=e.gpu.name) for e, point in tried]
         return PointGroup(name, "measured/deepep_*.csv", tuple(points))
 
     slow = GPUS["H800"].nvlink_bytes_per_s
 
-    def slowed(net: Network) -> Network:
+    def slowed(net: GpuNetwork) -> GpuNetwork:
         return replace(net, gpu=replace(net.gpu, nvlink_bytes_per_s=slow))
 
     yield group("as predicted", lambda net: net)
@@ -155,18 +157,18 @@ def two_servers(root: Path) -> Iterable[PointGroup]:
     yield PointGroup(name, EXCHANGES["H200"], tuple(points), basis=CIRCULAR)
 
 
-def _as_rate(one: deepep.Measured) -> deepep.Measured:
+def _as_rate(one: deepep.MeasuredExchange) -> deepep.MeasuredExchange:
     if one.unit != "us":
         return one
     return replace(one, value=one.rate(one.value / 1e6), unit="GB/s")
 
 
-def _over_two(one: deepep.Measured) -> bool:
+def _over_two(one: deepep.MeasuredExchange) -> bool:
     asked = one.mode == "normal" and one.group.servers == 2
     return asked and one.what.tokens == 4096 and one.sms == deepep.DEFAULT_SMS
 
 
-_Part = Callable[[training.Measured], str]
+_Part = Callable[[training.MeasuredTraining], str]
 TERMS = ("matmul", "attention", "memory", "experts")
 
 
@@ -178,15 +180,15 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
     made = [one for one in every if one.mixed]
 
     def group(
-        name: str, some: Sequence[training.Measured], part: _Part, **times: float
+        name: str, some: Sequence[training.MeasuredTraining], part: _Part, **times: float
     ) -> PointGroup:
         points = [replace(one.point(_taken(one, times)), part=part(one)) for one in some]
         return PointGroup(name, TRAINED, tuple(points), basis=FITTED)
 
-    def error(some: Sequence[training.Measured], term: str, factor: float) -> float:
+    def error(some: Sequence[training.MeasuredTraining], term: str, factor: float) -> float:
         return _median(group("", some, by_model, **{term: factor}).points)
 
-    def by_model(one: training.Measured) -> str:
+    def by_model(one: training.MeasuredTraining) -> str:
         return f"{one.model}, {one.trainer.precision}"
 
     yield replace(group("as predicted", made, by_model), unmodelled=tuple(left))
@@ -203,12 +205,12 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
             yield group(f"{model}: {term} x {factor:.2f}", some, by_model, **{term: factor})
 
 
-def _container(one: training.Measured) -> str:
+def _container(one: training.MeasuredTraining) -> str:
     """The software that ran it."""
     return one.row.get("container", "")
 
 
-def _taken(one: training.Measured, times: Mapping[str, float]) -> float:
+def _taken(one: training.MeasuredTraining, times: Mapping[str, float]) -> float:
     """Seconds of a step whose terms take so many times as long, its bubble with them; a GPU that
     waits for its host waits the less.
     """
@@ -218,7 +220,7 @@ def _taken(one: training.Measured, times: Mapping[str, float]) -> float:
     return one.step.seconds + more * (1 + one.step.bubble / passes.seconds)
 
 
-def _hosts(some: Sequence[training.Measured]) -> Iterable[PointGroup]:
+def _hosts(some: Sequence[training.MeasuredTraining]) -> Iterable[PointGroup]:
     """Steps with one sequence a micro-batch: with hosts that nobody waits for, and with those that
     rows of other GPUs tell; extra: how slow these are.
     """
@@ -238,7 +240,7 @@ def _hosts(some: Sequence[training.Measured]) -> Iterable[PointGroup]:
         yield PointGroup(name, TRAINED, tuple(points), tuple(left), extra=tuple(figures))
 
 
-def host_layer(some: Iterable[training.Measured]) -> float:
+def host_layer(some: Iterable[training.MeasuredTraining]) -> float:
     """Seconds of a layer of experts in a micro-batch, forward and backward: the median of these
     rows; the host's where its GPU waits for it, as `compute.training.HOST_LAYER_S` says of B200.
     """
@@ -248,11 +250,11 @@ def host_layer(some: Iterable[training.Measured]) -> float:
     )
 
 
-def _one_figure(made: Iterable[training.Measured], part: _Part) -> PointGroup:
+def _one_figure(made: Iterable[training.MeasuredTraining], part: _Part) -> PointGroup:
     """Each job that several containers ran, predicted by the median of what they reached: what is
     left is software, which no model of GPUs tells apart. Extra: fastest over slowest of a job.
     """
-    jobs: dict[tuple[str, ...], list[training.Measured]] = {}
+    jobs: dict[tuple[str, ...], list[training.MeasuredTraining]] = {}
     for one in made:
         jobs.setdefault(one.job, []).append(one)
     again = [some for some in jobs.values() if len(some) > 1]

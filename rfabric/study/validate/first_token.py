@@ -33,36 +33,36 @@ class FirstToken(NamedTuple):
     layer_s: float
     client_s: float
 
-    def seconds(self, waits: "Waits") -> float:
+    def seconds(self, waits: "EngineWaits") -> float:
         """What a row's first token waits for beside the engine's steps."""
         return CLIENT_S + self.layer_s * waits.layers + self.client_s * waits.clients
 
 
-class Waits(NamedTuple):
+class EngineWaits(NamedTuple):
     """Layers that the host launches one by one, and clients that share its process."""
 
     layers: int
     clients: int
 
 
-class Answered(NamedTuple):
+class MeasuredFirstToken(NamedTuple):
     """A measured first token: its system, seconds, seconds of the engine's steps, its waits."""
 
     system: str
     measured: float
     steps: float
-    waits: Waits
+    waits: EngineWaits
 
 
 FITTED, NOTHING = FirstToken(2.0e-3, 2.3e-3), FirstToken(0.0, 0.0)
 
 
-def waits_of(backend: str, layers: int, clients: int) -> Waits:
+def waits_of(backend: str, layers: int, clients: int) -> EngineWaits:
     """The waits of `clients` of a model that has `layers` with experts."""
-    return Waits(layers, clients) if backend in ENGINES_WITH_LAUNCHES else Waits(0, 0)
+    return EngineWaits(layers, clients) if backend in ENGINES_WITH_LAUNCHES else EngineWaits(0, 0)
 
 
-def fit(rows: Sequence[Answered]) -> FirstToken:
+def fit(rows: Sequence[MeasuredFirstToken]) -> FirstToken:
     """The constants that explain `rows` best: logarithms, a system counting as the root of its
     rows.
     """

@@ -20,7 +20,7 @@ Measure = Callable[[Sequence[Point]], float]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Goal:
     """What is asked: of each measure at most, or of a share at least, its figure; of points whose
     name or part holds `of`, in groups called like one of `groups`, where given of one basis alone.
     """
@@ -70,28 +70,28 @@ _MEASURES: dict[str, Measure] = SHARES | {
 _DEEPEP = {"median": 0.20}
 # Time per output token: as it was before these goals were set.
 ASKED = (
-    Asked(
+    Goal(
         "all-reduce between servers", ("all systems, each left out",),
         {"median": 0.20, "p90": 0.50}, "all-reduce",
     ),
-    Asked(
+    Goal(
         "weight sync", ("weight sync, each system left out",),
         {"within twofold": 0.85, "median": 0.35},
     ),
-    Asked("step on policy", ("nemo_rl step*",), {"median": 0.20}, "on policy"),
-    Asked(
+    Goal("step on policy", ("nemo_rl step*",), {"median": 0.20}, "on policy"),
+    Goal(
         "what asynchrony gains", ("nemo_rl asynchronous gain*", "verl asynchronous gain*"),
         {"right in sign": 0.90, "median": 0.15},
     ),
-    Asked("time to first token", ("first tokens, each system left out",), {"median": 0.35}),
-    Asked("time per output token", ("serving TPOT*",), {"median": 0.071}, basis=FITTED),
-    Asked("time per output token", ("serving TPOT*",), {"median": 0.199}, basis=HELD_OUT),
+    Goal("time to first token", ("first tokens, each system left out",), {"median": 0.35}),
+    Goal("time per output token", ("serving TPOT*",), {"median": 0.071}, basis=FITTED),
+    Goal("time per output token", ("serving TPOT*",), {"median": 0.199}, basis=HELD_OUT),
     *(
-        Asked(f"DeepEP normal, {nodes}", ("deepep* normal",), _DEEPEP, nodes)
+        Goal(f"DeepEP normal, {nodes}", ("deepep* normal",), _DEEPEP, nodes)
         for nodes in ("1 node", "2 nodes", "4 nodes", "8 nodes")
     ),
-    Asked("training, dense", ("training *",), {"median": 0.12}, "dense"),
-    Asked(
+    Goal("training, dense", ("training *",), {"median": 0.12}, "dense"),
+    Goal(
         "training, mixtures of experts", ("training of mixtures, each model left out",),
         {"median": 0.12},
     ),
@@ -107,7 +107,7 @@ def reached(folder: str | Path, left_out: Iterable[PointGroup] | None = None) ->
     return [one for asked in ASKED for one in compared(asked, groups)]
 
 
-def compared(asked: Asked, groups: Iterable[PointGroup]) -> Iterable[Reached]:
+def compared(asked: Goal, groups: Iterable[PointGroup]) -> Iterable[Reached]:
     """Each figure of what is asked beside the rows of each basis, those fitted on last."""
     by_basis: dict[str, list[Point]] = {}
     for group in groups:

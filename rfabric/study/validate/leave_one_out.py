@@ -121,7 +121,7 @@ def _first_tokens(root: Path) -> list[PointGroup]:
     return [*together, *groups]
 
 
-def _first_tokens_of(system: str, rows: list[first_token.Answered]) -> PointGroup:
+def _first_tokens_of(system: str, rows: list[first_token.MeasuredFirstToken]) -> PointGroup:
     others = [row for row in rows if row.system != system]
     constants = first_token.fit(others) if others else first_token.NOTHING
     points = tuple(
@@ -136,7 +136,7 @@ def _mixtures(root: Path) -> list[PointGroup]:
     """Training of mixtures of experts: each model left out, then each GPU; none without files."""
     files = sorted(root.glob(TRAINING_FILES))
     made = [one for file in files for one in training.steps_of(file, root)[0] if one.mixed]
-    told: dict[str, Callable[[training.Measured], str]] = {
+    told: dict[str, Callable[[training.MeasuredTraining], str]] = {
         "model": lambda one: one.model,
         "GPU": lambda one: one.gpu,
     }
@@ -144,7 +144,9 @@ def _mixtures(root: Path) -> list[PointGroup]:
 
 
 def _mixtures_by(
-    name: str, of: Callable[[training.Measured], str], made: Sequence[training.Measured]
+    name: str,
+    of: Callable[[training.MeasuredTraining], str],
+    made: Sequence[training.MeasuredTraining],
 ) -> PointGroup:
     """Each row by the share that rows of other kinds ask for; extra: these shares."""
     points, shares, left = [], [], []
@@ -161,7 +163,7 @@ def _mixtures_by(
     return PointGroup(name, TRAINING_FILES, tuple(points), tuple(left), extra=tuple(shares))
 
 
-def fit_grouped(made: Sequence[training.Measured]) -> float:
+def fit_grouped(made: Sequence[training.MeasuredTraining]) -> float:
     """Which of GROUPED_SHARES brings the seconds of `made` nearest, in the median."""
 
     def error(share: float) -> float:

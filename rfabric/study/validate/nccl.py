@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...compute.between import Rails
-from ...compute.communication import KINDS, Network, RankGroup, collective_seconds, network
+from ...compute.communication import KINDS, GpuNetwork, RankGroup, collective_seconds, network
 from ...compute.gpus import Gpu, find_gpu
 from . import Point, PointGroup
-from .tables import Refused, number, rows, split_by_size, whole
+from .tables import RefusedRow, number, rows, split_by_size, whole
 
 ELEMENT_BYTES = {
     "half": 2,
@@ -65,7 +65,7 @@ class Call:
     size: float
     seconds: float
     group: RankGroup
-    net: Network
+    net: GpuNetwork
     system: str
     transport: str
 
@@ -87,10 +87,10 @@ def _point(row: dict[str, str]) -> tuple[float, Point]:
 
 
 def call_of(row: dict[str, str]) -> Call:
-    """The collective of a row; Refused with the reason where it is not modelled."""
+    """The collective of a row; RefusedRow with the reason where it is not modelled."""
     gpu = find_gpu(row["device"])
     if gpu is None:
-        raise Refused(f"GPU {row['device']!r} is not in the catalog")
+        raise RefusedRow(f"GPU {row['device']!r} is not in the catalog")
     gpus, transport = whole(row, "num_gpus"), _transport(row)
     net = _net(row, gpu, transport)
     servers = whole(row, "nodes") if row.get("nodes") else -(-gpus // net.domain)
@@ -103,7 +103,7 @@ def _kind(row: dict[str, str]) -> str:
     op = re.sub(r"[^a-z0-9]", "", row["op_name"].lower()).removesuffix("perf")
     kind = NAMES.get(op, op)
     if kind not in KINDS:
-        raise Refused(f"operation {row['op_name']!r} is not modelled")
+        raise RefusedRow(f"operation {row['op_name']!r} is not modelled")
     return kind
 
 
@@ -111,7 +111,7 @@ def _bytes(row: dict[str, str]) -> float:
     told = row.get("nccl_dtype") or row.get("dtype") or "half"
     element = ELEMENT_BYTES.get(re.split(r"[.:]", told.lower())[-1].split("_e")[0])
     if element is None:
-        raise Refused(f"element type {told!r} is not known")
+        raise RefusedRow(f"element type {told!r} is not known")
     return number(row, "message_size") * element
 
 
@@ -127,7 +127,7 @@ def _transport(row: dict[str, str]) -> str:
     return next((name for name in ("tcpxo", "tcpx") if name in words), "rdma")
 
 
-def _net(row: dict[str, str], gpu: Gpu, transport: str) -> Network:
+def _net(row: dict[str, str], gpu: Gpu, transport: str) -> GpuNetwork:
     """The NICs that a row names, else those of the catalog."""
     gbps = number(row, "nic_gbps_per_gpu") if row.get("nic_gbps_per_gpu") else None
     return network(gpu, gbps and gbps * 1e9, transport=transport)

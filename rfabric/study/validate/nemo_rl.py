@@ -54,7 +54,7 @@ _USUAL = "nemo_rl_step_times"  # the name of a file that is the only one of its 
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredStep:
     """A measured step: its name, seconds, the job and its computing; of each phase the seconds of
     computing, and of waiting for bytes, that are predicted of it.
 
@@ -127,7 +127,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     )
 
 
-def steps_of(path: Path, data: Path) -> tuple[list[Measured], list[str]]:
+def steps_of(path: Path, data: Path) -> tuple[list[MeasuredStep], list[str]]:
     """The measured steps of a file, with what is predicted of their phases, and the rows left out
     with the reason.
     """
@@ -149,13 +149,13 @@ def _name(row: dict) -> str:
     )
 
 
-def _shares_held(rows: Sequence[Measured]) -> tuple[tuple[str, float], ...]:
+def _shares_held(rows: Sequence[MeasuredStep]) -> tuple[tuple[str, float], ...]:
     """The share of steps that were measured within the interval of their prediction."""
     held = [row.within[0] <= row.seconds <= row.within[1] for row in rows]
     return (("share_within_their_interval", float(np.mean(held))),) if held else ()
 
 
-def _gain(off: Measured, on: Measured) -> Point:
+def _gain(off: MeasuredStep, on: MeasuredStep) -> Point:
     measured, modelled = (
         a / b * on.gpus / off.gpus
         for a, b in ((on.seconds, off.seconds), (on.predicted(), off.predicted()))
@@ -163,7 +163,7 @@ def _gain(off: Measured, on: Measured) -> Point:
     return Point(off.name, measured, modelled, "x")
 
 
-def _signs(pairs: Sequence[tuple[Measured, Measured]]) -> tuple[tuple[str, float], ...]:
+def _signs(pairs: Sequence[tuple[MeasuredStep, MeasuredStep]]) -> tuple[tuple[str, float], ...]:
     """Shares of the pairs in which a step gets shorter, or a GPU does more, in the model as
     measured.
     """
@@ -174,10 +174,10 @@ def _signs(pairs: Sequence[tuple[Measured, Measured]]) -> tuple[tuple[str, float
     return ("sign_of_step_change_right", float(np.mean(steps))), ("sign_of_gain_a_gpu_right", gains)
 
 
-def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> Measured:
+def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> MeasuredStep:
     w = _workload(row, recipes, data)
     step = step_of(w, 0, 0)
-    return Measured(
+    return MeasuredStep(
         _name(row),
         (w.model.name, w.gpu.name, *(row.get(key, "") for key in ("version", "precision"))),
         row.get("version", ""),

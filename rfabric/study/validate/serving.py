@@ -38,7 +38,7 @@ from ...compute.serving import Served, serve
 from ...errors import RFabricError
 from ...units import bytes_in
 from . import Point, PointGroup
-from .first_token import CLIENT_S, FITTED, Answered
+from .first_token import CLIENT_S, FITTED, MeasuredFirstToken
 from .serving_rows import ClosedLoop, Disaggregated, job_of, number_in, part_of, system_of
 from .tables import attempt, named, rows
 
@@ -113,14 +113,14 @@ def steps_of(job: ClosedLoop | Disaggregated) -> tuple[float, float]:
     return float(served.ttft.mean()), float(served.tpot.mean()) if job.output > 1 else 0.0
 
 
-def answered(path: Path, data: Path) -> tuple[list[Answered], list[str]]:
+def answered(path: Path, data: Path) -> tuple[list[MeasuredFirstToken], list[str]]:
     """The first tokens of a file with what its steps take, and the rows left out."""
 
-    def one(row: dict) -> Answered:
+    def one(row: dict) -> MeasuredFirstToken:
         job, measured = job_of(row, [data / "models"]), number_in(row, "silicon_ttft_ms")
         if not measured:
             raise RFabricError("no silicon_ttft_ms")
-        return Answered(system_of(row), measured / 1e3, steps_of(job)[0], job.waits)
+        return MeasuredFirstToken(system_of(row), measured / 1e3, steps_of(job)[0], job.waits)
 
     return attempt(
         (f"{path.name} line {line}", lambda row=row: one(row))

@@ -15,7 +15,7 @@ from ...compute.named import find_model
 from ...compute.roofline import Server
 from ...compute.serving import ENGINES, Batching
 from ...errors import RFabricError
-from .first_token import Waits, waits_of
+from .first_token import EngineWaits, waits_of
 
 # How the engines were run is not in the table. As if (fitted on it): engines were started with
 # isl + batch + SLACK tokens a step, not with their defaults; SGLang from 0.5.6 on put prefill and
@@ -40,7 +40,7 @@ class Disaggregated(NamedTuple):
     clients: int
     prompt: int
     output: int
-    waits: Waits = Waits(0, 0)
+    waits: EngineWaits = EngineWaits(0, 0)
 
 
 class ClosedLoop(NamedTuple):
@@ -51,7 +51,7 @@ class ClosedLoop(NamedTuple):
     clients: int
     prompt: int
     output: int
-    waits: Waits = Waits(0, 0)
+    waits: EngineWaits = EngineWaits(0, 0)
 
 
 def system_of(row: dict) -> str:
@@ -93,7 +93,7 @@ def job_of(row: dict, models: list[Path]) -> ClosedLoop | Disaggregated:
     )
 
 
-def _waits(row: dict, server: Server, clients: float) -> Waits:
+def _waits(row: dict, server: Server, clients: float) -> EngineWaits:
     experts = server.model.experts
     return waits_of(row.get("backend", ""), experts.layers if experts else 0, int(clients))
 

@@ -22,7 +22,7 @@ BROKEN = (RFabricError, KeyError, ValueError, IndexError, ArithmeticError)
 Cells = dict[str, str]
 
 
-class Refused(RFabricError):
+class RefusedRow(RFabricError):
     """A row that cannot be modelled; its text is the reason."""
 
 
@@ -61,28 +61,28 @@ def _some(row: Cells) -> str:
 
 
 def number(row: Cells, column: str) -> float:
-    """The number in a column; Refused where there is none above 0."""
+    """The number in a column; RefusedRow where there is none above 0."""
     text = row.get(column)
     if text is None:
-        raise Refused(f"no column {column!r}")
+        raise RefusedRow(f"no column {column!r}")
     if not text:
-        raise Refused(f"{column} is empty")
+        raise RefusedRow(f"{column} is empty")
     try:
         value = float(text)
     except ValueError:
-        raise Refused(f"{column} {text!r} is no number") from None
+        raise RefusedRow(f"{column} {text!r} is no number") from None
     if not 0 < value < float("inf"):
-        raise Refused(f"{column} {text!r} is not above 0")
+        raise RefusedRow(f"{column} {text!r} is not above 0")
     return value
 
 
 def whole(row: Cells, column: str) -> int:
-    """The whole number above 0 in a column, also where it is written 8.0; Refused where there is
+    """The whole number above 0 in a column, also where it is written 8.0; RefusedRow where there is
     none.
     """
     value = number(row, column)
     if value != int(value):
-        raise Refused(f"{column} {row[column]!r} is no whole number")
+        raise RefusedRow(f"{column} {row[column]!r} is no whole number")
     return int(value)
 
 

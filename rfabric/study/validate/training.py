@@ -46,7 +46,7 @@ _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTraining:
     """A measured training step: its row, what is trained how, in how many micro-batches of so many
     sequences, tokens of a step for each GPU, tokens a second and GPU as measured, and what the
     model says a step takes.
@@ -86,7 +86,7 @@ class Measured:
         """Of a step, as measured."""
         return self.tokens / self.measured
 
-    def changed(self, **constants: float) -> "Measured":
+    def changed(self, **constants: float) -> "MeasuredTraining":
         """The same with other constants of the Trainer: `grouped`, `host_layer`."""
         trainer = replace(self.trainer, **constants)
         sequences = self.micro_batch * self.micro_batches * trainer.layout.dp
@@ -110,7 +110,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         yield PointGroup(f"{name}, MoE", str(path.relative_to(data)), tuple(mixed), note=note)
 
 
-def steps_of(path: Path, data: Path) -> tuple[list[Measured], list[str]]:
+def steps_of(path: Path, data: Path) -> tuple[list[MeasuredTraining], list[str]]:
     """The measured steps of a file, and the rows left out with the reason."""
     return attempt(
         (_name(i, row), lambda row=row: _modelled(row, path, data))
@@ -132,13 +132,15 @@ def _name(line: int, row: Mapping[str, str]) -> str:
     return f"row {line} {said}" if line else said
 
 
-def _modelled(row: dict, path: Path, data: Path) -> Measured:
+def _modelled(row: dict, path: Path, data: Path) -> MeasuredTraining:
     measured = number(row, "tok_s_gpu")
     trainer, micro, micro_batches = (_foundry if "act_ckpt" in row else _megatron)(row, path, data)
     sequences, length = micro * micro_batches * trainer.layout.dp, whole(row, "seq")
     step = training_step(trainer, sequences, length, micro)
     tokens = sequences * length / trainer.layout.gpus
-    return Measured(row, _part(row, path), trainer, micro_batches, micro, tokens, measured, step)
+    return MeasuredTraining(
+        row, _part(row, path), trainer, micro_batches, micro, tokens, measured, step
+    )
 
 
 def _foundry(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...compute.communication import RankGroup, collective_seconds, network
 from ...compute.gpus import find_gpu
 from . import Point, PointGroup
-from .tables import Refused, number, rows, split_by_size
+from .tables import RefusedRow, number, rows, split_by_size
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
@@ -34,7 +34,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 def _point(row: dict[str, str], path: Path) -> tuple[float, Point]:
     gpu = find_gpu(path.stem.removeprefix("vidur_"))
     if gpu is None:
-        raise Refused(f"{path.name} names no GPU of the catalog")
+        raise RefusedRow(f"{path.name} names no GPU of the catalog")
     kind, workers, size = row["collective"], int(number(row, "num_workers")), number(row, "size")
     each = int(number(row, "devices_per_node"))
     group = RankGroup(workers, -(-workers // each))

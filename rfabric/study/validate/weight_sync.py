@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...compute.communication import Network, network
+from ...compute.communication import GpuNetwork, network
 from ...compute.gpus import find_gpu
 from ...compute.layout import Layout, layout
 from ...compute.models import STORED_BYTES, Model
@@ -27,7 +27,7 @@ from ...compute.sync_time import (
 from ...errors import RFabricError
 from . import Point, PointGroup
 from .parameters import stated_in
-from .tables import Cells, Refused, attempt, rows
+from .tables import Cells, RefusedRow, attempt, rows
 
 PRECISIONS = (
     ("FP8", "fp8_block"),
@@ -114,7 +114,7 @@ def _with_engine(row: Cells) -> Cells | None:
 def _synced(row: Cells, data: Path, receive_only: bool) -> Synced:
     extra = (row.get("extra") or "").lower()
     if "paged back" in extra:
-        raise Refused("FSDP1 pages the model back to the GPU first; at what rate is not stated")
+        raise RefusedRow("FSDP1 pages the model back to the GPU first; at what rate is not stated")
     transport, source = _transport(row), row.get("source") or ""
     model, precision = find_model(row["model"], (data / "models",)), _precision(row)
     trainer, rollout = _sides(row, transport)
@@ -147,7 +147,7 @@ def _size(row: Cells, transport: str) -> float:
     """
     stated = [one for one in stated_in(row["model"]) if one.kind == "total"]
     if not stated or transport not in ("buckets", "host-write", "host", "host-p2p"):
-        raise Refused(f"no config of {row['model']!r} in models/ or traffic/models/")
+        raise RefusedRow(f"no config of {row['model']!r} in models/ or traffic/models/")
     return stated[0].billions * 1e9 * STORED_BYTES[_precision(row)]
 
 
@@ -192,7 +192,7 @@ def _layout(row: Cells, side: str) -> Layout:
         for column in (side, f"{side}_layout")
     ]
     if not any(texts):
-        raise Refused(f"neither {side} nor {side}_layout is given")
+        raise RefusedRow(f"neither {side} nor {side}_layout is given")
     known = [layout(text) for text in texts if text]
     return Layout.over(known[0].gpus, known[-1].tp, known[-1].pp, known[-1].ep)
 
@@ -203,10 +203,10 @@ def _precision(row: Cells) -> str:
     return next((precision for key, precision in PRECISIONS if key in text), "bf16")
 
 
-def _network(row: Cells) -> Network:
+def _network(row: Cells) -> GpuNetwork:
     gpu = find_gpu(row["gpu"])
     if gpu is None:
-        raise Refused(f"GPU {row['gpu']!r} is not in the catalog")
+        raise RefusedRow(f"GPU {row['gpu']!r} is not in the catalog")
     rate = re.search(
         r"(\d+(?:\.\d+)?)\s*(G|T)(?:b(?:it)?(?:/s|ps)?|bE)?\b(?!iB|B)",
         row.get("network") or "",
@@ -242,7 +242,7 @@ def _transport(row: Cells) -> str:
         return "p2p"
     if re.search(r"nccl|broadcast|all-?gather|ipc|cuda", text):
         return "broadcast"
-    raise Refused(f"transport {row.get('transport')!r} is not modelled")
+    raise RefusedRow(f"transport {row.get('transport')!r} is not modelled")
 
 
 def _seconds(text: str) -> float:

@@ -21,7 +21,7 @@ from ..recorded import MOST_RANKS
 from .base import TraceFormat, understood, whole
 from .chakra_graph import MICRO, put_together
 from .chakra_rows import OURS
-from .chakra_wire import COMPUTE, RECEIVE, SEND, Graph, Node, decoded, encoded
+from .chakra_wire import COMPUTE, RECEIVE, SEND, ChakraNode, Graph, decoded, encoded
 
 SCHEMA = re.compile(r"((1\.0\.[1-9]|1\.1\.[01])-chakra\.)?0\.0\.4")
 WRITTEN = "1.1.1-chakra.0.0.4"
@@ -182,7 +182,7 @@ class _Export:
         number = self._id(rank) if number is None else number
         name = f"{ {SEND: 'send', RECEIVE: 'receive', COMPUTE: 'compute'}[kind] } {number}"
         self.nodes[rank].append(
-            Node(number, name, kind, deps, micros, {"is_cpu_op": kind == COMPUTE} | attrs)
+            ChakraNode(number, name, kind, deps, micros, {"is_cpu_op": kind == COMPUTE} | attrs)
         )
         return number
 

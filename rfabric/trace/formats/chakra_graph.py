@@ -14,7 +14,7 @@ from ...errors import RFabricError
 from ..model import MOST_BYTES, Trace
 from .base import whole
 from .chakra_rows import OURS, Rows, trace_of_rows
-from .chakra_wire import COLLECTIVE, RECEIVE, SEND, Graph, Node
+from .chakra_wire import COLLECTIVE, RECEIVE, SEND, ChakraNode, Graph
 from .lowering import lowered
 
 COLLECTIVES = (
@@ -35,8 +35,8 @@ class Placed:
         self.missing = ranks > 0
         self.done: dict[tuple[int, int], list] = {}
         self.sends: dict[tuple, deque] = defaultdict(deque)
-        self.receives: list[tuple[int, Node]] = []
-        self.calls: dict[tuple[str, int], dict[int, Node]] = defaultdict(dict)
+        self.receives: list[tuple[int, ChakraNode]] = []
+        self.calls: dict[tuple[str, int], dict[int, ChakraNode]] = defaultdict(dict)
         self.notes: list[str] = [note for graph in graphs.values() for note in graph.notes]
         self.unlisted: set[str] = set()
         self.inside = 0
@@ -109,7 +109,7 @@ def _refuse_cycle(graph: Graph) -> None:
         raise RFabricError(f"{graph.name}: node {stuck} waits for itself: its deps form a cycle")
 
 
-def _node(made: Placed, rank: int, node: Node, counts: dict[str, int]) -> None:
+def _node(made: Placed, rank: int, node: ChakraNode, counts: dict[str, int]) -> None:
     key, host = (rank, node.id), rank // made.per_host
     waits = [(rank, dep) for dep in node.deps]
     said = json.loads(node.attrs[OURS]) if OURS in node.attrs else {}
@@ -131,14 +131,14 @@ def _node(made: Placed, rank: int, node: Node, counts: dict[str, int]) -> None:
         )]  # fmt: skip
 
 
-def _size(made: Placed, rank: int, node: Node, least: int = 1) -> int:
+def _size(made: Placed, rank: int, node: ChakraNode, least: int = 1) -> int:
     where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
     if "comm_size" not in node.attrs:
         raise RFabricError(f"{where}: has no comm_size; say how many bytes it sends")
     return whole(node.attrs["comm_size"], f"{where}: comm_size", least, int(MOST_BYTES))
 
 
-def _peer(made: Placed, rank: int, node: Node, key: str) -> int:
+def _peer(made: Placed, rank: int, node: ChakraNode, key: str) -> int:
     where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
     peer = whole(node.attrs.get(key, ""), f"{where}: {key}", 0, 2**31)
     if peer not in made.graphs and not (made.missing and peer < made.ranks):
@@ -146,7 +146,7 @@ def _peer(made: Placed, rank: int, node: Node, key: str) -> int:
     return peer
 
 
-def _send(made: Placed, rank: int, node: Node, waits: list, said: dict) -> list:
+def _send(made: Placed, rank: int, node: ChakraNode, waits: list, said: dict) -> list:
     peer = _peer(made, rank, node, "comm_dst")
     if said.get("role") == "sync":
         made.sends[rank, peer, node.attrs.get("comm_tag", 0)].append(waits)
@@ -188,7 +188,7 @@ def _match(made: Placed) -> None:
             )
 
 
-def _collective(made: Placed, group: str, turn: int, nodes: dict[int, Node]) -> None:
+def _collective(made: Placed, group: str, turn: int, nodes: dict[int, ChakraNode]) -> None:
     rank, first = next(iter(nodes.items()))
     where = f"{made.graphs[rank].name}: node {first.id} ({first.name})"
     code = whole(first.attrs.get("comm_type", ""), f"{where}: comm_type", 0, len(COLLECTIVES) - 1)
@@ -226,7 +226,7 @@ def _collective(made: Placed, group: str, turn: int, nodes: dict[int, Node]) -> 
     made.done |= {(r, node.id): done for r, node in nodes.items()}
 
 
-def _members(made: Placed, rank: int, group: str, nodes: dict[int, Node]) -> list[int]:
+def _members(made: Placed, rank: int, group: str, nodes: dict[int, ChakraNode]) -> list[int]:
     known = made.graphs[rank].groups.get(group)
     if known:
         return sorted(known)

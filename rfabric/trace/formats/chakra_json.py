@@ -19,7 +19,7 @@ from ..model import Trace
 from .base import TraceFormat, whole
 from .chakra import check_schema, files_read, read_ranks
 from .chakra_graph import COLLECTIVES
-from .chakra_wire import COLLECTIVE, COMPUTE, RECEIVE, SEND, Graph, Node
+from .chakra_wire import COLLECTIVE, COMPUTE, RECEIVE, SEND, ChakraNode, Graph
 
 TYPES = (
     "INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
@@ -78,14 +78,14 @@ def _dumped(name: str, objects: list[dict]) -> Graph:
     return Graph(name, facts, [_message(name, one) for one in objects[1:]], {}, [])
 
 
-def _message(name: str, one: dict) -> Node:
+def _message(name: str, one: dict) -> ChakraNode:
     number = whole(one.get("id", 0), f"{name}: id")
     kind, where = one.get("type", TYPES[0]), f"{name}: node {number}"
     if kind not in TYPES:
         raise RFabricError(f"{where}: type {kind!r} is none of {', '.join(TYPES)}")
     waits = [*_either(one, "dataDeps", "data_deps"), *_either(one, "ctrlDeps", "ctrl_deps")]
     micros = one.get("durationMicros", one.get("duration_micros", 0))
-    return Node(
+    return ChakraNode(
         number, str(one.get("name", "")), TYPES.index(kind),
         [whole(dep, f"{where}: deps") for dep in waits], whole(micros, f"{where}: durationMicros"),
         _values(one),
@@ -119,7 +119,7 @@ def _workload(name: str, data: dict) -> Graph:
         if kind in (COLLECTIVE, SEND, RECEIVE) and "comm_size" not in attrs:
             kind, silent = COMPUTE, silent + 1
         micros = whole(one.get("runtime", 0), f"{name}: node {one['Id']}: runtime")
-        made.append(Node(one["Id"], str(one.get("Name", "")), kind, kept, micros, attrs))
+        made.append(ChakraNode(one["Id"], str(one.get("Name", "")), kind, kept, micros, attrs))
     notes = [f"{name}: {gone} waits for nodes that the file lacks are dropped"] if gone else []
     if silent:
         notes.append(
@@ -133,16 +133,16 @@ def _workload(name: str, data: dict) -> Graph:
 
 def _pytorch(name: str, data: dict) -> Graph:
     groups, backends = _process_groups(data["nodes"])
-    made: list[Node] = []
+    made: list[ChakraNode] = []
     timeless = 0
     for one in sorted(data["nodes"], key=lambda node: node["id"]):
         after = [made[-1].id] if made else []
         micros = one.get("exclusive_dur", 0)
         if one["name"] == COMMS:
             if attrs := _comms(f"{name}: node {one['id']}", one, groups, backends):
-                made.append(Node(one["id"], COMMS, attrs.pop("type"), after, 0, attrs))
+                made.append(ChakraNode(one["id"], COMMS, attrs.pop("type"), after, 0, attrs))
         elif micros:
-            made.append(Node(one["id"], one["name"], COMPUTE, after, round(micros), {}))
+            made.append(ChakraNode(one["id"], one["name"], COMPUTE, after, round(micros), {}))
         else:
             timeless += 1
     notes = [f"{name}: {timeless:,} operators have no time and take none"] if timeless else []

@@ -18,7 +18,7 @@ METADATA, LOAD, STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
 SIGNED, ZIGZAG, TEXT = (7, 9), (15, 17), 29
 
 
-class Node(NamedTuple):
+class ChakraNode(NamedTuple):
     """One node of a rank's graph; micros: how long it computes; deps: ids, data before control."""
 
     id: int
@@ -34,7 +34,7 @@ class Graph(NamedTuple):
 
     name: str
     facts: dict
-    nodes: list[Node]
+    nodes: list[ChakraNode]
     groups: dict[str, list[int]]
     notes: list[str]
 
@@ -72,7 +72,7 @@ def _metadata(message: bytes, seen: dict) -> dict:
     return facts
 
 
-def _node(message: bytes, seen: dict) -> Node:
+def _node(message: bytes, seen: dict) -> ChakraNode:
     number = kind = micros = 0
     name = ""
     ctrl: list[int] = []
@@ -93,7 +93,7 @@ def _node(message: bytes, seen: dict) -> Node:
         elif field == 10:
             key, one = _attribute(value, seen)
             attrs[key] = one
-    return Node(number, name, kind, deps + ctrl, micros, attrs)
+    return ChakraNode(number, name, kind, deps + ctrl, micros, attrs)
 
 
 def _packed(data: bytes) -> list[int]:
@@ -133,14 +133,14 @@ def _value(field: int, value):
 # --- and back ------------------------------------------------------------------------------------
 
 
-def encoded(facts: dict, nodes: list[Node]) -> bytes:
+def encoded(facts: dict, nodes: list[ChakraNode]) -> bytes:
     """The bytes of a file: metadata, then nodes, each behind its length."""
     rest = [_entry(2, _pair(key, value)) for key, value in facts.items() if key != "version"]
     head = _entry(1, facts["version"].encode()) + b"".join(rest)
     return b"".join(_number(len(part)) + part for part in (head, *map(_message, nodes)))
 
 
-def _message(node: Node) -> bytes:
+def _message(node: ChakraNode) -> bytes:
     parts = [_key(1, 0), _number(node.id), _entry(2, node.name.encode()), _key(3, 0)]
     parts.append(_number(node.type))
     if node.deps:
