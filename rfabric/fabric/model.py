@@ -300,16 +300,21 @@ class Fabric:
 
     def to_json(self) -> dict:
         """Plain data for another process; `Fabric.from_json` is the inverse."""
+        links = [
+            {"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay}
+            for k in self.links
+        ]
+        return self.described | {"links": links}
+
+    @property
+    def described(self) -> dict:
+        """All of `to_json` but the cables."""
         return {
             "name": self.name,
             "spec": self.spec,
             "reconfig_delay_s": self.reconfig_delay,
             "parameters": self.parameters,
             "nodes": [dict(vars(n)) for n in self.nodes],
-            "links": [
-                {"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay}
-                for k in self.links
-            ],
         }
 
     @classmethod

@@ -32,13 +32,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..files import lines_of, open_text, read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
@@ -225,10 +227,14 @@ def _slug(engine: str, label: str) -> str:
 
 def _write_run(folder: Path, result: Result) -> None:
     folder.mkdir()
-    write_text(folder / "fabric.json", _json(result.fabric.to_json()))
+    write_text(folder / "fabric.json", fabric_text(result.fabric))
     lit = cache(lambda circuits: circuits.to_json())  # many epochs hold what others held
-    epochs = [{"time_s": time, "circuits": lit(circuits)} for time, circuits in result.epochs]
-    write_text(folder / "circuits.json", _json({"epochs": epochs}))
+    held = cache(lambda circuits: _json(lit(circuits)).rstrip())
+    epochs = (
+        f'{{"time_s": {json.dumps(time)},\n"circuits": {held(circuits)}}}'
+        for time, circuits in result.epochs
+    )
+    write_text(folder / "circuits.json", f'{{"epochs": [{_lines(epochs)}]}}\n')
     write_csv(folder / "flows.csv", FLOW_COLUMNS, flow_lines(result))
     write_csv(folder / "links.csv", LINK_COLUMNS, link_lines(result))
     if parquet.is_there():
@@ -246,9 +252,31 @@ def _write_simulated(folder: Path, run: Run) -> None:
         write_text(folder / "run.json", _json(run_summary(Run(run.simulated))))
 
 
-def _json(data: dict) -> str:
+def fabric_text(fabric: Fabric) -> str:
+    """What `_json` makes of a fabric; the cables, of which there may be 100,000s, are put together
+    from what few things they say.
+    """
+    ends = cabling_of(fabric).spelled(np.arange(2 * len(fabric.links)))
+
+    @lru_cache(None, typed=True)
+    def rest(rate: float, delay: float) -> str:
+        return _json({"rate_bps": rate, "delay_s": delay})[1:].rstrip()
+
+    cables = (
+        f'{{"a": "{a}",\n"b": "{b}",\n{rest(link.rate, link.delay)}'
+        for a, b, link in zip(ends[::2], ends[1::2], fabric.links, strict=True)
+    )
+    described = _json(fabric.described).removesuffix("}\n")
+    return f'{described},\n"links": [{_lines(cables)}]}}\n'
+
+
+def _json(data: Any) -> str:
     """One value a line, by the encoder in C: the one that indents takes ten times as long."""
     return json.dumps(data, separators=(",\n", ": ")) + "\n"
+
+
+def _lines(parts: Iterable[str]) -> str:
+    return ",\n".join(parts)
 
 
 def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:

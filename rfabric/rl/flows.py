@@ -50,7 +50,9 @@ def gradients(w: Workload) -> Flows:
     """
     if w.training.optimizer == "sharded":
         return NONE
-    return _among_data_ranks(w, gradient_collective(w), gradient_bytes(w) / w.training.buckets)
+    return arrays(
+        _among_data_ranks(w, gradient_collective(w), gradient_bytes(w) / w.training.buckets)
+    )
 
 
 def gradient_bytes(w: Workload) -> float:
@@ -68,7 +70,7 @@ def parameters(w: Workload) -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
     if w.training.optimizer != "distributed":
         return NONE
-    return _among_data_ranks(w, "all-gather", w.learns * BF16_BYTES)
+    return arrays(_among_data_ranks(w, "all-gather", w.learns * BF16_BYTES))
 
 
 def gathered(w: Workload) -> Flows:
@@ -94,19 +96,20 @@ def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) 
     backward.
     """
     t = w.training
-    sent = []
-    for stage in range(t.pp - 1):
-        for d, count in enumerate(tokens):
-            # sequence parallel: a rank sends its part
-            size = count * w.model.hidden * BF16_BYTES / (t.tp * t.cp)
-            pairs = [(a, a + w.rank(1, 0)) for a in w.model_ranks(stage, d)]
-            if forward:
-                sent.append(point_to_point(pairs, size * forward, w.gpus_per_server))
-            if backward:
-                sent.append(
-                    point_to_point([(b, a) for a, b in pairs], size * backward, w.gpus_per_server)
-                )
-    return join(sent)
+    if not forward and not backward:
+        return NONE
+    # sequence parallel: a rank sends its part
+    size = np.asarray(tokens, float) * w.model.hidden * BF16_BYTES / (t.tp * t.cp)
+    gpus = np.arange((t.pp - 1) * w.stage_gpus).reshape(t.pp - 1, w.dp, 1, t.tp * t.cp)
+    ways = (gpus, gpus + w.stage_gpus, forward), (gpus + w.stage_gpus, gpus, backward)
+    # stage by stage, rank by rank, one way after the other
+    hops = [
+        (src, dst, np.broadcast_to((size * times)[:, None, None], gpus.shape))
+        for src, dst, times in ways
+        if times
+    ]
+    sent = (np.concatenate(column, axis=2).ravel() for column in zip(*hops, strict=True))
+    return leaving(w, Flows(*sent))
 
 
 def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flows:
@@ -116,6 +119,8 @@ def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flow
     After experts, which tp does not cut here, there is none: their tokens are dealt instead.
     """
     t, experts = w.training, w.model.experts
+    if not w.gpus_per_server % t.tp:
+        return NONE  # each group in one server: they begin at multiples of tp
     dealt = experts.layers * w.model.hidden * BF16_BYTES if experts else 0
     per_token = passes * (all_reduce_bytes_per_token(w) - dealt) / (t.cp * t.pp)
     return join(
@@ -192,21 +197,28 @@ def dispatch(
     t, m = w.training, w.model
     if not m.experts or t.ep == 1:
         return NONE
-    shares = np.full((t.pp, t.ep), 1 / t.ep) if shares is None else shares
     per_token = passes * m.experts.layers / t.pp * m.experts.per_token * m.hidden * BF16_BYTES
     own = np.repeat(np.asarray(tokens, dtype=float) / (t.tp * t.cp), t.tp * t.cp) * per_token
-    groups = np.arange(w.stage_gpus).reshape(-1, t.ep)
+    pairs = _expert_pairs(w)
+    if not len(pairs.src):
+        return NONE
+    token_of, expert_of = (pairs.dst, pairs.src) if back else (pairs.src, pairs.dst)
+    taken = 1 / t.ep
+    if shares is not None:
+        taken = shares[expert_of // w.stage_gpus, expert_of % t.ep]
+    return Flows(pairs.src, pairs.dst, own[token_of % w.stage_gpus] * taken)
+
+
+@lru_cache(1)  # the same for every pass
+def _expert_pairs(w: Workload) -> Flows:
+    """The pairs of GPUs in two servers that hold experts of one group, stage by stage, as flows of
+    nothing (int32).
+    """
+    t = w.training
+    groups = np.arange(t.pp * w.stage_gpus, dtype=np.int32).reshape(-1, t.ep)
     src, dst = np.repeat(groups, t.ep, axis=1).ravel(), np.tile(groups, t.ep).ravel()
-    sent = []
-    for stage in range(t.pp):
-        first = w.rank(stage, 0)
-        leaves = (src + first) // w.gpus_per_server != (dst + first) // w.gpus_per_server
-        a, b = src[leaves], dst[leaves]
-        token_of, expert_of = (b, a) if back else (a, b)
-        size = own[token_of] * shares[stage, expert_of % t.ep]
-        sent.append(((a + first).astype(np.int32), (b + first).astype(np.int32), size))
-    flows = Flows(*(np.concatenate(column) for column in zip(*sent, strict=True)))
-    return flows if len(flows.src) else NONE
+    leaves = src // w.gpus_per_server != dst // w.gpus_per_server
+    return Flows(src[leaves], dst[leaves], [])
 
 
 def prompts_read(w: Workload, replica: int, tokens: int) -> Flows:
@@ -328,6 +340,11 @@ def join(parts: Iterable[Flows]) -> Flows:
     return Flows(
         *(list(chain.from_iterable(getattr(p, column) for p in parts)) for column in Flows._fields)
     )
+
+
+def arrays(flows: Flows) -> Flows:
+    """The same flows in arrays: what is read again and again is made of lists once."""
+    return Flows(*map(np.asarray, flows)) if len(flows.src) else NONE
 
 
 def leave(w: Workload, flows: Flows) -> np.ndarray:

@@ -251,11 +251,6 @@ class Setup:
         """The GPUs that share the sequences of one tensor rank."""
         return [self.rank(pp, dp, c, tp) for c in range(self.training.cp)]
 
-    def model_ranks(self, pp: int, dp: int) -> list[int]:
-        """The GPUs of stage `pp` that hold one replica of the model together."""
-        first = self.rank(pp, dp)
-        return list(range(first, first + self.training.cp * self.training.tp))
-
     def data_groups(self, pp: int) -> list[list[int]]:
         """The GPUs of stage `pp` that hold the same parameters: one group for each tensor rank."""
         t = self.training
@@ -286,7 +281,7 @@ class Setup:
         most = g.concurrent * g.group_size if g.concurrent else g.slots * len(self.decoding)
         return min(g.slots, max(1, most // len(self.decoding)))
 
-    @property
+    @cached_property
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache a generation replica holds."""
         g, gpu = self.generation, self.generation_gpu

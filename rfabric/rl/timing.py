@@ -1,6 +1,7 @@
 """How long a job's own computing takes: what `compute` says of its model, GPUs and layout."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,6 +37,7 @@ def server_of(w: Workload) -> Server:
     )
 
 
+@lru_cache(2)  # each replica asks for it
 def decode_step(w: Workload) -> DecodeStep | Sides:
     """The roofline of one generation replica of `w`; with generation.ffn_gpus, of its two sides."""
     s, ffn = server_of(w), w.generation.ffn_gpus

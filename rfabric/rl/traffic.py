@@ -14,7 +14,7 @@ from . import exchanges, flows
 from .environments import environment_loop, reward_calls
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained
-from .weight_sync import STRATEGIES, Level
+from .weight_sync import Level, levels
 from .workload import Workload
 
 # plan, lowering and explanation of a step follow one another; more would hold memory
@@ -111,10 +111,9 @@ def weight_levels(w: Workload) -> tuple[Level, ...]:
     """
     if w.colocated:
         return (Level("weights", flows.reshard(w)),)
-    strategy = w.weight_sync.strategy
-    gathered = flows.gathered(w) if strategy != "p2p" else flows.NONE
+    gathered = flows.gathered(w) if w.weight_sync.strategy != "p2p" else flows.NONE
     first = [Level("gather", gathered)] if len(gathered.src) else []
-    return (*first, *STRATEGIES[strategy](w))
+    return (*first, *levels(w))
 
 
 def _log_probs(w: Workload, trained: Trained) -> LogProbTraffic:

@@ -41,6 +41,7 @@ is what a pair of GPUs sends through a NIC, and neither set-up nor gathering is 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..compute.between import NIC_REACHED
@@ -182,6 +183,12 @@ STRATEGIES = {
 }
 
 
+@lru_cache(2)
+def levels(w: Workload) -> tuple[Level, ...]:
+    """What the job's strategy sends, made once: software, plan and trace read the same."""
+    return tuple(STRATEGIES[w.weight_sync.strategy](w))
+
+
 def sync_bytes(w: Workload) -> float:
     """Bytes of one copy as it is sent: at the precision of weight_sync, only what changed where the
     strategy is `delta`.
@@ -193,6 +200,7 @@ def sync_bytes(w: Workload) -> float:
     return w.synced * size * (sync.delta_factor if sync.strategy == "delta" else 1)
 
 
+@lru_cache(2)  # of every step
 def software_seconds(w: Workload) -> float:
     """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's
     efficiency leaves, where it has one.
@@ -202,9 +210,7 @@ def software_seconds(w: Workload) -> float:
 
 def software_parts(w: Workload) -> dict[str, float]:
     """The seconds of `software_seconds` by what takes them; `pack`: beyond those on the wire."""
-    wire = sum(
-        wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[w.weight_sync.strategy](w)
-    )
+    wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in levels(w))
     if w.weight_sync.efficiency:
         return {"efficiency": wire * (1 / w.weight_sync.efficiency - 1)}
     setup, packing, rest = _software(w)

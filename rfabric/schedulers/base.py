@@ -20,11 +20,11 @@ from ..specs import Spec, as_written, field_values
 from ..trace import Flows, Span, Trace
 
 __all__ = [
-    "GENERATION", "TRAINING", "Answer", "AnsweringNetwork", "Flows", "Generated", "Plan", "Scheduled",
-    "Scheduler", "Settings", "Span", "Step", "Trace", "Workload", "as_it_stands", "balance",
-    "of_steps", "plan_of_steps", "refuse_cpu_servers", "refuse_dropped", "refuse_settings",
-    "refuse_unlike_replicas", "replica_time", "settings_of", "spans_of", "steady_time", "step_of",
-    "trace_of_steps",
+    "GENERATION", "TRAINING", "Answer", "AnsweringNetwork", "Flows", "Generated", "Plan",
+    "Scheduled", "Scheduler", "Settings", "Span", "Step", "Trace", "Workload", "as_it_stands",
+    "balance", "of_steps", "plan_of_steps", "refuse_cpu_servers", "refuse_dropped",
+    "refuse_settings", "refuse_unlike_replicas", "replica_time", "settings_of", "spans_of",
+    "steady_time", "step_of", "trace_of_steps",
 ]  # fmt: skip
 GENERATION, TRAINING = "generation", "training"  # the pools of GPUs
 Settings = Mapping[str, str]

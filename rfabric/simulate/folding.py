@@ -35,7 +35,7 @@ import numpy as np
 
 from ..fabric.cabling import cabling_of
 from ..report.result import Folding, PhaseTime, Result, ends_without, phase_floors
-from ..routing.rows import begins, mixed, spread
+from ..routing.rows import begins, in_order, mixed, numbered, spread
 from ..routing.schemes import SPLIT
 from ..trace import PhaseKey, Trace
 from ..trace.pairs import KnownWays
@@ -251,7 +251,7 @@ def _batches(trace: Trace) -> np.ndarray:
         waits[alone]
         ^ mixed(trace.start[alone].view(np.uint64) ^ mixed(trace.gap[alone].view(np.uint64)))
     )
-    batch[alone] = len(trace.origin.spans) + np.unique(alike, return_inverse=True)[1]
+    batch[alone] = len(trace.origin.spans) + numbered(alike)[1]
     return batch
 
 
@@ -284,7 +284,7 @@ def _together(
     row: np.ndarray, link: np.ndarray, share: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Parts of one row on one link as one, their shares added up."""
-    order = np.lexsort((link, row))
+    order = in_order(row, link)
     first = np.flatnonzero(begins(row[order], link[order]))
     return (
         row[order][first],
@@ -317,10 +317,12 @@ def _shared(
     row, link, share = _crossed(result, known, rows)
     batches, mine = len(segment), batch[row]
     place = segment[mine] * (2 * len(result.fabric.links)) + link  # links of one segment
-    keys, which = np.unique(place * batches + mine, return_inverse=True)
-    del place, link, mine
+    codes = place * batches + mine
+    del place, link, mine  # large, as are those below
+    keys, which = numbered(codes)
+    del codes
     sizes = result.trace.size[row]
-    del row  # large, as are those above
+    del row
     most = np.zeros(len(keys))
     np.maximum.at(most, which, sizes)
     # what waits in a loop is all of it, turn by turn
@@ -350,7 +352,7 @@ def _taken(
     seconds = transfer_seconds(taken, rates[shared.place[a] % len(rates)])
     code = shared.own[a] * batches + shared.own[b]
     del a, b, others, taken
-    order = np.argsort(code, kind="stable")
+    order = in_order(code)
     code = code[order]
     first = np.flatnonzero(begins(code))
     worst = np.maximum.reduceat(seconds[order], first) if len(first) else np.zeros(0)

@@ -35,10 +35,10 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..report.result import Result
-from ..routing.rows import offsets_of, spread
+from ..routing.rows import offsets_of
 from ..trace import PhaseKey, Trace
 from ..trace.packets import FIRST_SEGMENTS, PAYLOAD, UNSCALED_WINDOW
-from ..trace.pairs import PairWays
+from ..trace.pairs import Pairs, PairWays
 from ..units import show_time, transfer_seconds
 
 FLUID, RDMA, TCP = "fluid", "rdma", "tcp"
@@ -99,29 +99,50 @@ class Messages:
             flight = window
 
 
-def messages(fabric: Fabric, trace: Trace, ways: PairWays) -> Messages:
-    """What rows with bytes send, part by part, each part with the size of its row: a message that
-    is sprayed over several ways has one window. Of repeated rows one repetition.
+@dataclass(frozen=True, eq=False)
+class Cables:
+    """The cables on the ways of pairs, part by part: float64[parts] each.
+
+    delay: s of all, one way; byte: s of one over all, one after the other; rate: bit/s of the
+    slowest.
     """
-    rows = np.flatnonzero(trace.size > 0)
-    size = trace.size[rows] / (trace.origin.times[rows] if trace.origin else 1)
-    size = np.repeat(size, ways.pairs.parts(rows)[0])
-    delay = np.append(cabling_of(fabric).delay, 0.0)
-    # the link without capacity stands for no way at all
-    rate = np.append(cabling_of(fabric).rate, np.inf)
-    relay = np.minimum(size, PAYLOAD) * ways.sums(rows, transfer_seconds(1, rate))
-    return Messages(size, ways.sums(rows, delay), relay, ways.least(rows, rate))
+
+    delay: np.ndarray
+    byte: np.ndarray
+    rate: np.ndarray
+
+    @classmethod
+    def of(cls, fabric: Fabric, ways: PairWays) -> "Cables":
+        """Those of `ways`."""
+        delay = np.append(cabling_of(fabric).delay, 0.0)
+        # the link without capacity stands for no way at all
+        rate = np.append(cabling_of(fabric).rate, np.inf)
+        return cls(ways.sums(delay), ways.sums(transfer_seconds(1, rate)), ways.least(rate))
+
+    def messages(self, trace: Trace, pairs: Pairs) -> Messages:
+        """What rows with bytes send, part by part, each part with the size of its row: a message
+        that is sprayed over several ways has one window. Of repeated rows one repetition.
+        """
+        rows = np.flatnonzero(trace.size > 0)
+        size = trace.size[rows] / (trace.origin.times[rows] if trace.origin else 1)
+        counts, parts = pairs.parts(rows)
+        size = np.repeat(size, counts)
+        relay = np.minimum(size, PAYLOAD) * self.byte[parts]
+        return Messages(size, self.delay[parts], relay, self.rate[parts])
+
+
+def messages(fabric: Fabric, trace: Trace, ways: PairWays) -> Messages:
+    """What rows with bytes send, part by part."""
+    return Cables.of(fabric, ways).messages(trace, ways.pairs)
 
 
 class TransportOutlook:
-    """What transports could add to a fluid's result, known before it is played: by row, and on the
-    longest chains of rows that wait for each other.
+    """What transports could add to a fluid's result, by row, and on the longest chains of rows that
+    wait for each other.
     """
 
     def __init__(self, fabric: Fabric, trace: Trace, ways: PairWays):
-        self._trace, rows = trace, np.flatnonzero(trace.size > 0)
-        self._sent, self._rows = messages(fabric, trace, ways), rows
-        self._first = offsets_of(ways.pairs.parts(rows)[0])[:-1]
+        self._trace, self._pairs, self._cables = trace, ways.pairs, Cables.of(fabric, ways)
 
     def notes(self, result: Result) -> Iterator[str]:
         """For each kind of phase where a transport could matter: how many messages are small, and
@@ -129,14 +150,17 @@ class TransportOutlook:
         is added on its longest chain. Messages that come later may also meet others that they
         missed before, or miss some that they met: that is not in it.
         """
-        if not len(self._rows):
+        sent = self._cables.messages(self._trace, self._pairs)
+        if not len(sent.size):
             return
-        tcp = self.longest(TCP)
+        added = sent.beyond(TCP)
+        tcp = self._longest(added)
         share = {p.key: tcp[p.key] / p.seconds for p in result.phases if p.seconds > 0}
         open_ = {key: share[key] for key in share if share[key] > MATTERS}
         if not open_:
             return
-        rdma, small = self.longest(RDMA), self._small()
+        rdma = self._longest(sent.beyond(RDMA))
+        small = self._by_row(added > MATTERS * sent.seconds)  # they take so much longer, alone
         for name in dict.fromkeys(key.phase for key in open_):
             steps = [key for key in open_ if key.phase == name]
             key = max(steps, key=open_.__getitem__)
@@ -151,36 +175,22 @@ class TransportOutlook:
                 "with a TCP connection for each (--transport tcp)"
             )
 
-    def _small(self) -> np.ndarray:
-        """Which rows TCP lets take MATTERS longer, alone: bool[n]."""
-        added, alone = self._sent.beyond(TCP), self._sent.seconds
-        small = np.zeros(len(self._trace), bool)
-        small[self._rows] = np.logical_or.reduceat(added > MATTERS * alone, self._first)
-        return small
-
-    def longest(self, transport: str) -> dict[PhaseKey, float]:
-        """Seconds that the rows of a phase's longest chain take beyond a fluid's."""
-        added = np.zeros(len(self._trace))
-        added[self._rows] = np.maximum.reduceat(self._sent.beyond(transport), self._first)
+    def _longest(self, added: np.ndarray) -> dict[PhaseKey, float]:
+        """Seconds that are added (to each part) to the rows of a phase's longest chain."""
+        by_row = self._by_row(added)
         if self._trace.origin:
-            added *= self._trace.origin.times
-        chains = longest_chains(self._trace, added)
+            by_row *= self._trace.origin.times
+        chains = self._trace.chains(by_row)
         return {key: float(chains[rows].max()) for key, rows in self._trace.rows_by_phase.items()}
+
+    def _by_row(self, of_parts: np.ndarray) -> np.ndarray:
+        """The most of all parts of each row; 0 of rows that send nothing."""
+        rows = np.flatnonzero(self._trace.size > 0)
+        first = offsets_of(self._pairs.parts(rows)[0])[:-1]
+        by_row = np.zeros(len(self._trace), of_parts.dtype)
+        by_row[rows] = np.maximum.reduceat(of_parts, first)
+        return by_row
 
 
 def _share(seconds: float, of: float) -> str:
     return f"{show_time(seconds)} ({seconds / of:.1%})"
-
-
-def longest_chains(trace: Trace, spent: np.ndarray) -> np.ndarray:
-    """float64[n]: of all chains of rows of one phase that end with a row, each waiting for the one
-    before, the most that they spend.
-    """
-    phase = trace.step.astype(np.int64) * len(trace.phases) + trace.phase
-    chain, counts = spent.copy(), np.diff(trace.after_offsets)
-    for level in trace.levels[1:]:
-        many = counts[level]
-        waits = trace.after[spread(trace.after_offsets[level], many)]
-        before = np.where(phase[waits] == np.repeat(phase[level], many), chain[waits], 0.0)
-        chain[level] += np.maximum.reduceat(before, np.cumsum(many) - many)
-    return chain

@@ -4,6 +4,7 @@ for.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -130,6 +131,8 @@ class TraceBuilder:
             kind: names.setdefault(name, len(names))
             for kind, name, names in self._named(phase, label)
         }
+        if not len(src):
+            return []
         self._batches.append(_Batch(src, dst, whole_bytes(sizes), shared | codes, tuple(after)))
         self._rows += len(src)
         return list(range(self._rows - len(src), self._rows))
@@ -153,7 +156,7 @@ class TraceBuilder:
         if not shared["start"].any():
             shared["start"] = np.zeros(len(shared["start"]))  # not written: takes no memory
         first = np.cumsum(waits) - waits
-        entries = np.fromiter((row for b in batches for row in b.after), np.int64, int(waits.sum()))
+        entries = np.fromiter(chain.from_iterable(b.after for b in batches), np.int64, waits.sum())
         counts = np.repeat(waits, rows)
         return Trace(
             self.hosts,

@@ -30,6 +30,7 @@ from ..optics import Demand
 from ..routing.rows import Entries, begins, distinct, in_order, numbered, spread
 from ..routing.schemes import Routing, Sent
 from ..units import show_size, transfer_seconds
+from . import sweeps
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
@@ -342,6 +343,12 @@ class Trace:
         """How many rows each row waits for: int32[n]."""
         return np.diff(self.after_offsets).astype(np.int32)
 
+    @cached_property
+    def _waiting(self) -> sweeps.Waits:
+        """What rows wait for, as the compiled core passes over it."""
+        line = None if self.in_order else np.concatenate(self.levels).astype(np.int32)
+        return sweeps.Waits(self.after_offsets, self.after, line)
+
     @property
     def followers(self) -> tuple[np.ndarray, np.ndarray]:
         """CSR of the rows that wait for each row: the transpose of `after`."""
@@ -500,10 +507,27 @@ class Trace:
         apart: each phase by itself, as if it began at 0 s and waited for no other and for no clock.
         others: float64[n], s: each phase by itself, rows of others finish then.
         """
-        elsewhere = np.zeros(len(self)) if apart else others
-        start = np.zeros(len(self)) if apart else self.start
+        none = np.zeros(len(self)) if apart else None
+        start, elsewhere = (none, none) if apart else (self.start, others)
+        return self._passed(start, self.gap, spent, elsewhere)
+
+    def chains(self, spent: np.ndarray) -> np.ndarray:
+        """float64[n]: of all chains of rows of one phase that end with a row, each waiting for the
+        one before, the most that they spend; each row `spent` (float64[n], none below 0).
+        """
+        none = np.zeros(len(self))
+        return self._passed(none, none, spent, none)[1]
+
+    def _passed(
+        self, start: np.ndarray, gap: np.ndarray, spent: np.ndarray, elsewhere: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(ready, finish) of rows that begin `gap` after they are ready, not before `start`, and
+        take `spent`; rows of other phases finish `elsewhere`, where that is told.
+        """
         phase = self.step.astype(np.int64) * len(self.phases) + self.phase
-        ready, finish = start.copy(), start + self.gap + spent
+        if sweeps.core():
+            return self._waiting.times(start, gap, spent, phase, elsewhere)
+        ready, finish = start.copy(), start + gap + spent
         for level in self.levels[1:]:
             counts = self._waits[level]
             waits = self.after[spread(self.after_offsets[level], counts)]
@@ -512,7 +536,7 @@ class Trace:
                 same = phase[waits] == np.repeat(phase[level], counts)
                 before = np.where(same, before, elsewhere[waits])
             ready[level] = np.maximum.reduceat(before, np.cumsum(counts) - counts)
-            finish[level] = np.maximum(start[level], ready[level] + self.gap[level]) + spent[level]
+            finish[level] = np.maximum(start[level], ready[level] + gap[level]) + spent[level]
         return ready, finish
 
     @cached_property
@@ -529,6 +553,8 @@ class Trace:
         """For each row the largest of `numbers` (int64[n], -1: none) of all rows it waits for, at
         any remove; -1 where there are none.
         """
+        if sweeps.core():
+            return self._waiting.latest(numbers)
         latest = np.full(len(self), -1, np.int64)
         for level in self.levels[1:]:
             counts = self._waits[level]
@@ -571,6 +597,8 @@ class Trace:
         """For each row how many of its own number (int64[n], -1: none) wait one for the other
         before it, with no larger number between: int64[n].
         """
+        if sweeps.core():
+            return self._waiting.depths(numbers)
         depths, carried = np.zeros(len(self), np.int64), np.full(len(self), -1, np.int64)
         for level in self.levels:
             own, counts = numbers[level], self._waits[level]

@@ -163,25 +163,21 @@ class PairWays:
         counts = self.count[parts]
         return offsets_of(counts), self.links[spread(self.first[parts], counts)]
 
-    def sums(self, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """What `values` of links (float64[nowhere + 1]) come to on the way of each part of `rows`,
-        row by row: float64.
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """What `values` of links (float64[nowhere + 1]) come to on the way of each part:
+        float64[parts].
         """
-        self._find_new(rows)
-        _, parts = self.pairs.parts(rows)
+        self._find_rest()
         upto = np.concatenate(([0.0], np.cumsum(values[self.links])))
-        first = self.first[parts]
-        return upto[first + self.count[parts]] - upto[first]
+        return upto[self.first + self.count] - upto[self.first]
 
-    def least(self, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def least(self, values: np.ndarray) -> np.ndarray:
         """The least of `values` on the way of each part, as for `sums`."""
-        self._find_new(rows)
-        _, parts = self.pairs.parts(rows)
-        if not len(rows):
-            return np.zeros(0)
-        begins = np.sort(self.first[self.first >= 0])  # ways lie one behind the other
-        least = np.minimum.reduceat(values[self.links], begins)
-        return least[np.searchsorted(begins, self.first[parts])]
+        self._find_rest()
+        order, least = np.argsort(self.first), np.zeros(len(self.first))
+        if len(order):  # ways lie one behind the other
+            least[order] = np.minimum.reduceat(values[self.links], self.first[order])
+        return least
 
     def dark(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The same while `rows` stand still: every part on the link `nowhere`."""
@@ -196,6 +192,11 @@ class PairWays:
         asked[self.pairs.of[rows]] = True
         if len(new := np.flatnonzero(asked & self.unknown)):
             self._find(new)
+
+    def _find_rest(self) -> None:
+        """Find the ways of all pairs that nobody has asked for."""
+        if self.unknown.any():
+            self._find(np.flatnonzero(self.unknown))
 
     def _find(self, pairs: np.ndarray) -> None:
         for some, offsets, links in self._lay(pairs):

@@ -354,6 +354,19 @@ def test_a_run_folder_holds_inputs_beside_outputs(tmp_path, runs, summary):
     assert not list((tmp_path / "deep/runs").glob(".*"))
 
 
+def test_long_documents_are_what_the_encoder_makes_of_them(tmp_path, runs, summary):
+    made = write(tmp_path, runs, summary)
+    long = [made / f"simulate-rfabric/{name}.json" for name in ("fabric", "circuits")]
+    for text in (path.read_text() for path in long):
+        assert text == folder._json(json.loads(text))
+    for spec in ("fat-tree", "two-clusters,join=1kbit/s", "mixnet", "rfabric,pods=2"):
+        fabric = parse_fabric(spec)
+        whole = [replace(link, rate=int(link.rate)) for link in fabric.links[::2]]
+        mixed = replace(fabric, links=(*whole, *fabric.links[1::2]))
+        for one in (fabric, mixed):
+            assert folder.fabric_text(one) == folder._json(one.to_json())
+
+
 def test_link_bytes_and_utilisation_fit_the_flows(tmp_path, runs, summary):
     path = write(tmp_path, runs, summary) / "simulate-fat-tree-1-1/links.csv"
     with open(path, newline="") as file:

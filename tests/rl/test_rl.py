@@ -200,6 +200,21 @@ def test_pipeline_stages_send_activations_between_servers():
     assert set(np.abs(trace.src[rows] - trace.dst[rows]).tolist()) == {16}  # a stage is 16 ranks
 
 
+@pytest.mark.parametrize("tp, pp", [(2, 2), (4, 2), (2, 4), (2, 8)])
+@pytest.mark.parametrize("times", [(1, 1), (3, 0), (0, 0)])
+def test_activations_are_those_of_each_rank(tp, pp, times):
+    w = recipe(f"training.tp={tp}", f"training.pp={pp}", "training.recompute=full")
+    tokens, every = np.arange(w.dp) / 3, []
+    for stage in range(pp - 1):
+        for d, count in enumerate(tokens):
+            first, size = w.rank(stage, d), count * w.model.hidden * 2 / tp
+            pairs = [(a, a + w.rank(1, 0)) for a in range(first, first + tp)]
+            for many, ends in zip(times, (pairs, [(b, a) for a, b in pairs]), strict=True):
+                every += [(*pair, size * many) for pair in ends if many]
+    leaving = [flow for flow in every if flow[0] // 8 != flow[1] // 8]
+    assert list(zip(*flows.pipeline(w, tokens, *times), strict=True)) == leaving
+
+
 WIDE = ("model=Qwen2.5-72B", "generation.tp=16", "training.tp=16", "training.recompute=full")
 
 

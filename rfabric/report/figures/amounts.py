@@ -11,7 +11,7 @@ from ...fabric import Fabric
 from ...fabric.cabling import cabling_of
 from ...fabric.model import TIERS
 from ...optics import Demand
-from ...routing.rows import Entries
+from ...routing.rows import Entries, begins
 from ...trace import PhaseKey, Trace
 from ...units import show_size
 from ..compare import NEGLIGIBLE, PHASE_NAMES, phase_text
@@ -297,7 +297,7 @@ def by_tier(result: Result) -> dict[str, np.ndarray]:
     codes = tier * len(TIERS) + tier[np.arange(len(tier)) ^ 1]
     names = {
         c: [_SHORT.get(t, t) for t in (TIERS[c // len(TIERS)], TIERS[c % len(TIERS)])]
-        for c in set(codes.tolist())
+        for c in set(codes[begins(codes)].tolist())
     }
     return {" to ".join(pair): used[codes == code] for code, pair in names.items()}
 

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch, Wedge
 
 from ...fabric import Fabric, Link
@@ -266,12 +268,18 @@ def _chord(axes, a: tuple[float, float], b: tuple[float, float], plane: int, wid
     """A curve bent towards the centre, each plane a little differently, so that parallel light
     paths stay apart.
     """
+    line = Line2D(
+        *_curve(a, b, plane).T, color=PLANE_COLOURS[plane % len(PLANE_COLOURS)], lw=width, alpha=0.9
+    )
+    return axes.add_artist(line)  # limits, which a plot works out, are set by who calls
+
+
+@lru_cache(1 << 13)  # epochs join the same spots
+def _curve(a: tuple[float, float], b: tuple[float, float], plane: int) -> np.ndarray:
+    """float64[24, 2]: its points."""
     t = np.linspace(0, 1, 24)[:, None]
     middle, along = (np.array(a) + np.array(b)) / 2, np.array(b) - np.array(a)
     bend = 0.35 * middle + 0.14 * (plane % 4 - 1.5) * np.array((-along[1], along[0])) / max(
         np.hypot(*along), 1.0
     )
-    points = (1 - t) ** 2 * np.array(a) + 2 * t * (1 - t) * bend + t**2 * np.array(b)
-    return axes.plot(
-        *points.T, color=PLANE_COLOURS[plane % len(PLANE_COLOURS)], lw=width, alpha=0.9
-    )[0]
+    return (1 - t) ** 2 * np.array(a) + 2 * t * (1 - t) * bend + t**2 * np.array(b)

@@ -1,6 +1,7 @@
 """Columns of a trace or a result as lines of CSV, block by block."""
 
 import ctypes
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from itertools import islice
@@ -12,6 +13,7 @@ from ... import native
 from ...routing.rows import numbered, offsets_of
 
 COUNT, ARRAY = ctypes.c_int64, ctypes.c_void_p
+SPECIAL = re.compile('[,"\n\r]')  # of what stands in quotes
 
 
 class Words:
@@ -122,4 +124,4 @@ def repeated(values: np.ndarray, runs: np.ndarray, rows: int) -> np.ndarray:
 def quoted(cell) -> str:
     """A cell as CSV wants it."""
     text = str(cell)
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
+    return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text
