@@ -104,7 +104,7 @@ _read_with: dict[str, str] = {}
 def _forget_others(files: Mapping[str, str]) -> None:
     """A process may serve one sweep after another, and files change between them."""
     if files != _read_with:
-        forget()
+        forget_files()
         _read_with.clear()
         _read_with.update(files)
 
@@ -226,6 +226,12 @@ def _digests(paths: Iterable[Path]) -> dict[str, str]:
 @lru_cache(4096)
 def _named(words: str) -> list[Path]:
     return files_of(words)
+
+
+def forget_files() -> None:
+    """Forget which files words name and what was read from them: some may have come, or changed."""
+    forget()
+    _named.cache_clear()
 
 
 @lru_cache(4096)

@@ -2,19 +2,24 @@
 several.
 
     decide     a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of
-               stranded pairs, circuits with as few moves as possible, the time they need
+               stranded pairs, circuits with as few moves as possible, the time they need; of slots
+               the whole cycle, of rounds every way to play them
     joint      what OrchestrRL's planner decides on the answers of a fabric: JOINT_REQUESTS
                responses on JOINT_SEATS servers; plans proposed and asked for, one chosen
     one plane  the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and
                networkx's on the same edges; equal weight is checked
 
-Demands: `rings` is what data-parallel training sends (each rack to racks 1, 2, 4 and 8 further on),
-`all-to-all` a log-normal amount between every two racks, the worst a planner can be asked.
+Demands, of which each policy has one that it was made for:
+
+    rings       what data-parallel training sends: each rack to racks 1, 2, 4 and 8 further on
+    all-to-all  a log-normal amount between every two racks, the worst a planner can be asked
+    answers     generation whose racks answer one another: each of one half and four of the other
+    sync        new weights: every eighth rack to all that do not train
 """
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from statistics import median
 from typing import Any
@@ -23,33 +28,49 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric, rfabric
-from ..optics import Circuits, Demand, parse_policy
+from ..optics import POLICIES as EVERY
+from ..optics import Circuits, Demand, Policy, parse_policy
+from ..optics.rounds import decompositions
 from ..optics.solvers import asked, best_matching
 from ..report.compare import Table
 from ..rl import read_recipe
+from ..routing.paths import forget
 from ..schedulers.networks import foreseen
 from ..schedulers.orchestrrl import Tuning, engines_of
 from ..schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, settle
 from ..schedulers.orchestrrl.outlook import forecast, outlook
 from ..schedulers.orchestrrl.replanning import Problem, replan
 from ..schedulers.orchestrrl.seats import Seats
-from ..trace import Flows, point_to_point
 
-SHAPES = {64: {"pods": 8, "tors": 8}, 128: {"pods": 16, "tors": 8}, 1024: {"pods": 32, "tors": 32}}
+SHAPES = {
+    64: {"pods": 8, "tors": 8},
+    128: {"pods": 16, "tors": 8},
+    256: {"pods": 16, "tors": 16},
+    1024: {"pods": 32, "tors": 32},
+}
 JOINT_RACKS, JOINT_SEATS, JOINT_REQUESTS = 128, 64, 4096
 PLANES = 8
-POLICIES = ("greedy", "matching", "bvn", "demand")
-TRIES = 3
+POLICIES = tuple(name for name in EVERY if name != "static")
+IN_TURN = "demand,granularity=time-slotted", "demand,granularity=intra-collective"
+PHASES = {  # of each demand
+    "rings": "training",
+    "all-to-all": "training",
+    "answers": "generation",
+    "sync": "weight_sync",
+}
+TRIES, LONG_S = 3, 3.0  # s: what takes longer is not tried again
 CASES = (
-    *(f"planning-{racks}-{kind}" for racks in (64, 1024) for kind in ("rings", "all-to-all")),
+    *(f"planning-{racks}-{kind}" for racks in (64, 256, 1024) for kind in PHASES),
     f"planning-{JOINT_RACKS}-joint",
 )
+APART = "-in-turn"  # of the name of a case: slots and rounds, some of which take minutes
+IN_TURN_CASES = tuple(f"{case}{APART}" for case in CASES[:-1])
 
 
 @dataclass(frozen=True)
 class PlanningRow:
-    """One policy on one case: CPU seconds of `decide`; of one plane's matching, ours and the peer's
-    (None: not run).
+    """One policy on one case: CPU seconds of `decide`, and how many sets of circuits it gave
+    (several for slots and rounds); of one plane's matching, ours and the peer's (None: not run).
     """
 
     case: str
@@ -57,6 +78,7 @@ class PlanningRow:
     rack_pairs: int
     policy: str
     decide_s: float
+    sets: int
     circuits_changed: int
     plane_s: float | None = None
     networkx_plane_s: float | None = None
@@ -68,18 +90,18 @@ def measure(
     peer: bool = True,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[PlanningRow]:
-    """Every policy on each case; the peer beside `matching`."""
+    """Every policy on each case, or every way to take turns; the peer beside `matching`."""
     rows = []
     for case in cases:
-        if case not in CASES:
-            raise RFabricError(f"no benchmark {case!r}: choose from {', '.join(CASES)}")
-        _, racks, kind = case.split("-", 2)
+        if case not in (known := (*CASES, *IN_TURN_CASES)):
+            raise RFabricError(f"no benchmark {case!r}: choose from {', '.join(known)}")
+        _, racks, kind = case.removesuffix(APART).split("-", 2)
         if kind == "joint":
             progress(case)
             rows.append(_joint(case))
             continue
         fabric, wanted = _fabric(int(racks)), demand(int(racks), kind)
-        for policy in POLICIES:
+        for policy in IN_TURN if case.endswith(APART) else POLICIES:
             progress(f"{case}, {policy}")
             rows.append(_measured(case, fabric, wanted, policy, peer))
     return rows
@@ -87,14 +109,21 @@ def measure(
 
 def demand(racks: int, kind: str) -> Demand:
     """The demand of a case; the same numbers every time."""
-    rng, sent = np.random.default_rng(racks), np.zeros((racks, racks))
-    if kind == "all-to-all":
-        sent = 1e9 * rng.lognormal(0, 1, (racks, racks))
-    else:
+    every, sent = np.arange(racks), np.zeros((racks, racks))
+    if kind == "rings":
         for far, size in ((1, 4e10), (2, 3e10), (4, 2e10), (8, 1e10)):
-            sent[np.arange(racks), (np.arange(racks) + far) % racks] = size
+            sent[every, (every + far) % racks] = size
+    elif kind == "all-to-all":
+        sent = 1e9 * np.random.default_rng(racks).lognormal(0, 1, (racks, racks))
+    elif kind == "answers":
+        half = racks // 2
+        for far in range(4):
+            one, other = every[:half], half + (every[:half] + far) % half
+            sent[one, other] = sent[other, one] = 1e10
+    else:
+        sent[: racks // 8, racks // 8 :] = 1e9
     np.fill_diagonal(sent, 0)
-    return Demand(_fabric(racks).racks, sent)
+    return Demand(_fabric(racks).racks, sent, phase=PHASES[kind])
 
 
 @cache
@@ -105,8 +134,7 @@ def _fabric(racks: int) -> Fabric:
 def _joint(case: str) -> PlanningRow:
     """One decision, in which the network is found slower than its cards."""
     fabric = _fabric(JOINT_RACKS)
-    seats, p, kv, sent = joint(fabric)
-    foreseen(fabric).answer(sent)  # what is kept about a fabric is not a plan's to pay for
+    seats, p, kv = joint(fabric)
 
     def anew() -> Settled:
         _fresh(fabric)
@@ -115,13 +143,11 @@ def _joint(case: str) -> PlanningRow:
     seconds, settled = _timed(anew)
     racks = zip(settled.sends.src, settled.sends.dst, strict=True)  # a server each
     pairs = len({(a // PLANES, b // PLANES) for a, b in racks})
-    return PlanningRow(case, len(fabric.racks), pairs, "orchestrrl", seconds, 0)
+    return PlanningRow(case, len(fabric.racks), pairs, "orchestrrl", seconds, 0, 0)
 
 
-def joint(fabric: Fabric) -> tuple[Seats, Problem, Kv, Flows]:
-    """The decision of `planning-128-joint`, where a few seats hold most of the responses; and what
-    goes if all of them went one seat further on.
-    """
+def joint(fabric: Fabric) -> tuple[Seats, Problem, Kv]:
+    """The decision of `planning-128-joint`, where a few seats hold most of the responses."""
     half = len(fabric.hosts) // 2
     sizes = (f"cluster.{pool}_gpus={half}" for pool in ("training", "generation"))
     w = read_recipe("grpo-64", [*sizes, "generation.tp=8", "generation.batch=512"])
@@ -140,30 +166,38 @@ def joint(fabric: Fabric) -> tuple[Seats, Problem, Kv, Flows]:
         seen.fixed, seen.work, context.astype(float), room, kv.price(1.0), seat, cut,
         seats.tuning.switch_s,
     )  # fmt: skip
-    pairs = [(a[0], b[0]) for a, b in zip(at.gpus, (*at.gpus[1:], at.gpus[0]), strict=True)]
-    return seats, p, kv, point_to_point(pairs, 1e9, w.gpus_per_server)
+    return seats, p, kv
 
 
 def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) -> PlanningRow:
     start = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
     policy = parse_policy(name, fabric)
-    policy.decide(wanted, start, 0.0)  # what is kept about a fabric is not a plan's to pay for
 
-    def anew() -> Circuits:
+    def anew() -> Sequence[Circuits]:
         _fresh(fabric)
-        return policy.decide(wanted, start, 0.0)
+        return _planned(fabric, policy, replace(wanted), start)
 
-    times, circuits = _timed(anew)
+    seconds, lit = _timed(anew)
     plane = _one_plane(fabric, wanted, peer) if name == "matching" else (None, None)
-    changed = len(circuits.items ^ start.items)
-    return PlanningRow(
-        case, len(fabric.racks), len(wanted.sent.bytes), name, times, changed, *plane
-    )
+    changed = len(lit[0].items ^ start.items) if lit else 0
+    pairs = len(wanted.sent.bytes)
+    return PlanningRow(case, len(fabric.racks), pairs, name, seconds, len(lit), changed, *plane)
+
+
+def _planned(fabric: Fabric, policy: Policy, wanted: Demand, start: Circuits) -> Sequence[Circuits]:
+    """The circuits that a policy wants; of slots those of a cycle, of rounds those of each way."""
+    if policy.granularity == "time-slotted":
+        return policy.cycle(wanted, start)
+    if policy.granularity == "intra-collective":
+        ways = decompositions(fabric, policy, wanted, start)
+        return [circuits for way in ways for circuits in way.circuits]
+    return [policy.decide(wanted, start, 0.0)]
 
 
 def _fresh(fabric: Fabric) -> None:
-    """Forget the ways under circuits seen before: a plan works out its own."""
-    fabric.memo.pop("routes", None)
+    """Forget what was answered, and the ways under circuits seen: a plan works out its own."""
+    forget(fabric)
+    fabric.memo.pop("policies", None)
 
 
 def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float | None]:
@@ -180,7 +214,7 @@ def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float
             a.rows[edges].tolist(), a.columns[edges].tolist(), a.wanted[edges].tolist(), strict=True
         )
     )
-    theirs, pairs = _timed(lambda: nx.max_weight_matching(graph), 1)
+    theirs, pairs = _timed(lambda: nx.max_weight_matching(graph), tries=0)
     weight = sum(graph.edges[pair]["weight"] for pair in pairs)
     if abs(weight - a.wanted[edges][best].sum()) > 1e-6 * weight:
         raise RFabricError(
@@ -190,12 +224,15 @@ def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float
 
 
 def _timed(call: Callable, tries: int = TRIES) -> tuple[float, Any]:
-    times, answer = [], None
-    for _ in range(tries):
+    """Seconds and answer of a call. The first time works out what is kept about a fabric, and is no
+    try where others follow.
+    """
+    times: list[float] = []
+    while not times or (len(times) <= tries and times[0] < LONG_S):
         begin = time.process_time()
         answer = call()
         times.append(time.process_time() - begin)
-    return median(times), answer
+    return median(times[1:] or times), answer
 
 
 def table(rows: Iterable[PlanningRow]) -> Table:
@@ -203,9 +240,10 @@ def table(rows: Iterable[PlanningRow]) -> Table:
     cells = [
         (
             f"{r.racks:,} ToRs x {PLANES} planes",
-            r.case.split("-", 2)[2],
+            r.case.removesuffix(APART).split("-", 2)[2],
             f"{r.rack_pairs:,}",
             r.policy,
+            f"{r.sets:,}" if r.sets else "",
             f"{r.circuits_changed:,}",
             *map(_ms, _times(r)),
         )
@@ -216,6 +254,7 @@ def table(rows: Iterable[PlanningRow]) -> Table:
         "demand",
         "rack pairs",
         "policy",
+        "sets",
         "changed",
         "decide",
         "one plane",

@@ -21,10 +21,10 @@ from ..errors import RFabricError, RunError
 from ..report.folder import replacing, writing
 from ..report.store import add_rows, keys_in, open_store
 from ..schedulers.table import asked_network, parse_policies
-from .cells import answered, files_of_cell, key_of, task_of, with_files
+from .cells import answered, files_of_cell, forget_files, key_of, task_of, with_files
 from .farm import LostItems, outcomes
 from .fingerprint import Code, code_here
-from .grid import Cell, Grid, check_cells, forget
+from .grid import Cell, Grid, check_cells
 from .workers import connected
 
 ALIKE = 20  # cells that break alike, and none that does not: the sweep ends
@@ -83,7 +83,7 @@ def sweep_cells(
     alike and none ran.
     """
     _refuse_outside(grid)
-    forget()
+    forget_files()
     code = code_here()
     open_store(place.store, asdict(code))
     cells = _of_shard([cell for cell in grid.cells() if wanted(cell)], place.shard)

@@ -388,7 +388,7 @@ def test_the_same_job_and_fabric_give_the_same_plan():
 
 def test_the_decision_of_the_bench_is_one_that_the_fabric_has_a_say_in():
     fabric = rfabric(**planning_bench.SHAPES[128], gpus=8, planes=8)
-    seats, p, kv, _ = planning_bench.joint(fabric)
+    seats, p, kv = planning_bench.joint(fabric)
     asked = Says(seats.network.answer)
     settled = settle(replace(seats, network=asked), p, kv, replan, ())
     assert len(p.seat) == 4096 and seats.count == 64 and len(fabric.racks) == 128

@@ -14,6 +14,8 @@ import tempfile
 import threading
 import time
 import types
+from concurrent.futures import Executor, Future
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +25,14 @@ from rfabric import native
 from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.report.ranking import Contender, jobs_of, standings
+from rfabric.report.store import table_of_cells
 from rfabric.study import cells as cells_module
-from rfabric.study import sweeping
+from rfabric.study import farm, sweeping
 from rfabric.study.cells import answered, task_of, with_files
 from rfabric.study.fingerprint import code_here, digest_of, files_of
 from rfabric.study.grid import Cell, Grid
-from rfabric.study.workers import on_ray
+from rfabric.study.sweeping import Place, sweep_cells
+from rfabric.study.workers import KINDS, Workers, on_ray
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'rfabric[store]'")
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'rfabric[store]'")
@@ -43,7 +47,7 @@ TRACE = (
 )
 # does `act` to whoever builds it, but for the process that began the sweep
 DEADLY = """
-import os, signal
+import os, signal, time
 from pathlib import Path
 from rfabric.fabric import parse_fabric
 
@@ -102,6 +106,10 @@ def test_a_store_says_what_single_runs_say(capsys):
         assert row["notes"] == run["notes"] and row["code"] == code_here().digest
         assert row["asked_traffic"] == "one.csv" and row["worker"] and row["cell_cpu_s"] > 0
     assert not by_cell
+    pytest.importorskip("pandas")
+    told(capsys, "sweep", "--topo", "rfabric", "--traffic", "grpo-64")  # has columns of its own
+    frame = table_of_cells("sweep").to_pandas()
+    assert len(frame) == 9 and frame.usd_per_step.notna().sum() == 1
 
 
 def test_a_cell_is_run_once_until_a_file_that_it_names_changes(capsys):
@@ -145,6 +153,13 @@ def kept(place):
 
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+# a node of a cluster that is gone, by one of its workers; those of other nodes wait for it
+NODE_GONE = """if os.environ.get("VICTIM"):
+            armed.unlink()
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+        while armed.exists():
+            time.sleep(0.05)"""
 
 
 def deadly(name, act):
@@ -158,6 +173,13 @@ def test_a_worker_that_dies_costs_its_cells_once_more(capsys):
     sweep = words(*deadly("once", f"armed.unlink(); {KILL}"))
     assert told(capsys, *sweep)["run"] == 12
     assert not Path("once.armed").exists()
+
+
+def test_a_file_that_comes_to_stand_beside_a_plugin_makes_its_cells_others(capsys):
+    sweep = ["sweep", *deadly("mine", "pass"), "--traffic", "one.csv"]
+    assert told(capsys, *sweep)["run"] == 1
+    Path("helper.py").write_text("")
+    assert [told(capsys, *sweep)["run"] for _ in range(2)] == [1, 0]
 
 
 def test_a_comparison_outlives_a_process_that_dies(capsys):
@@ -328,6 +350,40 @@ def test_a_broken_core_is_told(monkeypatch):
         native.built_from()
 
 
+class TakesLong(Executor):
+    """Calls at once; each call takes 1,000 s of a clock."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def submit(self, fn, /, *args):
+        self.now += 1000
+        future = Future()
+        future.set_result(fn(*args))
+        return future
+
+
+def test_what_is_left_is_told_by_the_pace_of_the_cells_that_are_run(monkeypatch):
+    """The clock runs from the first answers, and what was known before is no pace."""
+    engine, news = TakesLong(), []
+    monkeypatch.setattr(sweeping, "time", types.SimpleNamespace(monotonic=lambda: engine.now))
+    workers = Workers(engine, lambda: 1, (), remote=False)
+    monkeypatch.setattr(sweeping, "connected", lambda *_: nullcontext(workers))
+    place = Place(Path("sweep"), Path("kept"), 1)
+    for seeds in (2, 6):
+        news.clear()
+        grid = Grid(tuple(TWO[1::2]), ("own",), ("one.csv",), tuple(range(seeds)))
+        sweep_cells(grid, place, news.append)
+    assert [(one["done"], one["of"]) for one in news] == [(n, 12) for n in (5, 7, 9, 11, 12)]
+    assert [one["phase"] for one in news] == [
+        "5 of 12 cells",
+        "7 of 12 cells, 0.001 a second, 1:23:20 left",
+        "9 of 12 cells, 0.001 a second, 0:50:00 left",
+        "11 of 12 cells, 0.001 a second, 0:16:40 left",
+        "12 of 12 cells",
+    ]
+
+
 # --- workers -----------------------------------------------------------------------------------
 
 
@@ -396,6 +452,12 @@ def test_an_address_without_workers_is_an_error(capsys, monkeypatch, address, me
     assert message in refused(capsys, *words("--workers", address))
 
 
+@pytest.mark.parametrize("name", sorted(set(KINDS.values())))
+def test_an_adapter_of_another_engine_is_thin(name):
+    lines = Path(on_ray.__file__).with_name(f"{name}.py").read_text().splitlines()
+    assert len(lines) < 80
+
+
 def test_a_scheduler_that_asks_a_controller_is_no_matter_for_a_cache(capsys):
     policy = r"orchestrrl,network=http\://127.0.0.1\:1"
     sweep = ["sweep", "--topo", "rfabric", "--traffic", "grpo-64", "--policy", policy]
@@ -433,11 +495,19 @@ def background():
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def killed_after(process, seconds):
-    """A thread that kills it at that time."""
-    timer = threading.Timer(seconds, process.kill)
-    timer.start()
-    return timer
+def killed_after(process, cells):
+    """A thread that kills it as soon as so many cells are kept, and a list: of how many were."""
+    count = []
+
+    def kill():
+        while process.poll() is None and len(kept(Path())) < cells:
+            time.sleep(0.01)
+        process.kill()
+        count.append(len(kept(Path())))
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    return thread, count
 
 
 WHOLE = ["--topo", "fat-tree", "--topo", "rfabric", "--traffic", "grpo-64", "--seeds", "16"]
@@ -472,9 +542,12 @@ def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypa
     worker = ["-m", "dask", "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
     Path("elsewhere").mkdir()  # where none of our files is
     victim, _ = (background(*worker, cwd="elsewhere") for _ in range(2))
-    kill = killed_after(victim, random.uniform(2, 4))
+    while not all("Registered to" in Path(log).read_text() for log in ("log-1", "log-2")):
+        time.sleep(0.05)
+    killer, count = killed_after(victim, random.randint(4, 20))
     swept = told(capsys, "sweep", *WHOLE, "--workers", address)
-    kill.join()
+    killer.join(10)
+    assert 4 <= count[0] < 32  # in the midst of the sweep
     assert swept["run"] == swept["cells"] == 32 and victim.wait(10) == -signal.SIGKILL
     same_as_here(capsys)
     assert told(capsys, *words("--workers", address, "--store", "files"))["run"] == 8
@@ -486,7 +559,7 @@ def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypa
     assert "no worker was there" in refused(capsys, *deaths, code=1)
 
 
-def test_ray_workers_that_die_lose_no_cell(capsys, background):
+def test_ray_workers_and_nodes_that_die_lose_no_cell(capsys, background, monkeypatch):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'rfabric[ray]'")
     head, client = free_ports(2)
     small = ["--num-cpus", "1", "--object-store-memory", "100000000", "--block"]
@@ -503,7 +576,7 @@ def test_ray_workers_that_die_lose_no_cell(capsys, background):
         compared_as_here(capsys, address)
         background(
             "-m", "ray.scripts.scripts", "start", "--address", f"127.0.0.1:{head}", *small,
-            RAY_USAGE_STATS_ENABLED="0",
+            RAY_USAGE_STATS_ENABLED="0", VICTIM="yes",
         )  # fmt: skip
         sweep = words(
             *deadly("once", f"armed.unlink(); {KILL}"), "--workers", address, "--store", "once"
@@ -512,26 +585,54 @@ def test_ray_workers_that_die_lose_no_cell(capsys, background):
         sweep = words(*deadly("always", KILL), "--workers", address, "--store", "always")
         assert "4 of 12 cells broke, first always.py" in refused(capsys, *sweep, code=1)
         assert len(rows(capsys, "always")) == 8
+        lost = []
+
+        class Told(farm.Lost):
+            def __init__(self, why):
+                super().__init__(why)
+                lost.append(why)
+
+        monkeypatch.setattr(farm, "Lost", Told)
+        anew = "--store", "node", "--cache", "none"
+        sweep = words(*deadly("node", NODE_GONE), "--workers", address, *anew)
+        assert told(capsys, *sweep)["run"] == 12 and not Path("node.armed").exists()
+        assert len(lost) == 1 and "dead or unavailable" in lost[0], lost  # NodeDiedError
 
 
-@pytest.mark.parametrize("refusals", [2, 3])
-def test_a_ray_cluster_may_refuse_a_client_twice(capsys, monkeypatch, refusals):
-    refused = iter(
-        [ConnectionAbortedError("No client:\nserver.py, line 7\nits process ended\n")] * refusals
-    )
+@pytest.fixture
+def stub_of_ray(monkeypatch):
+    """What of Ray is called before the first task, with a cluster of two CPUs."""
     ray = types.ModuleType("ray")
     ray.exceptions = types.SimpleNamespace(
         WorkerCrashedError=OSError, NodeDiedError=OSError, OutOfMemoryError=OSError
     )
-    ray.cluster_resources = lambda: {"CPU": 2}
+    ray.init = lambda address, **_: None
+    ray.cluster_resources = lambda: {"CPU": 2.0}
     ray.shutdown = lambda: None
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
+
+
+def test_a_ray_cluster_without_a_cpu_is_an_error_and_is_left(stub_of_ray):
+    left = []
+    stub_of_ray.cluster_resources = lambda: {"memory": 1e9}
+    stub_of_ray.shutdown = lambda: left.append(True)
+    with pytest.raises(RFabricError, match="has no CPU; add a node: ray start --address"):
+        on_ray.opened("ray://there:1").__enter__()
+    assert left == [True]
+
+
+@pytest.mark.parametrize("refusals", [2, 3])
+def test_a_ray_cluster_may_refuse_a_client_twice(stub_of_ray, refusals):
+    refused = iter(
+        [ConnectionAbortedError("No client:\nserver.py, line 7\nits process ended\n")] * refusals
+    )
 
     def init(address, **_):
         for refusal in refused:
             raise refusal
 
-    ray.init = init
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    stub_of_ray.init = init
     if refusals == 2:
         with on_ray.opened("ray://there:1") as workers:
             assert workers.count() == 2

@@ -28,11 +28,11 @@ def opened(address: str) -> Iterator[Workers]:
     _join(address, ray)
     died = exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError
     try:
-        if not _count():
+        if not _count(ray):
             raise RFabricError(
                 f"--workers {address}: the cluster has no CPU; add a node: ray start --address ..."
             )
-        yield Workers(RayExecutor(), _count, died)
+        yield Workers(RayExecutor(ray), lambda: _count(ray), died)
     finally:
         ray.shutdown()
 
@@ -63,20 +63,17 @@ def _join(address: str, ray: Any) -> None:
 class RayExecutor(Executor):
     """The cluster that `ray.init` found, as an executor."""
 
-    def __init__(self) -> None:
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
         self._calls: dict[Callable, Any] = {}  # Ray sends a function once
 
     def submit(self, fn, /, *args, **settings) -> Future:
         """Call `fn`, a function of a module, on one CPU of the cluster."""
-        import ray
-
         if fn not in self._calls:
-            self._calls[fn] = ray.remote(num_cpus=1, max_retries=0)(fn)
+            self._calls[fn] = self._ray.remote(num_cpus=1, max_retries=0)(fn)
         return self._calls[fn].remote(*args, **settings).future()
 
 
-def _count() -> int:
+def _count(ray: Any) -> int:
     """CPUs of the cluster: so many tasks run at a time."""
-    import ray
-
     return int(ray.cluster_resources().get("CPU", 0))
