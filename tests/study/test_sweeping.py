@@ -587,12 +587,12 @@ def test_ray_workers_and_nodes_that_die_lose_no_cell(capsys, background, monkeyp
         assert len(rows(capsys, "always")) == 8
         lost = []
 
-        class Told(farm.Lost):
+        class Told(farm.LostItems):
             def __init__(self, why):
                 super().__init__(why)
                 lost.append(why)
 
-        monkeypatch.setattr(farm, "Lost", Told)
+        monkeypatch.setattr(farm, "LostItems", Told)
         anew = "--store", "node", "--cache", "none"
         sweep = words(*deadly("node", NODE_GONE), "--workers", address, *anew)
         assert told(capsys, *sweep)["run"] == 12 and not Path("node.armed").exists()
