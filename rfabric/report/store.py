@@ -5,8 +5,9 @@
         part-20250721-143005-9f3a.parquet
 
 A part is written beside its name and renamed, so what is there is whole; several may write at
-once. Cells are told by `key`, and one that stands twice counts once. Any reader of Parquet reads
-it: `pandas.read_parquet("sweep")`. Needs pyarrow, questions in SQL DuckDB (rfabric[store]).
+once. Cells are told by `key`, and one that stands twice counts once. A part is for any reader of
+Parquet; all together are for `table_of_cells`, because a column that one job leaves empty may be of
+another kind in the part of the next. Needs pyarrow, questions in SQL DuckDB (rfabric[store]).
 """
 
 import json
