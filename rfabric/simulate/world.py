@@ -207,6 +207,7 @@ class _World:
                 self.outlook = Outlook(fabric, trace, self.ways)
         self.name = engine
         load(self.engine, fabric, trace, self.pairs, self.ways, transport)
+        self.finish_times = cache(self.engine.finish_times)  # asked for often between two runs
         self._watch_begins()
 
     def result(self, traffic: str, seed: int) -> Result:
@@ -264,6 +265,7 @@ class _World:
         while True:
             self._turned_round()  # the clock of a round may have to start
             events = self.engine.run(min(self._until(), self.opens[0][0] if self.opens else np.inf))
+            self.finish_times = cache(self.engine.finish_times)
             seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:
                 seen.append(self.opens.pop(0)[1])
@@ -277,7 +279,7 @@ class _World:
             if not self._steered() and not seen and not self._unblocked():
                 return self._finish()
             if self.contract.blocked:
-                self.contract.ask_again(self.engine.finish_times())
+                self.contract.ask_again(self.finish_times())
             while self.contract.asking:
                 self._decide()
 
@@ -320,7 +322,7 @@ class _World:
         return asks and self.contract.unblock(active[self.ways.lost(active)])
 
     def _finish(self) -> None:
-        stuck = np.flatnonzero(~np.isfinite(self.engine.finish_times()))
+        stuck = np.flatnonzero(~np.isfinite(self.finish_times()))
         if len(stuck):
             hosts, row = self.trace.hosts, int(stuck[0])
             pair = f"{hosts[self.trace.src[row]]} -> {hosts[self.trace.dst[row]]}"
@@ -437,7 +439,7 @@ class _World:
     def _begin(self, stage: Stage) -> None:
         self.waiting.remove(stage)
         self.phase = str(stage)
-        self._tell(at_once=True)
+        self._tell(self.finish_times())
         if not self.fabric.ocses:
             return
         rows = stage.rows[self.trace.size[stage.rows] > 0]
@@ -450,13 +452,15 @@ class _World:
             self._stop(stands)
         self._reroute(rows[~np.isin(rows, stands)])
 
-    def _tell(self, at_once: bool = False) -> None:
-        """Report progress: as a phase begins, and now and then while the engine works."""
-        if not at_once and time.monotonic() - self.told < BREATH_S:
+    def _tell(self, finish: np.ndarray | None = None) -> None:
+        """Report progress: as a phase begins (`finish` of the rows is known then), and now and then
+        while the engine works.
+        """
+        if finish is None and time.monotonic() - self.told < BREATH_S:
             return
         self.told, engine = time.monotonic(), self.engine
-        sizes = self.trace.size
-        done = int(sizes[np.isfinite(engine.finish_times())].sum())
+        sizes, finish = self.trace.size, engine.finish_times() if finish is None else finish
+        done = int(sizes[np.isfinite(finish)].sum())
         self.progress(
             {
                 "stage": "run",
@@ -492,7 +496,7 @@ class _World:
     def _scene(self) -> Scene:
         """What there is to decide now."""
         contract, coming = self.contract, tuple(self.waiting[:PLAN_AHEAD])
-        seen = contract.seen(self.engine.finish_times())
+        seen = contract.seen(self.finish_times())
         open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in seen.items()}
         return Scene(
             contract.asking, open_, coming, contract.circuits, self.engine.now, contract.since
@@ -539,7 +543,7 @@ class _World:
 
     def _open(self) -> dict[Stage, np.ndarray]:
         """Unfinished rows with bytes of the stages that have begun."""
-        return self.contract.open(self.engine.finish_times())
+        return self.contract.open(self.finish_times())
 
     def _rewire(self, decision: Decision, after: PairWays, control: float | None = None) -> None:
         """Request the rewire. `control`: s, where it is not the timing's.
