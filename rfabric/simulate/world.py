@@ -33,8 +33,8 @@ A caller that knows flows to be identical can say so by the `weight` of `Engine.
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from weakref import WeakMethod
+from functools import cache, partial
+from weakref import WeakKeyDictionary, WeakMethod
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy
 from ..optics.circuits import together
+from ..optics.outlook import Foresight, Prospect
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
@@ -189,6 +190,8 @@ class _World:
         most = np.inf if self.slotted else KNOWN
         self.known = KnownWays(fabric, self.pairs, self.routing, most)
         self.ways = self.known.under(start)
+        # of stages to come, by the ways that they would take: they come nearer and nearer
+        self.foreseen: WeakKeyDictionary[PairWays, dict[Stage, Foresight]] = WeakKeyDictionary()
         self.share, self.transport = 1.0, transport
         self.outlook: Outlook | None = None  # of a fluid: what a transport could add
         if engine == PACKETS:
@@ -528,7 +531,7 @@ class _World:
             in_turn=rounds,
             also=back,
         )
-        prospect = cache(lambda circuits: self.demands.prospect(scene, self.known.under(circuits)))
+        prospect = cache(partial(self._prospect, scene))
         if not decision.wait:
             decision = self.contract.weigh(decision, back, prospect, scene.begins)
         if not rounds or not scene.line:
@@ -540,6 +543,20 @@ class _World:
         return decision, best_rounds(
             self.contract, self.policy, *known, scene, mine, ends, decision, coming
         )
+
+    def _prospect(self, scene: Scene, circuits: Circuits) -> Prospect:
+        """What flows may expect of `circuits`."""
+        ways = self.known.under(circuits)
+        foreseen = self.foreseen.setdefault(ways, {})
+
+        def later() -> Foresight:
+            for stage in scene.coming:
+                if stage not in foreseen:
+                    alone = replace(scene, asking=(), open={}, coming=(stage,))
+                    foreseen[stage] = self.demands.prospect(alone, ways).later
+            return Foresight.of([foreseen[stage] for stage in scene.coming])
+
+        return Prospect(self.demands.prospect(scene, ways).now, later)
 
     def _open(self) -> dict[Stage, np.ndarray]:
         """Unfinished rows with bytes of the stages that have begun."""
