@@ -138,7 +138,7 @@ def _rows_played(trace: Trace, repetitions: str) -> Trace:
     return trace.played(REPETITIONS[repetitions])
 
 
-KNOWN = 8  # sets of circuits whose paths are kept: phases come back to the same few
+KNOWN = 16  # sets of circuits whose paths are kept: phases come back to the same few
 
 
 class _World:
