@@ -1,6 +1,6 @@
 """What is worked out of a fabric once, however often it is asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import TypeVar
 
@@ -19,3 +19,13 @@ def kept(work: Callable[[Fabric], T]) -> Callable[[Fabric], T]:
         return fabric.memo[work]
 
     return known
+
+
+def kept_last(known: dict, question: Hashable, answer: Callable[[], T], most: int) -> T:
+    """The answer, which depends on the question only. `known` holds those to the last `most`
+    questions, because what repeats asks again.
+    """
+    known[question] = value = known.pop(question) if question in known else answer()
+    if len(known) > most:
+        known.pop(next(iter(known)))
+    return value

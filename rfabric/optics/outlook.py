@@ -23,6 +23,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
+from ..fabric.kept import kept_last
 from ..routing import routes_of
 from ..routing.inner import asked, loops
 from ..routing.rows import spread
@@ -32,6 +33,7 @@ from .circuits import Circuits, Demand
 NEVER = float("inf")
 ROUNDING = 1e-6  # s: more than the error of any sum of seconds
 SLIGHT = 0.01  # of the total gain: if the last stage ends later by less than this, it still counts
+KEPT_DEMANDS = 8  # of which is kept, for each set of circuits, what is foreseen
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +66,13 @@ class Outlook:
     def of_racks(cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> "Outlook":
         """From rack to rack, every pair split evenly over its cheapest paths."""
         routes, rate = routes_of(fabric, circuits), cabling_of(fabric).rate
-        lit = routes.lights
         seconds, least = np.zeros((len(demands), len(rate))), np.zeros(len(demands))
         for i, demand in enumerate(demands):
             load = routes.ways.loads(demand.sent)
             if np.isinf(load[:1]).any():  # as all are then
                 least[i] = NEVER
                 continue
-            some = np.flatnonzero(load)  # few: most light paths are the cables of hosts
-            counts = lit.offsets[some + 1] - lit.offsets[some]
-            links = lit.links[spread(lit.offsets[some], counts)]
-            on_links = np.bincount(links, np.repeat(load[some], counts), minlength=len(rate))
-            seconds[i] = transfer_seconds(on_links, rate)
+            seconds[i] = transfer_seconds(np.append(load, 0.0)[routes.lights.path_of], rate)
             least[i] = demand.floor
         return cls(seconds, least)
 
@@ -202,17 +199,41 @@ class Begins:
 
 
 @dataclass(frozen=True, eq=False)
+class Foresight:
+    """Of outlooks what counts while their stages are still to come, so little that it may be kept:
+    float64 `alone[stages]` and bool `cables[stages, cables]`.
+    """
+
+    alone: np.ndarray
+    cables: np.ndarray
+
+    @classmethod
+    def of(cls, some: Sequence["Outlook | Foresight"]) -> "Foresight":
+        """All their stages in line."""
+        alone = np.concatenate([np.zeros(0), *(one.alone for one in some)])
+        return cls(alone, np.array([row for one in some for row in one.cables], bool))
+
+
+def _foreseen(fabric: Fabric, circuits: Circuits, demand: Demand) -> Foresight:
+    """Of one demand to come; the last few are kept, as the same stages come nearer and nearer."""
+    known = routes_of(fabric, circuits).kept
+    question = demand.floor, *(column.tobytes() for column in demand.sent)
+    answer = partial(Outlook.of_racks, fabric, circuits, [demand])
+    return kept_last(known, question, lambda: Foresight.of([answer()]), KEPT_DEMANDS)
+
+
+@dataclass(frozen=True, eq=False)
 class Prospect:
-    """Under one set of circuits, the outlook of what sends or begins `now` and of what comes
-    `later`. `foretell` works out the latter on demand, because often nobody needs it.
+    """Under one set of circuits, the outlook of what sends or begins `now` and what is foreseen of
+    what comes `later`. `foretell` works out the latter on demand, because often nobody needs it.
     """
 
     now: Outlook
-    foretell: Callable[[], Outlook]
+    foretell: Callable[[], Foresight]
 
     @cached_property
-    def later(self) -> Outlook:
-        """The outlook of what comes."""
+    def later(self) -> Foresight:
+        """What is foreseen of what comes."""
         return self.foretell()
 
     @classmethod
@@ -220,15 +241,16 @@ class Prospect:
         cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]
     ) -> "Prospect":
         """Of what racks send now, and of what they are going to send (`Outlook.of_racks`)."""
-        now, later = (partial(Outlook.of_racks, fabric, circuits, d) for d in (demands, coming))
-        return cls(now(), later)
+        now = Outlook.of_racks(fabric, circuits, demands)
+        return cls(now, lambda: Foresight.of([_foreseen(fabric, circuits, d) for d in coming]))
 
     @classmethod
     def of_flows(
         cls, fabric: Fabric, loads: Sequence[Load], coming: Callable[[], Sequence[Load]]
     ) -> "Prospect":
         """Of the loads of flows now, and of those to come (`Outlook.of_flows`)."""
-        return cls(Outlook.of_flows(fabric, loads), lambda: Outlook.of_flows(fabric, coming()))
+        now = Outlook.of_flows(fabric, loads)
+        return cls(now, lambda: Foresight.of([Outlook.of_flows(fabric, coming())]))
 
 
 @dataclass(frozen=True)
@@ -341,6 +363,6 @@ def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.clip(1.0 - passed / lasts, 0.0, 1.0)
 
 
-def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:
+def _crosses(outlook: Outlook | Foresight, cables: np.ndarray) -> np.ndarray:
     """Which stages send over a cable of the mask: bool[stages]."""
     return (outlook.cables & cables).any(axis=1)

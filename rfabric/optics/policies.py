@@ -29,6 +29,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
+from ..fabric.kept import kept_last
 from ..routing import routes_of
 from ..routing.rows import distinct
 from ..units import parse_time, transfer_seconds
@@ -438,14 +439,7 @@ def _lit(fabric: Fabric, pairs: Sequence[np.ndarray]) -> Circuits:
 
 
 def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
-    """The answer, which depends on the question only. Those to the last KEPT questions are kept,
-    because stages that repeat ask again.
-    """
-    known = fabric.memo.setdefault("policies", {})
-    known[question] = value = known.pop(question) if question in known else answer()
-    if len(known) > KEPT:
-        known.pop(next(iter(known)))
-    return value
+    return kept_last(fabric.memo.setdefault("policies", {}), question, answer, KEPT)
 
 
 def _numbered(fabric: Fabric, matchings: Matchings) -> list[np.ndarray]:

@@ -67,10 +67,8 @@ class Asked:
 
     def named(self, edges: np.ndarray) -> list[Pair]:
         """Edges as pairs of rack names."""
-        return [
-            (self.racks[a], self.racks[b])
-            for a, b in zip(self.rows[edges], self.columns[edges], strict=True)
-        ]
+        rows, columns = self.rows[edges].tolist(), self.columns[edges].tolist()
+        return [(self.racks[a], self.racks[b]) for a, b in zip(rows, columns, strict=True)]
 
 
 def asked(fabric: Fabric, demand: Demand, every: bool = False) -> Asked:

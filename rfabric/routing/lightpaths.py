@@ -6,6 +6,7 @@ The port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -33,6 +34,15 @@ class Lights:
 
     def __len__(self) -> int:
         return len(self.out)
+
+    @cached_property
+    def path_of(self) -> np.ndarray:
+        """int32[2m]: the light path that each directed link is on, one at most, as circuits join
+        ports one to one; len(self) where none is.
+        """
+        path = np.full(len(self.cross), len(self), np.int32)
+        path[self.links] = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.offsets))
+        return path
 
 
 def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights:

@@ -15,9 +15,10 @@ That is the scheme `ecmp`; `schemes` has the others, which choose a whole way fo
 a pair's way comes out of one Routes object: the simulator takes its links, the switches its rules.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -99,8 +100,8 @@ class Routes:
     asked for.
 
     `routes_of` keeps the last few. `path` answers for one pair of hosts, `links_of` for many at
-    once. `alike`:
-    Routes of the same circuits, whose light paths and cheapest ways are these.
+    once. `alike`: Routes of the same circuits, whose light paths and cheapest ways are these.
+    `kept`: what others work out of these and may want again.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Routes:
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}
         self._asked: Chosen | None = None  # the pairs asked for last, where a hash chooses
+        self.kept: dict[Hashable, Any] = {}
 
     @cached_property
     def ways(self) -> Ways:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
+from ..fabric.kept import kept_last
 from ..fabric.model import Fabric
 from .inner import Net, fresh, join, loops, settle
 from .lightpaths import Lights
@@ -273,17 +274,16 @@ class Ways:
         All inf where nothing joins two of them. The last few answers are kept.
         """
         name = tuple(column.tobytes() for column in sent)
-        load = self._loads.pop(name, None)
-        if load is None:
-            load = self._evenly(sent)
-            load = load[self.path] if np.isfinite(load).all() else np.array(np.inf)
-        self._loads[name] = load
-        if len(self._loads) > KEPT_LOADS:
-            self._loads.pop(next(iter(self._loads)))
+        load = kept_last(self._loads, name, lambda: self._by_arc(sent), KEPT_LOADS)
         by_path = np.full(len(self.lights), 0.0 if load.ndim else np.inf)
         # the others are the hosts' own, most of them, and carry nothing here
         by_path[self.path] = load
         return by_path
+
+    def _by_arc(self, sent: Entries) -> np.ndarray:
+        """The same of each arc; a single inf for all."""
+        load = self._evenly(sent)
+        return load[self.path] if np.isfinite(load).all() else np.array(np.inf)
 
     def _evenly(self, sent: Entries) -> np.ndarray:
         """See `loads`.

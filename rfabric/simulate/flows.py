@@ -167,10 +167,11 @@ class Engine:
         """
         flows = inputs.ids("flows", flows, self.flows, "flows")
         offsets, links = inputs.paths(path_offsets, path_links, self.links, len(flows))
-        bare = (np.diff(offsets) == 0) & (self._engine.remaining(flows) > 0)
-        if bare.any():
+        bare = flows[np.diff(offsets) == 0]
+        bare = bare[self._engine.remaining(bare) > 0]
+        if len(bare):
             raise RFabricError(
-                f"flow {flows[np.argmax(bare)]} has bytes to send: it cannot be given an empty path"
+                f"flow {bare[0]} has bytes to send: it cannot be given an empty path"
             )
         self._engine.reroute(flows, offsets, links)
 

@@ -239,7 +239,7 @@ def _in_range(name: str, array: np.ndarray, count: int, what: str) -> None:
 
 def _no_link_twice(offsets: np.ndarray, links: np.ndarray) -> None:
     lengths = np.diff(offsets)
-    for length in np.unique(lengths):
+    for length in np.flatnonzero(np.bincount(lengths)):
         if length < 2:
             continue
         rows = np.flatnonzero(lengths == length)

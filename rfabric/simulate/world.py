@@ -33,8 +33,8 @@ A caller that knows flows to be identical can say so by the `weight` of `Engine.
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from weakref import WeakMethod
+from functools import cache, partial
+from weakref import WeakKeyDictionary, WeakMethod
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy
 from ..optics.circuits import together
+from ..optics.outlook import Foresight, Prospect
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
@@ -137,7 +138,7 @@ def _rows_played(trace: Trace, repetitions: str) -> Trace:
     return trace.played(REPETITIONS[repetitions])
 
 
-KNOWN = 8  # sets of circuits whose paths are kept: phases come back to the same few
+KNOWN = 16  # sets of circuits whose paths are kept: phases come back to the same few
 
 
 class _World:
@@ -189,6 +190,8 @@ class _World:
         most = np.inf if self.slotted else KNOWN
         self.known = KnownWays(fabric, self.pairs, self.routing, most)
         self.ways = self.known.under(start)
+        # of stages to come, by the ways that they would take: they come nearer and nearer
+        self.foreseen: WeakKeyDictionary[PairWays, dict[Stage, Foresight]] = WeakKeyDictionary()
         self.share, self.transport = 1.0, transport
         self.outlook: TransportOutlook | None = None  # of a fluid: what a transport could add
         if engine == PACKETS:
@@ -207,6 +210,7 @@ class _World:
                 self.outlook = TransportOutlook(fabric, trace, self.ways)
         self.name = engine
         load(self.engine, fabric, trace, self.pairs, self.ways, transport)
+        self.finish_times = cache(self.engine.finish_times)  # asked for often between two runs
         self._watch_begins()
 
     def result(self, traffic: str, seed: int) -> Result:
@@ -264,6 +268,7 @@ class _World:
         while True:
             self._turned_round()  # the clock of a round may have to start
             events = self.engine.run(min(self._until(), self.opens[0][0] if self.opens else np.inf))
+            self.finish_times = cache(self.engine.finish_times)
             seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:
                 seen.append(self.opens.pop(0)[1])
@@ -277,7 +282,7 @@ class _World:
             if not self._steered() and not seen and not self._unblocked():
                 return self._finish()
             if self.contract.blocked:
-                self.contract.ask_again(self.engine.finish_times())
+                self.contract.ask_again(self.finish_times())
             while self.contract.asking:
                 self._decide()
 
@@ -320,7 +325,7 @@ class _World:
         return asks and self.contract.unblock(active[self.ways.lost(active)])
 
     def _finish(self) -> None:
-        stuck = np.flatnonzero(~np.isfinite(self.engine.finish_times()))
+        stuck = np.flatnonzero(~np.isfinite(self.finish_times()))
         if len(stuck):
             hosts, row = self.trace.hosts, int(stuck[0])
             pair = f"{hosts[self.trace.src[row]]} -> {hosts[self.trace.dst[row]]}"
@@ -437,7 +442,7 @@ class _World:
     def _begin(self, stage: Stage) -> None:
         self.waiting.remove(stage)
         self.phase = str(stage)
-        self._tell(at_once=True)
+        self._tell(self.finish_times())
         if not self.fabric.ocses:
             return
         rows = stage.rows[self.trace.size[stage.rows] > 0]
@@ -450,13 +455,15 @@ class _World:
             self._stop(stands)
         self._reroute(rows[~np.isin(rows, stands)])
 
-    def _tell(self, at_once: bool = False) -> None:
-        """Report progress: as a phase begins, and now and then while the engine works."""
-        if not at_once and time.monotonic() - self.told < BREATH_S:
+    def _tell(self, finish: np.ndarray | None = None) -> None:
+        """Report progress: as a phase begins (`finish` of the rows is known then), and now and then
+        while the engine works.
+        """
+        if finish is None and time.monotonic() - self.told < BREATH_S:
             return
         self.told, engine = time.monotonic(), self.engine
-        sizes = self.trace.size
-        done = int(sizes[np.isfinite(engine.finish_times())].sum())
+        sizes, finish = self.trace.size, engine.finish_times() if finish is None else finish
+        done = int(sizes[np.isfinite(finish)].sum())
         self.progress(
             {
                 "stage": "run",
@@ -492,7 +499,7 @@ class _World:
     def _scene(self) -> Scene:
         """What there is to decide now."""
         contract, coming = self.contract, tuple(self.waiting[:PLAN_AHEAD])
-        seen = contract.seen(self.engine.finish_times())
+        seen = contract.seen(self.finish_times())
         open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in seen.items()}
         return Scene(
             contract.asking, open_, coming, contract.circuits, self.engine.now, contract.since
@@ -524,7 +531,7 @@ class _World:
             in_turn=rounds,
             also=back,
         )
-        prospect = cache(lambda circuits: self.demands.prospect(scene, self.known.under(circuits)))
+        prospect = cache(partial(self._prospect, scene))
         if not decision.wait:
             decision = self.contract.weigh(decision, back, prospect, scene.begins)
         if not rounds or not scene.line:
@@ -537,9 +544,23 @@ class _World:
             self.contract, self.policy, *known, scene, mine, ends, decision, coming
         )
 
+    def _prospect(self, scene: Scene, circuits: Circuits) -> Prospect:
+        """What flows may expect of `circuits`."""
+        ways = self.known.under(circuits)
+        foreseen = self.foreseen.setdefault(ways, {})
+
+        def later() -> Foresight:
+            for stage in scene.coming:
+                if stage not in foreseen:
+                    alone = replace(scene, asking=(), open={}, coming=(stage,))
+                    foreseen[stage] = self.demands.prospect(alone, ways).later
+            return Foresight.of([foreseen[stage] for stage in scene.coming])
+
+        return Prospect(self.demands.prospect(scene, ways).now, later)
+
     def _open(self) -> dict[Stage, np.ndarray]:
         """Unfinished rows with bytes of the stages that have begun."""
-        return self.contract.open(self.engine.finish_times())
+        return self.contract.open(self.finish_times())
 
     def _rewire(self, decision: Decision, after: PairWays, control: float | None = None) -> None:
         """Request the rewire. `control`: s, where it is not the timing's.

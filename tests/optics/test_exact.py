@@ -35,6 +35,7 @@ from rfabric.optics.bound import Bound, bound, fluid_seconds
 from rfabric.optics.check import faults_during
 from rfabric.optics.circuits import together
 from rfabric.optics.outlook import (
+    KEPT_DEMANDS,
     Begins,
     Gain,
     Load,
@@ -459,6 +460,23 @@ def test_rack_outlooks_are_the_drain_times_of_their_demands(pairs, ends):
     wanted = [asks(LONELY, (a, b, 3e11)), asks(LONELY, (c, d, 1e11))]
     outlook = Outlook.of_racks(LONELY, circuits, wanted)
     assert outlook.alone == pytest.approx([drain_seconds(LONELY, circuits, one) for one in wanted])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(matchings_of(LONELY), min_size=2, max_size=3),
+    st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=2, max_size=4 * KEPT_DEMANDS),
+)
+def test_what_is_foreseen_of_racks_is_their_outlook_however_often_it_is_asked_for(lights, asked):
+    """A few circuits, pairs, sizes and floors in turn: the same, or all but one the same, again."""
+    fabric = LONELY.named("asked again")
+    for i, (a, far, size, floor) in enumerate(asked):
+        circuits = lit(fabric, *lights[i % len(lights)])
+        comes = [asks(fabric, (a, a + 1 + far % (3 - a), 1e9 * 2**size), floor=floor)] * 2
+        foreseen = Prospect.of_racks(fabric, circuits, [], comes).later
+        anew = Outlook.of_racks(fabric, circuits, comes)
+        assert foreseen.alone.tolist() == anew.alone.tolist()
+        assert np.array_equal(foreseen.cables, anew.cables)
 
 
 # --- the contract ---------------------------------------------------------------------------------

@@ -73,6 +73,16 @@ def test_the_graph_people_get_has_the_light_paths_that_packets_take(drawn):
     assert {(p.out, p.into, p.links, p.rate) for p in paths} == of_graph
 
 
+@settings(max_examples=25, deadline=None)
+@given(DRAWN)
+def test_a_directed_link_is_on_one_light_path_at_most(drawn):
+    lit = routes_of(*drawn).lights
+    ends = zip(lit.offsets, lit.offsets[1:], strict=False)
+    on = {link: i for i, (a, b) in enumerate(ends) for link in lit.links[a:b].tolist()}
+    assert len(on) == len(lit.links)
+    assert lit.path_of.tolist() == [on.get(link, len(lit)) for link in range(len(lit.cross))]
+
+
 @settings(max_examples=20, deadline=None)
 @given(DRAWN)
 def test_costs_and_cuts_are_those_of_networkx(drawn):

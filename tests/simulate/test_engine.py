@@ -881,6 +881,9 @@ def test_bad_calls_are_named(core):
     ):
         engine.reroute([0], [0, 0], [])
     assert engine.remaining([0]) == pytest.approx([8])
+    engine.add(**flows([[], [0]], [0, 1]))
+    with pytest.raises(RFabricError, match="flow 2 has bytes to send"):
+        engine.reroute([1, 0, 2], [0, 0, 1, 1], [1])  # who sends nothing may have no path
 
 
 def test_a_late_batch_may_not_wait_for_the_future(core):

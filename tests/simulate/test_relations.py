@@ -10,6 +10,7 @@ sharing can beat, conservation, and that names and bookkeeping change nothing.
 
 from dataclasses import replace
 from functools import cache
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from rfabric.fabric.cost import bill
 from rfabric.optics import Timing
 from rfabric.report.compare import bill_table
 from rfabric.routing import routes_of
+from rfabric.simulate import world
 from rfabric.simulate.flows import Engine
 from rfabric.simulate.world import simulate
 from rfabric.trace import PHASES, Trace, TraceBuilder, routing_of
@@ -720,3 +722,25 @@ def test_what_is_short_on_network_cards_is_not_left_on_a_thin_path(
     often = policy if policy == "own" else f"{policy},granularity=per-collective"
     chosen, alone = (simulate(fabric, trace, one).step_seconds for one in (often, "static"))
     assert chosen <= 1.01 * alone
+
+
+@settings(UNSHRUNK, max_examples=20)
+@given(
+    fabrics("rfabric", "mixnet", "opus", "rotor"), st.lists(BESIDE, min_size=2, max_size=5),
+    st.floats(-5, 0), st.sampled_from(("own", *WEIGHED)), st.sampled_from(WHEN),
+)  # fmt: skip
+def test_what_a_run_keeps_changes_no_byte(fabric, every, delay, name, when):
+    """How rows stand is asked anew each time, and ways are found anew for each set of circuits."""
+    fabric = replace(fabric, reconfig_delay=10**delay)
+    trace = in_stages(fabric, every)
+    policy = name if name == "own" else f"{name},granularity={when}"
+    quick = outcome(fabric, trace, policy)
+    anew = mock.patch.object(world, "cache", lambda work: work)
+    with anew, mock.patch.object(world, "KNOWN", 1):
+        slow = outcome(fabric.named("anew"), trace, policy)
+    if isinstance(quick, type):
+        assert slow == quick
+        return
+    assert slow.rewires == quick.rewires and slow.epochs == quick.epochs
+    for name in ("start", "finish", "link_bytes"):
+        assert getattr(slow, name).tobytes() == getattr(quick, name).tobytes()

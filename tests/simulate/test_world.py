@@ -1,5 +1,6 @@
 """The flow-level world against closed forms, and rewires on its clock."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,9 @@ from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Timing
 from rfabric.report.result import ends_without, fidelity, union_seconds
-from rfabric.simulate.world import simulate
-from rfabric.trace import PhaseKey, TraceBuilder, ring
+from rfabric.simulate.world import _World, simulate
+from rfabric.trace import Demands, PhaseKey, TraceBuilder, ring
+from rfabric.trace.pairs import PairWays
 from rfabric.units import transfer_seconds
 
 RATE = 4e11
@@ -263,6 +265,38 @@ def test_rows_that_can_never_finish_are_named():
     split = replace(whole, links=tuple(k for k in whole.links if k.a.node not in ("a1", "a2")))
     with pytest.raises(RunError, match="1 rows can never finish, first row 0 .h1 -> h2.: no path"):
         simulate(split, trace_of((0, 1, 1e9), hosts=2))
+
+
+def in_turns(fabric, times=4):
+    """Steps whose three phases want other circuits each; what comes is the same step after step."""
+    b, last = TraceBuilder(fabric.hosts), []
+    for step in range(times):
+        for phase, far in (("generation", 16), ("training", 32), ("weight_sync", 48)):
+            work = b.compute(0, 0.01, after=last, step=step, phase=phase, label="work")
+            to = [(i + far) % 64 for i in range(64)]
+            sizes = [1e8 * (1 + i % 5) for i in range(64)]
+            last = b.flows(range(64), to, sizes, after=[work], step=step, phase=phase)
+    return b.build()
+
+
+@pytest.mark.parametrize("routing", ["placed", "ecmp", "split"])
+@pytest.mark.parametrize("policy", ["own", "greedy,granularity=per-phase"])
+def test_what_is_foreseen_is_what_flows_ask_of_their_ways_then(policy, routing, monkeypatch):
+    fabric, told = rfabric(electrical="100Gbit/s", delay="1ms"), Counter()
+    kept = _World._prospect
+
+    def prospect(world, scene, circuits):
+        foreseen = kept(world, scene, circuits)
+        anew = PairWays(fabric, world.pairs, circuits, world.routing)
+        later = Demands(world.trace, fabric).prospect(scene, anew).later
+        assert foreseen.later.alone.tolist() == later.alone.tolist()
+        assert np.array_equal(foreseen.later.cables, later.cables)
+        told.update((circuits, stage) for stage in scene.coming)
+        return foreseen
+
+    monkeypatch.setattr(_World, "_prospect", prospect)
+    result = simulate(fabric, in_turns(fabric), policy, routing=routing)
+    assert len(result.rewires) > 1 and max(told.values()) > 1
 
 
 def test_same_input_same_bytes_out():
