@@ -90,6 +90,7 @@ TESTED_ELSEWHERE = {  # rooms of one module
 }
 OF_ALL_ROOMS = {
     "examples": "docstrings",
+    "fuzz": "what reads files and requests, fed by a fuzzer",
     "house": "these rules",
     "inputs": "all that reads a file, and files that are odd",
     "json": "all that is written as JSON",

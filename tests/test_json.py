@@ -59,9 +59,9 @@ WRITTEN = {
     Scale: SCALES,
 }
 PRINTED_ONLY = {
-    "Bill", "Crossover", "DaysRow", "JointRow", "Line", "Measured", "PaperRow", "PhaseBeside",
-    "Played", "Point", "PointGroup", "Reached", "Regret", "Soaked", "StageCircuits", "StepCost",
-    "Tally",
+    "Bill", "Crossover", "CurvePoint", "DaysRow", "JointRow", "Line", "MeasuredPattern", "PaperRow",
+    "PhaseBeside", "PointGroup", "Reached", "Regret", "ScheduledStep", "Soaked", "StageCircuits",
+    "StepCost", "Tally",
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from ..optics import Circuit, Circuits
 from .live import CONTROLLER, Live
 from .relay import Relay
 from .sandbox import DATAPATH, run
-from .stream import Flows, Loss, Stream
+from .stream import Loss, Stream, TcpFlows
 
 RATE = 1e8  # bit/s of a card: the stream takes a hundredth of it, a flow a thirtieth
 FLOWS = 8  # of TCP, beside the stream
@@ -88,7 +88,7 @@ class Drilled:
         return cls(*words, loss, data["recovered_s"], data["within_s"], tuple(data["broken"]))
 
 
-def drilled(name: str, up: Live, stream: Stream, flows: Flows) -> Drilled:
+def drilled(name: str, up: Live, stream: Stream, flows: TcpFlows) -> Drilled:
     """One drill from end to end."""
     drill, broken, recovered = DRILLS[name], [], None
     stream.mark()

@@ -18,7 +18,7 @@ from ..optics import Circuits, Rewire
 from .drills import WELL_S, turned
 from .live import CONTROLLER, READY_S, Live
 from .sandbox import run
-from .stream import Flows, Stream
+from .stream import Stream, TcpFlows
 
 PAUSE_S = 0.1  # between two rewires: packets flow
 SAMPLE_S = 1.0  # between two counts, at the least
@@ -100,7 +100,7 @@ def _slope(rewires: Sequence[int], values: Sequence[float]) -> float:
 
 
 def soaked(
-    up: Live, stream: Stream, flows: Flows, seconds: float, tell: Callable[[dict], None]
+    up: Live, stream: Stream, flows: TcpFlows, seconds: float, tell: Callable[[dict], None]
 ) -> dict:
     """Rewire for so many s of wall clock; returns a Soaked as plain values. RunError where a TCP
     flow loses a byte.

@@ -159,7 +159,7 @@ def _longest(times: np.ndarray, lost: np.ndarray) -> float:
     return float((times[ends] - times[begins]).max(initial=0.0))
 
 
-class Flow:
+class TcpFlow:
     """A TCP connection from `src` to `dst` of a network that is up."""
 
     def __init__(self, network: EmulatedNetwork, src: str, dst: str):
@@ -200,18 +200,18 @@ class Flow:
         self._in.close()
 
 
-class Flows:
+class TcpFlows:
     """TCP flows between `pairs` of a network that is up, as long as the block lasts."""
 
     def __init__(self, network: EmulatedNetwork, pairs: Sequence[tuple[str, str]]):
         self.network, self.pairs = network, pairs
-        self.flows: list[Flow] = []
+        self.flows: list[TcpFlow] = []
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._writes = True
 
-    def __enter__(self) -> "Flows":
-        self.flows = [Flow(self.network, *pair) for pair in self.pairs]
+    def __enter__(self) -> "TcpFlows":
+        self.flows = [TcpFlow(self.network, *pair) for pair in self.pairs]
         self._thread.start()
         return self
 
@@ -245,7 +245,7 @@ class Flows:
                         self._do(flow, do)
 
     @staticmethod
-    def _do(flow: Flow, do: Callable[[], None]) -> None:
+    def _do(flow: TcpFlow, do: Callable[[], None]) -> None:
         try:
             do()
         except BlockingIOError:

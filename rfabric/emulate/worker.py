@@ -47,7 +47,7 @@ from .sandbox import Sandbox, datapath
 from .scale import blur, shares
 from .shaping import OVERHEAD
 from .soak import soaked
-from .stream import Flows, Stream
+from .stream import Stream, TcpFlows
 from .watch import RunWatch, before_others
 from .wire import Carrier, Wire
 
@@ -208,13 +208,13 @@ def wait(job: dict, folder: Path) -> dict:
 
 
 @contextlib.contextmanager
-def drilled_on(job: dict, folder: Path) -> Iterator[tuple[Live, Stream, Flows]]:
+def drilled_on(job: dict, folder: Path) -> Iterator[tuple[Live, Stream, TcpFlows]]:
     """The fabric of a job, whose controller has a journal, and packets in it."""
     say({"stage": "build"})
     fabric = Fabric.from_json(job["fabric"])
     with live(folder, fabric, RATE, keeps=True) as up:
         pairs = streamed(up)
-        with Stream(up.network, pairs) as stream, Flows(up.network, pairs[:FLOWS]) as flows:
+        with Stream(up.network, pairs) as stream, TcpFlows(up.network, pairs[:FLOWS]) as flows:
             yield up, stream, flows
 
 

@@ -56,7 +56,7 @@ def declared(core: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class CompiledEngine:
-    """A `rfabric.simulate.flows.Core` in C++.
+    """A `rfabric.simulate.flows.EngineCore` in C++.
 
     Threads take turns: what one has freed, or still changes, no other enters.
     """

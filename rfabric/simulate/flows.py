@@ -40,7 +40,7 @@ class Deadlock(UserWarning):
     """Some flows can never finish: they wait on a dark link, or on flows that do."""
 
 
-class Core(Protocol):
+class EngineCore(Protocol):
     """What works beneath an `Engine`, which has checked what it is given: arrays of flows, bit/s of
     directed links, times in s.
     """
@@ -93,7 +93,7 @@ class Engine:
     `capacity` in bit/s, one value a directed link; 0 is a dark link. `tolerance`: relative rate
     changes below it are ignored (0: exact). `core`: "compiled", "reference", or "auto" for the
     first that is there. `progress(now, finished, known)` is called about ten times a second while a
-    run lasts. `engine`: a Core that is there already, of packets for example.
+    run lasts. `engine`: an EngineCore that is there already, of packets for example.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Engine:
         tolerance: float = 0.0,
         core: str = "auto",
         progress: Progress | None = None,
-        engine: Core | None = None,
+        engine: EngineCore | None = None,
     ):
         checked = inputs.capacities(capacity)
         self.links = len(checked)

@@ -40,7 +40,7 @@ def max_min_rates(capacity, path_offsets, path_links, weight=None) -> np.ndarray
 
 
 class ReferenceEngine:
-    """A `rfabric.simulate.flows.Core` in numpy."""
+    """A `rfabric.simulate.flows.EngineCore` in numpy."""
 
     def __init__(self, capacity: np.ndarray, tolerance: float = 0.0):
         self.capacity = capacity.copy()  # bit/s

@@ -344,10 +344,10 @@ class Trace:
         return np.diff(self.after_offsets).astype(np.int32)
 
     @cached_property
-    def _waiting(self) -> sweeps.Waits:
+    def _waiting(self) -> sweeps.WaitingRows:
         """What rows wait for, as the compiled core passes over it."""
         line = None if self.in_order else np.concatenate(self.levels).astype(np.int32)
-        return sweeps.Waits(self.after_offsets, self.after, line)
+        return sweeps.WaitingRows(self.after_offsets, self.after, line)
 
     @property
     def followers(self) -> tuple[np.ndarray, np.ndarray]:

@@ -27,7 +27,7 @@ def core() -> ctypes.CDLL | None:
     return library
 
 
-class Waits(NamedTuple):
+class WaitingRows(NamedTuple):
     """What each of n rows waits for: CSR `offsets` (int64[n + 1]) and `after` (int32); `line`: the
     rows, each behind all that it waits for (int32[n]; None: they stand so).
     """

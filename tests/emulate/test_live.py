@@ -61,7 +61,7 @@ def loopback(*hosts):
 
 
 def test_a_flow_is_whole_when_every_byte_has_arrived():
-    with stream.Flows(loopback("h1", "h2"), [("h1", "h2"), ("h2", "h1")]) as flows:
+    with stream.TcpFlows(loopback("h1", "h2"), [("h1", "h2"), ("h2", "h1")]) as flows:
         for _ in range(2):
             before = [flow.read for flow in flows.flows]
             until = time.monotonic() + 30
@@ -79,8 +79,8 @@ def test_a_flow_that_lost_a_byte_or_got_another_is_named(lose, monkeypatch):
         flow.read += len(data)
         flow._sums[1] = zlib.crc32(data, flow._sums[1])
 
-    monkeypatch.setattr(stream.Flow, "hear", hear)
-    with stream.Flows(loopback("h1", "h2"), [("h1", "h2")]) as flows:
+    monkeypatch.setattr(stream.TcpFlow, "hear", hear)
+    with stream.TcpFlows(loopback("h1", "h2"), [("h1", "h2")]) as flows:
         while not flows.flows[0].read:
             time.sleep(0.01)
         (said,) = flows.short(0.2)

@@ -50,7 +50,7 @@ def drill(verb: Parser) -> None:
     verb.takes("--hosts N", "hosts of the fabric (default %(default)s)", whole, default=8)
     verb.takes(
         "--only FAULT",
-        "only this fault: controller, commit, clock, disk, connection, cable, mute, half, "
+        "only this fault: controller, commit, standby, clock, disk, connection, cable, mute, half, "
         "switches, sender; may be given again",
         several=True,
     )
