@@ -12,7 +12,7 @@ import pytest
 from rfabric.fabric import rfabric
 from rfabric.folders import data_dir
 
-SECONDS, RUNS = 8, 20_000  # for each reader; whichever is over first
+SECONDS, RUNS = 5, 20_000  # for each reader; whichever is over first
 HARNESS = """
 import sys
 from pathlib import Path
