@@ -3,7 +3,7 @@
     HTB on every interface     one class has the cable's rate; below it a class for each turn
                                borrows it, a packet at a time: max-min fairness among flows
     a filter in BPF            tells the turn of a packet by its addresses and the sender's port;
-                               short packets go first
+                               acknowledgements go first
 
 A turn must be one packet. What TCP hands on as several in one (GSO) makes turns longer for some,
 and a class that sent more than its quantum in a turn owes it for as many turns: acknowledgements
@@ -48,8 +48,12 @@ FLOWS, FIRST_PORT, LAST_PORT = max(STEPS), 0x5000, 0x7FFF
 # 0.4 s, 16,384 1.4 s, 49,152 12.8 s.
 # Where it is not known who will send to whom nothing is measured either, and somebody waits.
 MOST_CLASSES, MOST_WAITED_FOR = 24576, 12288
-# bytes of frame below which a packet carries no data to speak of: acknowledgements, probes
+# Bytes of frame below which a packet may go first, if it carries no data of TCP: acknowledgements,
+# probes. A flow's last packet waits behind its others, however few its bytes are: where it
+# overtook them they were taken for lost and sent again, and what came next on their cables ended
+# up to 12 % late.
 SHORT, SHORT_CLASS = 200, 0xFFFE
+TCP, IP_HEADER = 6, 20  # IP protocol's number; bytes, without options
 
 Pair = tuple[str, str]
 Number = TypeVar("Number", int, np.ndarray)
@@ -181,11 +185,20 @@ def port_of(connection: int, at_once: int) -> int:
 
 def class_of_packet(turns: int, step: int) -> str:
     """Classic BPF for tc: class 1:(1 + `turn_of`) by IPv4 address and the sender's TCP port; of
-    what is shorter than SHORT, class 1:SHORT_CLASS.
+    what is shorter than SHORT and carries no data of TCP, class 1:SHORT_CLASS.
     """
     program = [  # instruction, to skip if true, to skip if not, operand
         (0x80, 0, 0, 0),  # A = length of the frame
-        (0x35, 1, 0, SHORT),  # A >= SHORT?
+        (0x35, 10, 0, SHORT),  # A >= SHORT?
+        (0x30, 0, 0, 23),  # A = protocol
+        (0x15, 0, 7, TCP),  # A == TCP?
+        (0x30, 0, 0, 46),  # A = words of TCP's header, in the upper half of this byte
+        (0x74, 0, 0, 2),  # A >>= 2
+        (0x54, 0, 0, 0x3C),  # A &= 0x3c: bytes of that header
+        (0x07, 0, 0, 0),  # X = A
+        (0x28, 0, 0, 16),  # A = bytes of the IP packet
+        (0x1C, 0, 0, 0),  # A -= X
+        (0x25, 1, 0, IP_HEADER),  # A > IP_HEADER? It carries data
         (0x06, 0, 0, 0x10000 + SHORT_CLASS),  # return 1:SHORT_CLASS
         (0x20, 0, 0, 30),  # A = destination address: bytes 30 to 33 of the frame
         (0x24, 0, 0, step),  # A *= step
@@ -213,7 +226,7 @@ def shaping(interface: str, rate: float, turns: Turns) -> list[str]:
 
     One HTB class owns the rate; below it a leaf class for each turn that is taken owns next to
     nothing and borrows it in turn, a packet each. What belongs to none of them goes with the first
-    turn. Short packets go before all others: an acknowledgement that waits holds up the
+    turn. Packets without data go before all others: an acknowledgement that waits holds up the
     flow that needs it.
     """
     bits = round(rate * OVERHEAD)
