@@ -51,7 +51,7 @@ from ..study.run import RunSettings, chosen_scale, require, simulated
 from ..study.step_log import read_step_log
 from ..units import parse_time
 from .entry import Ended
-from .runs import default_fabrics, settings_of
+from .runs import default_fabrics, long_as_csv, settings_of
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
 
@@ -280,6 +280,9 @@ def report(args: argparse.Namespace) -> None:
     """rfabric report: a run folder's page and tables again."""
     if args.step is not None and not args.yours:
         raise RFabricError("--step is a step of a log: name the log with --yours")
+    if args.csv:
+        long_as_csv(args)
+        return
     several = len(args.folder) > 1 or bool(args.output)
     folder = Path(args.folder[0])
     prices = _prices_of_page(args)

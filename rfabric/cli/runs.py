@@ -17,7 +17,16 @@ from ..fabric.match import equal_cost_fat_tree
 from ..files import read_json
 from ..optics import Timing
 from ..report.compare import Table, at_size
-from ..report.folder import NOT_KEPT, give_to_caller, new_folder, new_name, sweep, write_refused
+from ..report.folder import (
+    NOT_KEPT,
+    give_to_caller,
+    new_folder,
+    new_name,
+    read_folder,
+    sweep,
+    write_long,
+    write_refused,
+)
 from ..report.html import can_draw_page
 from ..report.live import LiveView
 from ..report.outcome import Comparison
@@ -113,6 +122,15 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         show_runs(summary, args.quiet)
         show_tables([*([at_size(larger)] if larger else []), *([_planned(plans)] if plans else [])])
         print(folder.final / "report.html" if page else folder.final)
+
+
+def long_as_csv(args: argparse.Namespace) -> None:
+    """rfabric report --csv: the long tables of run folders."""
+    made: list[Path] = []
+    for name in args.folder:
+        made += write_long(Path(name), read_folder(name)[0])
+    paths = [str(path) for path in made]
+    print_json({"written": paths}) if args.json else print(*paths, sep="\n")
 
 
 def _key(args: argparse.Namespace, asked: Sequence[Policies]) -> str:

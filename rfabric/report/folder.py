@@ -9,7 +9,8 @@
         live.jsonl        what the live page was told, where there was one
         not-kept/         runs that were refused, each with pace.json, why: no figures to use
 
-Where pyarrow is installed, flows, links and the summary stand there as Parquet too.
+Where pyarrow is installed, flows, links and the summary stand there as Parquet too; tables of more
+than `tables.LONG` rows as Parquet alone, until `write_long` is asked for them.
 
 timeline.json is for ui.perfetto.dev: computing, flows, circuits, dark time, load of cables.
 
@@ -21,7 +22,6 @@ the same for both worlds; `read_folder` gives back what `write_folder` was given
 made again.
 """
 
-import csv
 import json
 import math
 import os
@@ -41,7 +41,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
-from ..files import lines_of, open_text, read_json, read_text
+from ..files import read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
@@ -50,7 +50,7 @@ from . import parquet
 from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary, row_of, run_summary
-from .tables import FLOW_COLUMNS, LINK_COLUMNS, flow_lines, link_lines, write_csv
+from .tables import csv_of, kept_as, read_csv, read_table, write_as_csv, write_csv, write_tables
 
 REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
@@ -168,6 +168,21 @@ def write_refused(folder: Path, refused: Sequence[Result]) -> None:
         give_to_caller([place, *place.rglob("*")])
 
 
+def write_long(folder: Path, runs: Sequence[Run]) -> list[Path]:
+    """Write as CSV what stands in this run folder as Parquet alone; returns what was written."""
+    made = []
+    for name, run in zip(_names(runs), runs, strict=True):
+        every = [(folder / name, run.result)]
+        every += [(folder / name / SIMULATED, run.simulated)] if run.simulated else []
+        for place, result in every:
+            for path in (path for path in csv_of(place) if not path.is_file()):
+                with writing(path), replacing(path) as beside:
+                    write_as_csv(beside, path.stem, result)
+                made.append(path)
+    give_to_caller(made)
+    return made
+
+
 def read_folder(folder: str | Path) -> tuple[list[Run], dict]:
     """The runs and the summary of a complete run folder."""
     folder = as_path(folder, "run folder")
@@ -235,11 +250,7 @@ def _write_run(folder: Path, result: Result) -> None:
         for time, circuits in result.epochs
     )
     write_text(folder / "circuits.json", f'{{"epochs": [{_lines(epochs)}]}}\n')
-    write_csv(folder / "flows.csv", FLOW_COLUMNS, flow_lines(result))
-    write_csv(folder / "links.csv", LINK_COLUMNS, link_lines(result))
-    if parquet.is_there():
-        parquet.write_flows(folder / "flows.parquet", FLOW_COLUMNS, result)
-        parquet.write_links(folder / "links.parquet", LINK_COLUMNS, result)
+    write_tables(folder, result)
     rewires = (map(quoted, r.to_json().values()) for r in result.rewires)
     lines = (f"{','.join(cells)}\n".encode() for cells in rewires)
     write_csv(folder / "rewires.csv", REWIRE_COLUMNS, lines)
@@ -280,9 +291,9 @@ def _lines(parts: Iterable[str]) -> str:
 
 
 def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
-    flows = _columns(folder / "flows.csv", ("start_s", "finish_s", "sent_bytes", "received_bytes"))
-    links = _columns(folder / "links.csv", ("bytes",))
-    rewires = _columns(folder / "rewires.csv", REWIRE_COLUMNS)
+    flows = read_table(folder, "flows", ("start_s", "finish_s", "sent_bytes", "received_bytes"))
+    links = read_table(folder, "links", ("bytes",))
+    rewires = read_csv(folder / "rewires.csv", REWIRE_COLUMNS)
     scale = entry["scale"]
     result = Result(
         engine=entry["engine"],
@@ -320,9 +331,10 @@ def _read_simulated(folder: Path, trace: Trace) -> Result | None:
 
 def _check_agreement(folder: Path, result: Result, entry: dict) -> None:
     """Refuse files of which one was cut, changed or put there later: they tell of two runs."""
+    flows, links = (kept_as(folder, name).name for name in ("flows", "links"))
     counts = (
-        ("flows.csv", len(result.start), len(result.trace), "the trace"),
-        ("links.csv", len(result.link_bytes), 2 * len(result.fabric.links), "its fabric"),
+        (flows, len(result.start), len(result.trace), "the trace"),
+        (links, len(result.link_bytes), 2 * len(result.fabric.links), "its fabric"),
         ("rewires.csv", len(result.rewires), len(entry["rewires"]), "summary.json"),
     )
     for name, rows, due, what in counts:
@@ -331,31 +343,13 @@ def _check_agreement(folder: Path, result: Result, entry: dict) -> None:
     last, said = result.step_seconds, entry["step_s"]
     if not math.isclose(last, said, rel_tol=SAME):
         raise RFabricError(
-            f"{folder}: the last flow of flows.csv ends at {last:.9g} s, summary.json says "
+            f"{folder}: the last flow of {flows} ends at {last:.9g} s, summary.json says "
             f"{said:.9g} s"
         )
 
 
 def _folding(played: dict | None) -> Folding | None:
     return Folding.from_json(played["folding"]) if played and played["folding"] else None
-
-
-def _columns(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
-    try:
-        with open_text(path) as file:
-            head, *rows = csv.reader(lines_of(file), strict=True)
-    except (ValueError, csv.Error) as error:
-        raise RFabricError(f"{path}: incomplete: {error}") from error
-    for i, row in enumerate(rows, 1):
-        if len(row) != len(head):
-            raise RFabricError(f"{path}: incomplete: row {i} has {len(row)} of {len(head)} cells")
-    if missing := [name for name in needed if name not in head]:
-        raise RFabricError(f"{path}: incomplete: no column {', '.join(missing)}")
-    with path.open("rb") as end:
-        end.seek(-1, os.SEEK_END)
-        if end.read() != b"\n":
-            raise RFabricError(f"{path}: incomplete: its last line has no end")
-    return {name: [row[i] for row in rows] for i, name in enumerate(head)}
 
 
 def _rewire(cells: Sequence[str]) -> RewireRecord:

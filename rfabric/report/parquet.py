@@ -1,10 +1,10 @@
-"""The tables of a run folder as Parquet, beside their CSV, where pyarrow is installed.
+"""The tables of a run folder as Parquet, where pyarrow is installed.
 
     emulate-rfabric/flows.parquet   the columns of flows.csv; hosts, phases and labels by number
     emulate-rfabric/links.parquet   the columns of links.csv
     summary.parquet                 a row a run, as `Comparison.to_pandas()` has them
 
-Nothing here reads them back: the CSV is what rfabric reads.
+Short ones stand beside their CSV, which is what rfabric reads then; long ones stand alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..trace.formats.columns import blocks
 from .result import Result
@@ -59,6 +60,22 @@ def write_rows(path: Path, rows: Sequence[dict]) -> None:
     """Rows of plain values; what one of them lacks is null."""
     names = dict.fromkeys(name for row in rows for name in row)
     _write(path, [{name: [row.get(name) for row in rows] for name in names}])
+
+
+def read(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
+    """These columns of a file, numbers; RFabricError where it is cut, or pyarrow is missing."""
+    if not is_there():
+        raise RFabricError(f"{path}: reading it needs pyarrow; pip install 'rfabric[parquet]'")
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if missing := [name for name in needed if name not in file.schema_arrow.names]:
+                raise RFabricError(f"{path}: incomplete: no column {', '.join(missing)}")
+            table = file.read(columns=list(needed))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise RFabricError(f"{path}: incomplete: {error}") from error
+    return {name: table.column(name).to_numpy() for name in needed}
 
 
 def _blocks(rows: int) -> Iterable[slice]:

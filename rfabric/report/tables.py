@@ -1,15 +1,26 @@
-"""The tables of a run as lines of CSV: flows and links of millions of rows, column by column."""
+"""The tables of a run, flows and links of millions of rows: column by column as lines of CSV, and
+their files, of which long ones are Parquet where that can be written.
+"""
 
-from collections.abc import Iterable, Iterator, Sequence
+import csv
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
+from ..files import lines_of, open_text
 from ..routing.rows import begins
 from ..trace import Trace
 from ..trace.formats.columns import Cells, Words, blocks, lines, quoted
+from . import parquet
 from .result import Result
+
+TABLES = "flows", "links"
+LONG = 1 << 18  # rows; the CSV of more would take a tenth of a run's time
 
 FLOW_COLUMNS = (
     "id",
@@ -103,3 +114,61 @@ def link_lines(result: Result) -> Iterable[bytes]:
         Cells.of(result.link_bytes),
         Cells.of(result.utilisation, lambda share: str(round(share, 6))),
     )
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def csv_of(folder: Path) -> list[Path]:
+    """The files of TABLES as CSV, there or not."""
+    return [folder / f"{name}.csv" for name in TABLES]
+
+
+def write_tables(folder: Path, result: Result) -> None:
+    """Flows and links, each as CSV where it is not long, or nothing else can be written."""
+    both = parquet.is_there()
+    for path, rows in zip(csv_of(folder), (len(result.start), len(result.link_bytes)), strict=True):
+        if rows <= LONG or not both:
+            write_as_csv(path, path.stem, result)
+    if both:
+        parquet.write_flows(folder / "flows.parquet", FLOW_COLUMNS, result)
+        parquet.write_links(folder / "links.parquet", LINK_COLUMNS, result)
+
+
+def write_as_csv(path: Path, name: str, result: Result) -> None:
+    """One of TABLES."""
+    if name == "flows":
+        write_csv(path, FLOW_COLUMNS, flow_lines(result))
+    else:
+        write_csv(path, LINK_COLUMNS, link_lines(result))
+
+
+def kept_as(folder: Path, name: str) -> Path:
+    """The file of a table: Parquet where it stands there alone."""
+    text, columns = (folder / f"{name}{suffix}" for suffix in (".csv", ".parquet"))
+    return columns if columns.is_file() and not text.is_file() else text
+
+
+def read_table(folder: Path, name: str, needed: Sequence[str]) -> Mapping[str, Any]:
+    """These columns of one of TABLES; RFabricError where its file is cut."""
+    path = kept_as(folder, name)
+    return read_csv(path, needed) if path.suffix == ".csv" else parquet.read(path, needed)
+
+
+def read_csv(path: Path, needed: Sequence[str]) -> dict[str, list[str]]:
+    """All columns of a file as words, these among them; RFabricError where it is cut."""
+    try:
+        with open_text(path) as file:
+            head, *rows = csv.reader(lines_of(file), strict=True)
+    except (ValueError, csv.Error) as error:
+        raise RFabricError(f"{path}: incomplete: {error}") from error
+    for i, row in enumerate(rows, 1):
+        if len(row) != len(head):
+            raise RFabricError(f"{path}: incomplete: row {i} has {len(row)} of {len(head)} cells")
+    if missing := [name for name in needed if name not in head]:
+        raise RFabricError(f"{path}: incomplete: no column {', '.join(missing)}")
+    with path.open("rb") as end:
+        end.seek(-1, os.SEEK_END)
+        if end.read() != b"\n":
+            raise RFabricError(f"{path}: incomplete: its last line has no end")
+    return {name: [row[i] for row in rows] for i, name in enumerate(head)}

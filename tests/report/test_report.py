@@ -15,7 +15,7 @@ import pytest
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
-from rfabric.report import compare, figures, folder, html
+from rfabric.report import compare, figures, folder, html, tables
 from rfabric.report.intervals import merged, squeezed
 from rfabric.report.result import Pace, PhaseTime, Scale, fidelity
 from rfabric.report.summary import (
@@ -330,6 +330,47 @@ def test_a_run_folder_reads_back_as_it_was_written(tmp_path, runs, emulated):
     assert html.page(again, read) == html.page(every, read)
 
 
+@pytest.fixture
+def long(tmp_path, monkeypatch, emulated):
+    """A folder whose tables are too long for CSV, and what it was made of."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(tables, "LONG", 3)
+    return write(tmp_path, [emulated], summary_of([emulated], "rfabric emulate", CREATED))
+
+
+def test_long_tables_are_parquet_alone_and_read_back_all_the_same(long, emulated):
+    assert not list(long.rglob("flows.csv")) and not list(long.rglob("links.csv"))
+    (run,), summary = folder.read_folder(long)
+    for column in ("start", "finish", "sent", "received", "link_bytes"):
+        assert np.array_equal(getattr(run.result, column), getattr(emulated.result, column))
+    assert run_summary(run) == {k: v for k, v in summary["runs"][0].items() if k != "label"}
+
+
+def test_long_tables_are_csv_on_request(long, tmp_path, monkeypatch, emulated):
+    made = folder.write_long(long, folder.read_folder(long)[0])
+    monkeypatch.setattr(tables, "LONG", 1 << 18)
+    usual = write(tmp_path / "usual", [emulated], summary_of([emulated], "", CREATED))
+    assert {path.name for path in made} == {"flows.csv", "links.csv"}
+    for path in made:
+        assert path.read_bytes() == (usual / path.relative_to(long)).read_bytes()
+    assert folder.write_long(long, folder.read_folder(long)[0]) == []
+
+
+def test_a_long_table_that_is_cut_or_cannot_be_read_is_named(long, monkeypatch):
+    flows = next(long.rglob("flows.parquet"))
+    whole = flows.read_bytes()
+    flows.write_bytes(whole[:-9])
+    with pytest.raises(RFabricError, match=r"flows\.parquet: incomplete"):
+        folder.read_folder(long)
+    flows.write_bytes(next(long.rglob("links.parquet")).read_bytes())
+    with pytest.raises(RFabricError, match=r"flows\.parquet: incomplete: no column start_s"):
+        folder.read_folder(long)
+    flows.write_bytes(whole)
+    monkeypatch.setattr("rfabric.report.parquet.find_spec", lambda _: None)
+    with pytest.raises(RFabricError, match=r"needs pyarrow; pip install 'rfabric\[parquet\]'"):
+        folder.read_folder(long)
+
+
 def test_a_run_folder_holds_inputs_beside_outputs(tmp_path, runs, summary):
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("steps: 1\n")
@@ -438,6 +479,7 @@ def test_what_is_no_run_folder_is_refused(tmp_path, runs, summary):
         folder.read_folder(tmp_path)
     path = write(tmp_path / "runs", runs, summary)
     (path / "simulate-rfabric/flows.csv").unlink()
+    (path / "simulate-rfabric/flows.parquet").unlink(missing_ok=True)
     with pytest.raises(RFabricError, match="incomplete"):
         folder.read_folder(path)
 

@@ -202,6 +202,7 @@ def report(verb: Parser) -> None:
     rfabric report runs/20250721-143005-9f3a
     rfabric report runs/20250721-143005-9f3a --yours train.log    your job's log beside it
     rfabric report runs/* -o all.html                          controls choose among them
+    rfabric report runs/20250721-143005-9f3a --csv             long tables as CSV, and no page
     """
     verb.takes(
         "folder FOLDER",
@@ -218,4 +219,7 @@ def report(verb: Parser) -> None:
         "with the error of each phase",
     )
     verb.takes("--step N", "which step of the log (default: the mean of all)", int)
+    verb.takes(
+        "--csv", "write flows and links as CSV where they are long and stand there as Parquet alone"
+    )
     price_option(verb)
