@@ -1,5 +1,6 @@
 """The compiled core that `python -m rfabric.simulate.build` makes: the engine, the inner loops of
-ways and placing, the passes over the rows of a trace, and the writing of tables.
+ways and placing, the passes over the rows of a trace, continuous batching, and the writing of
+tables.
 
 Who calls it declares what it calls; where it was never built, Python does the same, slower.
 """
@@ -15,9 +16,9 @@ from .errors import RFabricError
 LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).parent / "simulate" / "core.so"))
 SOURCES = tuple(
     Path(__file__).parent / "simulate" / name
-    for name in ("core.cpp", "ways.cpp", "sweeps.cpp", "tables.cpp")
+    for name in ("core.cpp", "ways.cpp", "sweeps.cpp", "serving.cpp", "tables.cpp")
 )
-INTERFACE = 8  # rf_interface() of core.cpp
+INTERFACE = 9  # rf_interface() of core.cpp
 
 
 @cache

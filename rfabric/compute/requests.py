@@ -62,6 +62,13 @@ class Requests:
     def __len__(self) -> int:
         return len(self.prompt)
 
+    @property
+    def following(self) -> np.ndarray:
+        """int64[n]: the request that follows each, -1 for none."""
+        following = np.full(len(self), -1)
+        following[self.after[self.after >= 0]] = np.flatnonzero(self.after >= 0)
+        return following
+
 
 def independent(prompt: np.ndarray, output: np.ndarray, group_size: int = 1) -> Requests:
     """Requests that are all there at the start; runs of `group_size` have the same prompt."""

@@ -29,6 +29,7 @@ import numpy as np
 from ..errors import RFabricError
 from .requests import Requests
 from .roofline import CHUNK_TOKENS, DecodeStep
+from .serving_core import Rules, core, played
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Batching:
                     f"{key}: {getattr(self, key)} must be 1 or more; engines use 2048 to 16384 "
                     "and 256 to 2048"
                 )
+
+    def rules(self, capacity: int) -> Rules:
+        """The same for a server with so many tokens of KV cache."""
+        steps = self.batched_tokens, self.max_num_seqs, self.prefill_first, self.chunked
+        return Rules(capacity, *steps, self.reserve, self.watermark)
 
 
 # Defaults on GPUs of 80 GB: vLLM engine/arg_utils.py (OpenAI server), SGLang server_args.py and
@@ -111,7 +117,14 @@ def serve(
 
     resident: as of a ServingSession.
     """
-    return ServingSession(step, capacity, batching, requests, resident).run().served()
+    if core() is None or type(step) is not DecodeStep:
+        return ServingSession(step, capacity, batching, requests, resident).run().served()
+    _refuse_too_long(capacity, requests)
+    there = np.zeros(len(requests), bool) if resident is None else resident
+    *times, prefill, decode, idle, peak, preempted = played(
+        step, batching.rules(capacity), requests, there
+    )
+    return Served(*times, requests.output, prefill, decode, idle, peak, preempted)
 
 
 def _refuse_too_long(capacity: int, requests: Requests) -> None:
@@ -201,9 +214,7 @@ class ServingSession:
         _refuse_too_long(self.capacity, r)
         n = len(r)
         self.arrival, self.first, self.end = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.following = np.full(n, -1)
-        self.following[r.after[r.after >= 0]] = np.flatnonzero(r.after >= 0)
-        self.following = self.following.tolist()
+        self.following = r.following.tolist()
         self.columns = [c.tolist() for c in (r.prompt, r.output, r.group, r.cached, r.gap)]
         starts = np.flatnonzero(r.after < 0)
         self.coming = sorted(zip(r.gap[starts].tolist(), starts.tolist(), strict=True))

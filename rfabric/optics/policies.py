@@ -414,17 +414,17 @@ def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
     """The `count` tournament rounds of `racks` that carry most of the demand, all different while
     there are enough.
     """
-    name, (rows, columns, sent) = np.array(demand.racks, dtype=object), demand.sent
-    bytes_of = dict(zip(zip(name[rows], name[columns], strict=True), sent.tolist(), strict=True))
-
-    def carried(turn: int) -> float:
-        return sum(
-            bytes_of.get((a, b), 0.0) + bytes_of.get((b, a), 0.0)
-            for a, b in templates.round_of(racks, turn)
-        )
-
-    turns = sorted(range(templates.turns(len(racks))), key=carried, reverse=True)
-    return [templates.round_of(racks, turns[j % len(turns)]) if turns else [] for j in range(count)]
+    every, place = templates.turns(len(racks)), {rack: i for i, rack in enumerate(racks)}
+    if not every:
+        return [[] for _ in range(count)]
+    number = np.array([place.get(rack, -1) for rack in demand.racks])
+    rows, columns = number[demand.sent.rows], number[demand.sent.columns]
+    meet = (rows != columns) & (rows >= 0) & (columns >= 0)
+    turn, pair = templates.meeting(len(racks), rows[meet], columns[meet])
+    pairs = (len(racks) + 1) // 2  # of a round
+    carried = np.bincount(pair * every + turn, demand.sent.bytes[meet], pairs * every)
+    best = np.argsort(-carried.reshape(pairs, every).sum(0), kind="stable").tolist()
+    return [templates.round_of(racks, best[j % every]) for j in range(count)]
 
 
 def _even_turns(matchings: int, count: int) -> int:

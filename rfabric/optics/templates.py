@@ -12,6 +12,8 @@ circuits.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from ..fabric import Fabric
 from .planes import Pair, planes, regions
 
@@ -39,6 +41,20 @@ def round_of(racks: Sequence[str], turn: int) -> list[Pair]:
     n = len(seats)
     pairs = ((seats[i], seats[n - 1 - i]) for i in range(n // 2))
     return [(a, b) for a, b in pairs if a is not None and b is not None]
+
+
+def meeting(racks: int, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """In which of the rounds of so many racks one[i] and other[i] (their places, which differ)
+    meet, and which of that round's pairs they are.
+    """
+    moving = turns(racks)  # all seats but the first one's
+    low, high = np.minimum(one, other) - 1, np.maximum(one, other) - 1
+    # in turn t, who is number i of those who move sits in seat 1 + (i + t) % moving; seats of a
+    # pair add up to `moving`, an odd number
+    half = -(low + high + 2) * ((moving + 1) // 2)
+    turn = np.where(low < 0, moving - 1 - high, half) % moving
+    seats = [1 + (number + turn) % moving for number in (low, high)]
+    return turn, np.where(low < 0, 0, np.minimum(*seats))
 
 
 def mesh(racks: Sequence[str], count: int) -> Matchings:

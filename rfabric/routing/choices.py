@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .inner import loops
 from .rows import begins, in_order, mixed, offsets_of, ranks, spread, widened
 from .ways import Ways
 
@@ -70,6 +71,7 @@ class Choices:
     def __init__(self, ways: Ways, calm: Ways | None = None):
         self.ways, self.calm = ways, calm
         self.bundles = Bundles(ways)
+        self._known: dict[Ways, np.ndarray] = {}
 
     def cheapest(self, rack: np.ndarray, to: np.ndarray, most: int = MOST_WAYS) -> Offers:
         """The cheapest ways from racks to racks (numbers); where there are more than `most`, those
@@ -130,12 +132,20 @@ class Choices:
         order = np.lexsort((rows[:, 1] < some.nowhere, key))  # the straight one first
         return key[order], rows[order]
 
+    def _bundles_of(self, ways: Ways) -> np.ndarray:
+        """The bundle of each arc of `ways`."""
+        if ways not in self._known:
+            self._known[ways] = self.bundles.across(ways.leaves, ways.leads)
+        return self._known[ways]
+
     def _descend(
         self, ways: Ways, rack: np.ndarray, to: np.ndarray, most: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(key, row of bundles) of the cheapest ways of `ways`, switch by switch; none that leads
-        where `self.ways` do not.
+        """(key, row of bundles) of the cheapest ways of `ways`, switch by switch, those of one key
+        by their hops; none that leads where `self.ways` do not.
         """
+        if loops():
+            return ways.walks(rack, to, most, self._bundles_of(ways), self.bundles.nowhere)
         start, end = (ways.cabling.rack_row[ends] for ends in (rack, to))
         key, walked, arrived = np.arange(len(rack)), start[:, None], []
         while len(key):

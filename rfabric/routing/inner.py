@@ -7,6 +7,7 @@ They do what Python does there, to the last bit; `loops()` is None where the cor
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from .. import native
 
 COUNT, ARRAY = ctypes.c_int64, ctypes.c_void_p
 NO_WAY, NO_MEMORY = 1, -1
+NEAR = (1 << 8) - 1  # the ring of switches from which no way leads, where rings are bytes
 
 
 @cache
@@ -24,11 +26,12 @@ def loops() -> ctypes.CDLL | None:
         return None
     for name, result, arguments in (
         ("rf_fitting", COUNT, [ARRAY, COUNT, *[ARRAY] * 4]),
-        ("rf_onward", COUNT, [ARRAY, COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
+        ("rf_walk", ARRAY, [ARRAY, COUNT, *[ARRAY] * 3, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
+        ("rf_walked", None, [ARRAY, ARRAY]),
         ("rf_fresh", ctypes.c_int, [COUNT, ARRAY, ARRAY]),
         ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
         ("rf_settle", None, [COUNT, COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
-        ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, ARRAY, ARRAY, ARRAY, COUNT, COUNT, ARRAY]),
+        ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, *[ARRAY] * 3, COUNT, ARRAY]),
         (
             "rf_cheapest",
             None,
@@ -98,37 +101,58 @@ def asked(
 
 
 class _Held:
-    """A struct of one count and pointers to columns (None: a null pointer), which it keeps alive;
+    """A struct of counts and pointers to columns (None: a null pointer), which it keeps alive;
     `handle` is what the core takes.
     """
 
-    def __init__(self, count: int, columns: Sequence[tuple[np.ndarray | None, type]]):
+    def __init__(self, columns: Sequence[tuple[np.ndarray | None, type]], *counts: int):
         self._columns = [
             None if column is None else np.ascontiguousarray(column, kind)
             for column, kind in columns
         ]
-        self._words = np.array([count, *(at(column) or 0 for column in self._columns)], np.int64)
+        self._words = np.array([*counts, *(at(column) or 0 for column in self._columns)], np.int64)
         self.handle = at(self._words)
 
 
+class Sides(NamedTuple):
+    """Arcs side by side: `first` of each switch, whose ends order[ends[i]:ends[i + 1]] are (arcs,
+    by port); the switch it `leads` to, ascending, and the `kind` of its cost, of `costs`.
+    """
+
+    first: np.ndarray
+    ends: np.ndarray
+    order: np.ndarray
+    leads: np.ndarray
+    kind: np.ndarray
+    costs: np.ndarray
+
+
+KINDS, NO_RING = 256, 1 << 15  # a row of `_nearer`; what no ring of a byte is
+
+
 class Net(_Held):
-    """Arcs by switch, and `rings` (uint8 or uint16[switches, racks], float64 cost of each): see
+    """`sides`, and `rings` (uint8 or uint16[switches, racks], float64 cost of each): see
     `ways.Ways`.
     """
 
-    def __init__(self, first, path, leads, step, rings: tuple[np.ndarray, np.ndarray]):
+    def __init__(self, sides: Sides, rings: tuple[np.ndarray, np.ndarray]):
         ring, cost = rings
         narrow, wide = (ring, None) if ring.itemsize == 1 else (None, ring)
+        nearer = None if narrow is None else _nearer(cost, sides.costs)
         columns = (
-            (first, np.int64),
-            (path, np.int64),
-            (leads, np.int64),
-            (step, float),
+            (sides.first, np.int64),
+            (sides.ends, np.int64),
+            (sides.order, np.int64),
+            (sides.leads, np.int32),
+            (sides.costs[sides.kind], float),
             (narrow, np.uint8),
             (wide, np.uint16),
             (cost, float),
+            (None if nearer is None else sides.kind, np.uint8),
+            (nearer, np.uint16),
         )
-        super().__init__(ring.shape[1], columns)
+        super().__init__(columns, *ring.shape)
+        self._arcs, self._first_arc = len(sides.order), sides.order[sides.ends[:-1]]
 
     def fitting(
         self, row: np.ndarray, rack: np.ndarray, most: int
@@ -139,33 +163,56 @@ class Net(_Held):
         n = loops().rf_fitting(self.handle, len(row), at(row), at(rack), at(owner), at(arcs))
         return owner[:n].copy(), arcs[:n].copy()
 
-    def onward(
-        self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int, arcs: int
+    def walks(
+        self,
+        row: np.ndarray,
+        rack: np.ndarray,
+        end: np.ndarray,
+        most: int,
+        bundle: np.ndarray,
+        nowhere: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`Ways._onward`, which looks at so many `arcs`."""
-        row, rack, key = (np.ascontiguousarray(c, np.int64) for c in (row, rack, key))
-        owner, leads = np.empty(arcs, np.int64), np.empty(arcs, np.int64)
-        n = loops().rf_onward(
-            self.handle, len(row), at(row), at(rack), at(key), most, at(owner), at(leads)
-        )
-        if n == NO_MEMORY:
-            raise MemoryError(f"no memory to follow the paths of {len(row)} pairs of racks")
-        return owner[:n].copy(), leads[:n].copy()
-
-    def evenly(
-        self, row: np.ndarray, rack: np.ndarray, sent: np.ndarray, paths: int, most: int
-    ) -> np.ndarray:
-        """`Ways._evenly`: the load of so many light paths; sums are formed in parts of `most`
-        candidates.
+        """`Choices._descend` from switch row[i] to rack[i], at switch end[i]: how many ways each
+        has, and these, one after the other; `bundle` of each arc.
         """
-        row, rack = (np.ascontiguousarray(ends, np.int64) for ends in (row, rack))
-        sent, load = np.ascontiguousarray(sent, float), np.zeros(paths)
-        done = loops().rf_evenly(
-            self.handle, len(row), at(row), at(rack), at(sent), paths, most, at(load)
+        columns = row, rack, end, bundle[self._first_arc]
+        columns = [np.ascontiguousarray(column, np.int64) for column in columns]
+        counts, said = np.empty(len(row), np.int64), np.empty(2, np.int64)
+        *ends, names = map(at, columns)
+        held = loops().rf_walk(
+            self.handle, len(row), *ends, most, names, nowhere, at(counts), at(said)
         )
+        if held is None:
+            raise MemoryError(f"no memory to follow the paths of {len(row)} pairs of racks")
+        rows = np.empty(said.tolist(), np.int64)
+        loops().rf_walked(held, at(rows))
+        return counts, rows
+
+    def evenly(self, row: np.ndarray, rack: np.ndarray, sent: np.ndarray, most: int) -> np.ndarray:
+        """`Ways._by_arc`; sums are formed in parts of `most` candidates."""
+        row, rack = (np.ascontiguousarray(ends, np.int64) for ends in (row, rack))
+        sent, load = np.ascontiguousarray(sent, float), np.zeros(self._arcs)
+        done = loops().rf_evenly(self.handle, len(row), at(row), at(rack), at(sent), most, at(load))
         if done == NO_MEMORY:
             raise MemoryError(f"no memory to spread what {len(row)} pairs of racks send")
-        return np.full(paths, np.inf) if done == NO_WAY else load
+        return np.array(np.inf) if done == NO_WAY else load
+
+
+def _nearer(cost: np.ndarray, steps: np.ndarray) -> np.ndarray | None:
+    """uint16[rings, KINDS]: from which ring (of so much `cost`) an arc of which cost (of `steps`)
+    leads to which, on a cheapest way; NO_RING where to none. None where rings are too near each
+    other to tell, or costs too many.
+    """
+    cost = cost[np.isfinite(cost)]
+    if len(steps) > KINDS:
+        return None
+    there, here = cost + steps[:, None], cost[:, None, None]
+    fits = np.abs(there - here) <= 1e-6 * steps[:, None] + 1e-15 * here
+    if (fits.sum(2) > 1).any():
+        return None
+    nearer = np.full((NEAR + 1, KINDS), NO_RING, np.uint16)
+    nearer[: len(cost), : len(steps)] = np.where(fits.any(2), fits.argmax(2), NO_RING)
+    return nearer
 
 
 class Laid(_Held):
@@ -174,16 +221,14 @@ class Laid(_Held):
     """
 
     def __init__(self, first, kind, bytes, seconds_a_byte, load: np.ndarray):
-        super().__init__(
-            load.shape[1],
-            (
-                (first, np.int64),
-                (kind, np.int64),
-                (bytes, float),
-                (seconds_a_byte, float),
-                (load, float),
-            ),
+        columns = (
+            (first, np.int64),
+            (kind, np.int64),
+            (bytes, float),
+            (seconds_a_byte, float),
+            (load, float),
         )
+        super().__init__(columns, load.shape[1])
         self._taken = np.zeros(load.shape[1], np.int64)  # what `claims` marks, all 0 between calls
 
     def cheapest(self, pairs, signature, key, offers, best, now) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept_last
 from ..fabric.model import Fabric
-from .inner import Net, fresh, join, loops, settle
+from .inner import NEAR, Net, Sides, fresh, join, loops, settle
 from .lightpaths import Lights
 from .rows import (
     Entries,
@@ -30,7 +30,6 @@ from .rows import (
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
-MOST_ARCS = 1 << 22  # candidates at once where the compiled core follows them: room for its answer
 # bytes of rings kept for one fabric, over all sets of circuits: those of 4,096 racks take 18 MB
 MOST_RINGS = 3 << 25
 # sets of circuits whose rings are kept, however small: a controller meets new ones while it lives
@@ -38,7 +37,7 @@ MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 KEPT_LOADS = 8
 # the ring of switches from which no way leads: few fabrics have so many rings that a byte is short
-NEAR, FAR = (1 << 8) - 1, (1 << 16) - 1
+FAR = (1 << 16) - 1
 
 
 class Ways:
@@ -60,6 +59,7 @@ class Ways:
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
         self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
         self._around: tuple[np.ndarray, np.ndarray] | None = None
+        self._held: Net | None = None  # as long as its rings
         # the sets of circuits whose rings are kept, the one asked last at the end
         self._recent: dict[Ways, None] = fabric.memo.setdefault("rings", {})
 
@@ -73,7 +73,20 @@ class Ways:
     @property
     def _net(self) -> Net:
         """The same arrays, as the compiled core takes them."""
-        return Net(self.first, self.path, self.leads, self.step, self._rings)
+        rings = self._rings
+        self._held = self._held or Net(self._sides, rings)
+        return self._held
+
+    @cached_property
+    def _sides(self) -> Sides:
+        """Arcs side by side: they leave one switch for one other at one cost."""
+        costs = distinct(self.step)
+        kind = np.searchsorted(costs, self.step)
+        order = in_order(self.leaves, self.leads, kind)
+        begin = np.flatnonzero(begins(*(c[order] for c in (self.leaves, self.leads, kind))))
+        arc, ends = order[begin], np.append(begin, len(order))
+        first = np.searchsorted(self.leaves[arc], np.arange(self.switches + 1))
+        return Sides(first, ends, order, self.leads[arc], kind[arc], costs)
 
     @property
     def reach(self) -> np.ndarray:
@@ -102,7 +115,7 @@ class Ways:
         while len(self._recent) > max(kept, 1):
             oldest = next(iter(self._recent))
             del self._recent[oldest]
-            oldest._around = None
+            oldest._around = oldest._held = None
         return rings
 
     def _grown_rings(self) -> tuple[np.ndarray, np.ndarray]:
@@ -177,31 +190,21 @@ class Ways:
         """(which of the given, next switch) on the cheapest ways from switch row[i] to rack[i], by
         i, then by switch; of those of one key (ascending) at most so many.
         """
-        return _gathered(
-            (part, *self._onward(row[part], rack[part], key[part], most))
-            for part in self._by_key(row, key)
-        )
-
-    def _onward(
-        self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """See `onward_many`."""
-        if loops():
-            arcs = int((self.first[row + 1] - self.first[row]).sum())
-            return self._net.onward(row, rack, key, most, arcs)
         owner, arcs = self.fitting_many(row, rack)
         codes = distinct(owner * self.switches + self.leads[arcs])
         owner, leads = codes // self.switches, codes % self.switches
         keep = some_of(key[owner], most)
         return owner[keep], leads[keep]
 
-    def _by_key(self, row: np.ndarray, key: np.ndarray) -> list[np.ndarray]:
-        """The places of `row` in parts, each with some MOST_ARCS that leave its switches; those of
-        one key together.
+    def walks(
+        self, rack: np.ndarray, to: np.ndarray, most: int, bundle: np.ndarray, nowhere: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`Choices._descend` from racks to racks in the compiled core, by the `bundle` of each arc:
+        (which of the given, its ways).
         """
-        new, cuts = begins(key), np.cumsum(np.diff(self.first)[row]) // MOST_ARCS
-        cuts = cuts[new][np.cumsum(new) - 1]
-        return np.split(np.arange(len(row)), np.flatnonzero(np.diff(cuts)) + 1)
+        start, end = (self.cabling.rack_row[ends] for ends in (rack, to))
+        counts, rows = self._net.walks(start, to, end, most, bundle, nowhere)
+        return np.repeat(np.arange(len(rack)), counts), rows
 
     def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty
@@ -281,31 +284,26 @@ class Ways:
         return by_path
 
     def _by_arc(self, sent: Entries) -> np.ndarray:
-        """The same of each arc; a single inf for all."""
-        load = self._evenly(sent)
-        return load[self.path] if np.isfinite(load).all() else np.array(np.inf)
-
-    def _evenly(self, sent: Entries) -> np.ndarray:
-        """See `loads`.
+        """The same of each arc; a single inf for all.
 
         From the farthest inwards: what waits at a switch has all come when its turn is.
         """
-        load, racks = np.zeros(len(self.lights)), len(self.cabling.rack_row)
+        load, racks = np.zeros(len(self.path)), len(self.cabling.rack_row)
         if loops():
             rows = self.cabling.rack_row[sent.rows]
-            return self._net.evenly(rows, sent.columns, sent.bytes, len(load), MOST_CANDIDATES)
+            return self._net.evenly(rows, sent.columns, sent.bytes, MOST_CANDIDATES)
         # by ring: (switch and rack as one number, bytes)
         waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)
         if np.iinfo(self._rings[0].dtype).max in waiting:
-            return np.full(len(load), np.inf)
+            return np.array(np.inf)
         while ring := max(waiting, default=0):
             spots, held = summed(*map(np.concatenate, zip(*waiting.pop(ring), strict=True)))
             row, rack = spots // racks, spots % racks
             for part in self._batches(row):
                 owner, arcs = self._fitting(row[part], rack[part])
                 share = (held[part] / np.bincount(owner, minlength=len(part)))[owner]
-                load += np.bincount(self.path[arcs], share, minlength=len(load))
+                load += np.bincount(arcs, share, minlength=len(load))
                 self._queue(waiting, self.leads[arcs] * racks + rack[part][owner], share)
         return load
 

@@ -1,10 +1,9 @@
 """Build the compiled core: ``python -m rfabric.simulate.build [--sanitize] [--output FILE]``.
 
-C++17 files, the engine's, that of ways and placing, that of passes over rows and that of tables,
-make one shared library beside them (`core.so`, no Python headers: it is called through ctypes), so
-any Python that sees this folder can use it. An installed rfabric brings the files and is built by
-the same command. Where the folder cannot be written, `--output FILE` puts the library elsewhere and
-RFABRIC_CORE=FILE finds it. CXX and CXXFLAGS are honoured.
+C++17 files (`native.SOURCES`) make one shared library beside them (`core.so`, no Python headers: it
+is called through ctypes), so any Python that sees this folder can use it. An installed rfabric
+brings the files and is built by the same command. Where the folder cannot be written, `--output
+FILE` puts the library elsewhere and RFABRIC_CORE=FILE finds it. CXX and CXXFLAGS are honoured.
 """
 
 import argparse

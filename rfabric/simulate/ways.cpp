@@ -10,83 +10,117 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <utility>
 #include <vector>
 
 namespace {
 
-// The light paths between packet switches, and where each switch stands around each rack.
+// The light paths (arcs) between packet switches, and where each switch stands around each rack.
+// Those that lead from one switch to one other at one cost stand side by side, as one *side*.
 struct Net {
-    int64_t racks;
-    const int64_t *first, *path, *leads;  // arcs by switch: first[switches + 1]
+    int64_t switches, racks;
+    const int64_t *first, *ends, *order;  // sides by switch; arcs order[ends[side]] on by side
+    const int32_t* leads;                 // of sides, ascending
     const double* step;
     const uint8_t* narrow;  // [switch * racks + rack]: the ring; null where there are more rings,
     const uint16_t* wide;   // then here
     const double* cost;     // [ring]
+    const uint8_t* kind;    // of sides, by their cost; null where rings must be told apart by costs
+    const uint16_t* nearer;  // [ring * kKinds + kind]: where on a cheapest way a side leads to
+    static constexpr int64_t kKinds = 256;
 
-    uint16_t ring(int64_t spot) const { return narrow ? narrow[spot] : wide[spot]; }
+    uint16_t ring(int64_t row, int64_t rack) const {
+        const int64_t spot = row * racks + rack;
+        return narrow ? narrow[spot] : wide[spot];
+    }
     // the ring of switches from which no way leads
     uint16_t far() const { return narrow ? 0xFF : 0xFFFF; }
 
-    // Rings are read here and there: ask early for those that `fitting` reads at a spot.
-    void fetch(int64_t spot) const {
-        const int64_t at = spot / racks, to = spot % racks;
-        for (int64_t arc = first[at]; arc < first[at + 1]; ++arc) {
-            const int64_t next = leads[arc] * racks + to;
-            if (narrow) __builtin_prefetch(narrow + next);
-            else __builtin_prefetch(wide + next);
-        }
-    }
+    int64_t width(int64_t side) const { return ends[side + 1] - ends[side]; }
 
-    // Calls use(arc) for every arc that leaves `row` on a cheapest way to `rack`, by port.
+    // Calls use(side) for every side that leaves `row` on a cheapest way to `rack`.
     template <class Use>
     void fitting(int64_t row, int64_t rack, Use use) const {
-        const double here = cost[ring(row * racks + rack)];
+        const int64_t last = first[row + 1];
+        if (kind) {
+            const uint8_t *around = narrow + rack, *of = kind;
+            const int64_t apart = racks;
+            const uint16_t* wanted = nearer + kKinds * around[row * apart];
+            const int32_t* to = leads;
+            for (int64_t side = first[row]; side < last; ++side) {
+                if (around[to[side] * apart] == wanted[of[side]]) use(side);
+            }
+            return;
+        }
+        const double here = cost[ring(row, rack)];
         if (!std::isfinite(here)) return;
-        for (int64_t arc = first[row]; arc < first[row + 1]; ++arc) {
-            const double there = cost[ring(leads[arc] * racks + rack)] + step[arc];
+        for (int64_t side = first[row]; side < last; ++side) {
+            const double there = cost[ring(leads[side], rack)] + step[side];
             // beside a very slow link a cheap arc the wrong way would be lost in the sum
-            if (std::fabs(there - here) <= 1e-6 * step[arc] + 1e-15 * here) use(arc);
+            if (std::fabs(there - here) <= 1e-6 * step[side] + 1e-15 * here) use(side);
         }
     }
 };
 
-// So many bytes at a spot, `times` times over: side by side light paths lead on to one spot.
+// So many bytes at a switch for a rack, `times` times over: side by side light paths lead on to one
+// switch.
 struct Waiting {
-    int64_t spot;
+    int32_t row, rack;
     double bytes;
     int64_t times;
 };
 
-constexpr size_t kAhead = 2;  // spots whose rings are asked for before their turn
+// Adds up what waits for the same rack at the same switch.
+class Sums {
+public:
+    Sums(int64_t rows, int64_t racks) : first_(rows + 1), held_(racks), there_((racks + 63) / 64) {}
 
-// Bytes at one spot added up, in the order in which they stand; spots ascending. `room` is scratch.
-void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
-    constexpr int kDigit = 11;
-    int64_t most = 0;
-    for (const Waiting& one : some) most = std::max(most, one.spot);
-    room.resize(some.size());
-    for (int shift = 0; most >> shift; shift += kDigit) {  // by digits, the lowest first
-        size_t place[(1 << kDigit) + 1] = {};
-        const auto digit = [&](const Waiting& one) {
-            return one.spot >> shift & ((1 << kDigit) - 1);
-        };
-        for (const Waiting& one : some) ++place[digit(one) + 1];
-        for (int i = 0; i < 1 << kDigit; ++i) place[i + 1] += place[i];
-        for (const Waiting& one : some) room[place[digit(one)]++] = one;
-        some.swap(room);
+    // Bytes at one spot added up in the order in which they stand; spots by row, then by rack.
+    void add_up(std::vector<Waiting>& some) {
+        by_row(some);
+        some.clear();
+        for (size_t row = 0, begin = 0; row + 1 < first_.size(); begin = first_[row++]) {
+            if (begin < first_[row]) row_of(static_cast<int32_t>(row), begin, first_[row], some);
+        }
     }
-    size_t sums = 0;
-    for (size_t i = 0; i < some.size(); ++i) {
-        const bool more = sums && some[sums - 1].spot == some[i].spot;
-        double bytes = more ? some[sums - 1].bytes : 0.0;
-        for (int64_t k = 0; k < some[i].times; ++k) bytes += some[i].bytes;
-        if (!more) ++sums;
-        some[sums - 1] = {some[i].spot, bytes, 1};
+
+private:
+    std::vector<size_t> first_;  // where the next of a row goes: in the end, where the row ends
+    std::vector<Waiting> room_;
+    std::vector<double> held_;     // [rack]
+    std::vector<uint64_t> there_;  // of these, a bit for each that counts
+
+    void by_row(const std::vector<Waiting>& some) {
+        std::fill(first_.begin(), first_.end(), 0);
+        for (const Waiting& one : some) ++first_[one.row + 1];
+        for (size_t row = 1; row < first_.size(); ++row) first_[row] += first_[row - 1];
+        room_.resize(some.size());
+        for (const Waiting& one : some) room_[first_[one.row]++] = one;
     }
-    some.resize(sums);
-}
+
+    void row_of(int32_t row, size_t begin, size_t end, std::vector<Waiting>& sums) {
+        size_t low = there_.size(), high = 0;
+        for (size_t i = begin; i < end; ++i) {
+            const Waiting& one = room_[i];
+            const size_t word = one.rack / 64;
+            const uint64_t bit = uint64_t{1} << one.rack % 64;
+            if (!(there_[word] & bit)) held_[one.rack] = 0.0;
+            there_[word] |= bit;
+            for (int64_t k = 0; k < one.times; ++k) held_[one.rack] += one.bytes;
+            low = std::min(low, word);
+            high = std::max(high, word);
+        }
+        for (size_t word = low; word <= high; ++word) {
+            for (uint64_t bits = there_[word]; bits; bits &= bits - 1) {
+                const int32_t rack = static_cast<int32_t>(64 * word) + __builtin_ctzll(bits);
+                sums.push_back({row, rack, held_[rack], 1});
+            }
+            there_[word] = 0;
+        }
+    }
+};
 
 // The sum of a row as numpy's add.reduce forms it: pairwise.
 double pairwise(const double* a, int64_t n) {
@@ -162,6 +196,82 @@ std::vector<int64_t> picked(int64_t n, int64_t most) {
     return places;
 }
 
+// The cheapest ways of pairs of racks, one pair after another.
+class Walks {
+public:
+    Walks(const Net& net, int64_t most, const int64_t* bundle, int64_t nowhere)
+        : net_(net), most_(most), bundle_(bundle), nowhere_(nowhere) {}
+
+    // Those from a switch to a rack, which stands at `end`; returns how many.
+    int64_t follow(int64_t row, int64_t rack, int64_t end) {
+        const int64_t before = count();
+        steps_.assign(1, {kStart, nowhere_, row});
+        size_t begin = 0;
+        for (int64_t hops = 0; begin < steps_.size(); ++hops) {
+            wide_ = std::max(wide_, hops + 1);
+            const size_t last = steps_.size();
+            for (size_t i = begin; i < last; ++i) {
+                if (steps_[i].at == end) arrive(i, hops);
+                else onward(i, rack);
+            }
+            begin = last;
+            if (static_cast<int64_t>(steps_.size() - begin) > most_) leave_out(begin);
+        }
+        return count() - before;
+    }
+
+    int64_t count() const { return static_cast<int64_t>(first_.size()) - 1; }
+    int64_t wide() const { return wide_; }
+
+    void write(int64_t* rows) const {
+        std::fill_n(rows, count() * wide_, nowhere_);
+        for (int64_t i = 0; i < count(); ++i, rows += wide_)
+            std::copy(bundles_.begin() + first_[i], bundles_.begin() + first_[i + 1], rows);
+    }
+
+private:
+    struct Step {
+        size_t before;  // the step that led to this one's switch
+        int64_t bundle, at;
+    };
+    static constexpr size_t kStart = -1;
+
+    const Net& net_;
+    const int64_t most_, *bundle_, nowhere_;
+    int64_t wide_ = 0;
+    std::vector<size_t> first_{0};  // CSR: the bundles of each way
+    std::vector<int64_t> bundles_;
+    std::vector<Step> steps_;  // of one pair of racks, hop by hop
+
+    void arrive(size_t step, int64_t hops) {
+        const size_t begin = bundles_.size();
+        for (bundles_.resize(begin + hops); hops; step = steps_[step].before) {
+            const int64_t bundle = steps_[step].bundle;
+            if (bundle == nowhere_) return bundles_.resize(begin);
+            bundles_[begin + --hops] = bundle;
+        }
+        first_.push_back(bundles_.size());
+    }
+
+    // The switches that lie next, each once, ascending.
+    void onward(size_t step, int64_t rack) {
+        const size_t mine = steps_.size();
+        net_.fitting(steps_[step].at, rack, [&](int64_t side) {
+            const int64_t next = net_.leads[side];
+            if (steps_.size() == mine || steps_.back().at != next)
+                steps_.push_back({step, bundle_[side], next});
+        });
+    }
+
+    // Of the steps from `begin` on those that the hash picks stay.
+    void leave_out(size_t begin) {
+        size_t into = begin;
+        for (const int64_t place : picked(steps_.size() - begin, most_))
+            steps_[into++] = steps_[begin + place];
+        steps_.resize(into);
+    }
+};
+
 }  // namespace
 
 extern "C" {
@@ -172,41 +282,38 @@ int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t*
                    int64_t* owner, int64_t* arcs) {
     int64_t count = 0;
     for (int64_t i = 0; i < n; ++i) {
-        net->fitting(row[i], rack[i], [&](int64_t arc) {
-            owner[count] = i;
-            arcs[count++] = arc;
+        const int64_t mine = count;
+        net->fitting(row[i], rack[i], [&](int64_t side) {
+            for (int64_t place = net->ends[side]; place < net->ends[side + 1]; ++place) {
+                owner[count] = i;
+                arcs[count++] = net->order[place];
+            }
         });
+        std::sort(arcs + mine, arcs + count);
     }
     return count;
 }
 
-// The switches that lie next on the cheapest ways from row[i] to rack[i], each once, ascending,
-// with their i; of those of one key (ascending) `most` at most. Returns how many;
-// -1 without memory.
-int64_t rf_onward(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
-                  const int64_t* key, int64_t most, int64_t* owner, int64_t* next) try {
-    int64_t count = 0, begin = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        const int64_t mine = count;
-        net->fitting(row[i], rack[i], [&](int64_t arc) {
-            owner[count] = i;
-            next[count++] = net->leads[arc];
-        });
-        std::sort(next + mine, next + count);
-        count = std::unique(next + mine, next + count) - next;
-        if (i + 1 < n && key[i + 1] == key[i]) continue;
-        if (count - begin > most) {
-            int64_t into = begin;
-            for (const int64_t place : picked(count - begin, most)) {
-                owner[into] = owner[begin + place];
-                next[into++] = next[begin + place];
-            }
-            count = into;
-        }
-        begin = count;
-    }
-    return count;
-} catch (const std::bad_alloc&) { return -1; }
+// Follows the cheapest ways from row[i] to rack[i], which stands at end[i], switch by switch; of
+// those of one i that have as many hops and have not arrived, `most` at most go on. counts[i]: how
+// many arrive; a side on them goes by the name bundle[side], and ways on which one is `nowhere`
+// are left out. said: how many all are, and how wide rows of them must be. Returns what `rf_walked`
+// takes; null without memory.
+Walks* rf_walk(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
+               const int64_t* end, int64_t most, const int64_t* bundle, int64_t nowhere,
+               int64_t* counts, int64_t* said) try {
+    auto walks = std::make_unique<Walks>(*net, most, bundle, nowhere);
+    for (int64_t i = 0; i < n; ++i) counts[i] = walks->follow(row[i], rack[i], end[i]);
+    said[0] = walks->count();
+    said[1] = walks->wide();
+    return walks.release();
+} catch (const std::bad_alloc&) { return nullptr; }
+
+// Writes the ways of `rf_walk` as rows, filled up with `nowhere`, and lets go of them.
+void rf_walked(Walks* walks, int64_t* rows) {
+    walks->write(rows);
+    delete walks;
+}
 
 // Leaves in `front`, so many words of sets, what is not in `seen` yet, and adds it there; whether
 // there is any.
@@ -259,33 +366,37 @@ void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char
     }
 }
 
-// Adds to load[light path] what n switches send to racks, split evenly over equal ways, from the
-// farthest ring inwards; sums are formed in parts of `most` candidates. 0; 1 where no way leads
-// from one of them; -1 without memory.
+// Adds to load[arc] what n switches send to racks, split evenly over equal ways, from the farthest
+// ring inwards; sums are formed in parts of `most` candidates. 0; 1 where no way leads from one of
+// them; -1 without memory.
 int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
-              const double* bytes, int64_t paths, int64_t most, double* load) try {
+              const double* bytes, int64_t most, double* load) try {
     std::vector<std::vector<Waiting>> waiting(net->far() + 1);  // by ring
     int64_t farthest = 0;
-    const auto queue = [&](int64_t spot, double sent) {
-        const int64_t ring = net->ring(spot);
+    const auto queue = [&](int64_t at, int64_t to, double sent, int64_t times) {
+        const int64_t ring = net->ring(at, to);
         if (!ring) return;  // arrived
         farthest = std::max(farthest, ring);
         auto& there = waiting[ring];
-        if (!there.empty() && there.back().spot == spot && there.back().bytes == sent) {
-            ++there.back().times;
+        const Waiting one{static_cast<int32_t>(at), static_cast<int32_t>(to), sent, times};
+        if (!there.empty() && there.back().row == one.row && there.back().rack == one.rack &&
+            there.back().bytes == sent) {
+            there.back().times += times;
         } else {
-            there.push_back({spot, sent, 1});
+            there.push_back(one);
         }
     };
-    for (int64_t i = 0; i < n; ++i) queue(row[i] * net->racks + rack[i], bytes[i]);
+    for (int64_t i = 0; i < n; ++i) queue(row[i], rack[i], bytes[i], 1);
     if (farthest == net->far()) return 1;
-    std::vector<Waiting> some, room;  // kept from ring to ring: fresh memory is slow
-    std::vector<double> part(paths, 0.0);
+    std::vector<Waiting> some;  // kept from ring to ring: fresh memory is slow
+    Sums sums(net->switches, net->racks);
+    std::vector<double> part(net->first[net->switches], 0.0);  // by side: its arcs bear the same
     std::vector<int64_t> touched, fits;
     const auto add_part = [&] {
-        for (const int64_t path : touched) {
-            load[path] += part[path];  // a path touched twice has nothing left to add
-            part[path] = 0.0;
+        for (const int64_t side : touched) {
+            for (int64_t place = net->ends[side]; place < net->ends[side + 1]; ++place)
+                load[net->order[place]] += part[side];
+            part[side] = 0.0;
         }
         touched.clear();
     };
@@ -296,22 +407,26 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
             --farthest;
             continue;
         }
-        sum_up(some, room);
-        int64_t looked = 0;
-        for (size_t i = 0; i < some.size(); ++i) {
-            const Waiting& one = some[i];
-            if (i + kAhead < some.size()) net->fetch(some[i + kAhead].spot);
-            const int64_t at = one.spot / net->racks, to = one.spot % net->racks;
-            const int64_t before = looked / most;
-            looked += net->first[at + 1] - net->first[at];
-            if (looked / most != before) add_part();
+        sums.add_up(some);
+        int64_t looked = 0, bound = most;
+        for (const Waiting& one : some) {
+            const int64_t begin = net->first[one.row], end = net->first[one.row + 1];
+            looked += net->ends[end] - net->ends[begin];
+            if (looked >= bound) {
+                add_part();
+                bound = (looked / most + 1) * most;
+            }
             fits.clear();
-            net->fitting(at, to, [&](int64_t arc) { fits.push_back(arc); });
-            const double share = one.bytes / static_cast<double>(fits.size());
-            for (const int64_t arc : fits) {
-                part[net->path[arc]] += share;
-                touched.push_back(net->path[arc]);
-                queue(net->leads[arc] * net->racks + to, share);
+            int64_t count = 0;
+            net->fitting(one.row, one.rack, [&](int64_t side) {
+                fits.push_back(side);
+                count += net->width(side);
+            });
+            const double share = one.bytes / static_cast<double>(count);
+            for (const int64_t side : fits) {
+                if (part[side] == 0.0) touched.push_back(side);
+                part[side] += share;
+                queue(net->leads[side], one.rack, share, net->width(side));
             }
         }
         add_part();

@@ -40,7 +40,7 @@ from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drai
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
 from rfabric.optics.solvers import SOLVERS, _heaviest, thin_rates
-from rfabric.optics.templates import mesh, round_of, tree, turns
+from rfabric.optics.templates import meeting, mesh, round_of, rounds, tree, turns
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
 
@@ -102,6 +102,20 @@ def test_no_other_rounds_carry_more_and_none_comes_again_too_soon(sizes, count):
     every = sorted((carried(round_of(racks, i)) for i in range(turns(6))), reverse=True)
     chosen = [carried(matching) for matching in _best_rounds(demand, racks, count)]
     assert chosen == [every[i % len(every)] for i in range(count)]
+
+
+@given(st.integers(2, 33))
+def test_two_racks_meet_in_the_round_and_pair_that_a_table_of_all_rounds_gives(count):
+    racks = list(range(count))
+    table = {
+        frozenset(pair): (turn, seat)
+        for turn, pairs in enumerate(rounds([*racks, *[-1] * (count % 2)]))
+        for seat, pair in enumerate(pairs)
+    }
+    one, other = np.nonzero(~np.eye(count, dtype=bool))
+    turn, seat = meeting(count, one, other)
+    for a, b, *where in zip(*(column.tolist() for column in (one, other, turn, seat)), strict=True):
+        assert table[frozenset((a, b))] == tuple(where)
 
 
 def test_a_round_of_nobody_is_empty():

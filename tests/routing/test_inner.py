@@ -1,6 +1,6 @@
 """The inner loops of ways and placing: the compiled core does what Python does, to the last bit."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from unittest import mock
 
 import numpy as np
@@ -13,7 +13,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
 from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
-from rfabric.routing import inner, placing, routes_of, ways
+from rfabric.routing import choices, inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import Routing, Sent
@@ -96,7 +96,7 @@ def both(fabric: Fabric, seed: int, monkeypatch) -> tuple[list[np.ndarray], list
         parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
     )
     core = told(fabric.named("core"), circuits, seed)
-    for room in (ways, placing):
+    for room in (ways, choices, placing):
         monkeypatch.setattr(room, "loops", lambda: None)
     return core, told(fabric.named("python"), circuits, seed)
 
@@ -138,7 +138,7 @@ def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatc
     links = []
     for compiled in (True, False):
         if not compiled:
-            for room in (ways, placing):
+            for room in (ways, choices, placing):
                 monkeypatch.setattr(room, "loops", lambda: None)
         routing = Routing("placed", Sent(src, dst, sent))
         links.append(routes_of(fabric.named(f"f{compiled}"), lit, routing).links_of(src, dst))
@@ -148,21 +148,29 @@ def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatc
 
 @pytest.mark.parametrize("most", [1, 3, 128])
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_next_switches_of_many_pairs_are_those_python_finds(spec, most, monkeypatch):
-    """Of one key those that stand beyond `most` are left out by their hash, in parts or at once."""
+def test_the_ways_of_many_pairs_of_racks_are_those_python_finds(spec, most, monkeypatch):
+    """Of one pair those that stand beyond `most` are left out by their hash; a rack reaches itself;
+    of the ways on cables alone some need light that circuits have moved.
+    """
     fabric, random = parse_fabric(spec), np.random.default_rng(most)
     lit = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
-    cheapest = routes_of(fabric, lit).ways
-    key = np.sort(random.integers(0, 20, 60))
-    asked = random.integers(0, cheapest.switches, 60), random.integers(0, len(fabric.racks), 60)
-    core = cheapest.onward_many(*asked, key, most)
-    monkeypatch.setattr(ways, "MOST_ARCS", 16)
-    parts = cheapest.onward_many(*asked, key, most)
-    monkeypatch.setattr(ways, "loops", lambda: None)
-    for other in (parts, cheapest.onward_many(*asked, key, most)):
-        for one, two in zip(core, other, strict=True):
-            assert one.tolist() == two.tolist()
-    assert len(core[0]) and np.bincount(key[core[0]]).max() <= most
+    dark, cheapest = (routes_of(fabric, some).ways for some in (Circuits(), lit))
+    rack, to = random.integers(0, len(fabric.racks), (2, 60))
+    found = []
+    for core in (inner.loops, lambda: None):
+        monkeypatch.setattr(choices, "loops", core)
+        some = choices.Choices(cheapest, dark)
+        descents = [by_key(*some._descend(over, rack, to, most)) for over in (cheapest, dark)]
+        found.append([*chain(*descents), *vars(some.every(rack, to, most)).values()])
+    for core, python in zip(*found, strict=True):
+        assert core.dtype == python.dtype and np.array_equal(core, python)
+    assert len(found[0][0]) >= 60  # the ways of each key, and perhaps several
+
+
+def by_key(key: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The core goes from key to key, Python from hop to hop."""
+    order = np.argsort(key, kind="stable")
+    return key[order], rows[order]
 
 
 @given(data=st.data())
@@ -287,7 +295,7 @@ def test_more_rings_than_a_byte_can_number(racks, monkeypatch):
     """
     fabric = ring(racks)
     core = routes_of(fabric.named("core")).ways
-    for room in (ways, placing):
+    for room in (ways, choices, placing):
         monkeypatch.setattr(room, "loops", lambda: None)
     python = routes_of(fabric.named("python")).ways
     for one in (core, python):

@@ -312,8 +312,8 @@ def test_a_rack_takes_as_long_as_all_its_cables_together_would():
 
 def test_the_last_few_loads_are_not_counted_again(monkeypatch):
     ways, counted = Routes(FOUR, named(FOUR, [(1, 2)])).ways, []
-    evenly = ways._evenly
-    monkeypatch.setattr(ways, "_evenly", lambda sent: counted.append(sent) or evenly(sent))
+    evenly = ways._by_arc
+    monkeypatch.setattr(ways, "_by_arc", lambda sent: counted.append(sent) or evenly(sent))
 
     def asked(number):
         sent = np.zeros((4, 4))

@@ -10,7 +10,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, light
-from rfabric.routing import Routes, placing, routes_of, schemes, ways
+from rfabric.routing import Routes, choices, placing, routes_of, schemes, ways
 from rfabric.routing.choices import Bundles
 from rfabric.routing.placing import Kinds, Placer
 from rfabric.routing.rows import Entries
@@ -25,7 +25,7 @@ FAST, THIN = 4e11, 1e11
 def either(request, monkeypatch):
     """The inner loops in the compiled core, and in Python."""
     if request.param == "python":
-        for room in (ways, placing):
+        for room in (ways, choices, placing):
             monkeypatch.setattr(room, "loops", lambda: None)
 
 
