@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from fluid import fluid_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_combinations import JOBS
@@ -28,7 +29,7 @@ from rfabric.optics import (
     parse_policy,
     planes,
 )
-from rfabric.optics.bound import bound, cut_seconds, fluid_seconds
+from rfabric.optics.bound import bound, cut_seconds
 from rfabric.optics.check import faults
 from rfabric.optics.policies import GRANULARITIES, POLICIES, drain_seconds
 from rfabric.optics.solvers import SOLVERS, bridged, slots
