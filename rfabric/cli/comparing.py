@@ -15,43 +15,25 @@ from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
 from ..report import worlds
-from ..report.folder import (
-    give_to_caller,
-    new_folder,
-    new_name,
-    read_folder,
-    write_folder,
-    write_text,
-    writing,
-)
-from ..report.html import can_draw_page, drawing, write_page, write_report
+from ..report.folder import new_folder, read_folder, write_long, write_text
+from ..report.html import drawing, write_report
 from ..report.money import check_prices
 from ..report.page.logged import LoggedRun, beside
 from ..report.page.logged import table as logged_table
 from ..report.result import Scale
 from ..report.several import read_folders, summary_of_all, write_cells, write_several
 from ..report.store import ABOUT
-from ..report.summary import Run, host_versions, summary_of
-from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies, usual_traffic
-from ..schedulers.traffic import read_traffic
+from ..report.summary import Run, host_versions
 from ..study.cell_folders import Hands, run
+from ..study.comparison import begun, finish, finish_again, scaled
 from ..study.crossover import DELAYS, Sweep, sweep
-from ..study.grid import (
-    Grid,
-    begin,
-    case_of,
-    entries_of,
-    read_grid,
-    remove_cells,
-    run_settings,
-    runs_of,
-)
+from ..study.grid import Grid, read_grid, remove_cells
 from ..study.kept import usual_folders
-from ..study.run import RunSettings, chosen_scale, require, simulated
+from ..study.run import require
 from ..study.step_log import read_step_log
 from ..units import parse_time
+from .asked import grid_of, settings_of
 from .entry import Ended
-from .runs import default_fabrics, long_as_csv, settings_of
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
 
@@ -79,7 +61,7 @@ def compare(args: argparse.Namespace) -> None:
 def _compared(args: argparse.Namespace, engine: str) -> Path:
     """The folder of a comparison in one world, made or finished."""
     with Talk(args.quiet) as talk:
-        folder = Path(args.resume) if args.resume else _begun(args, engine, talk)
+        folder = Path(args.resume or begun(_asked(args, engine, talk), args.out))
         grid = read_grid(folder)
         try:
             places = run(grid, folder, _hands(args), talk.of("compare"))
@@ -90,7 +72,6 @@ def _compared(args: argparse.Namespace, engine: str) -> Path:
             print(f"rfabric: {_go_on(folder)}", file=sys.stderr)
             raise
         talk.tell("report", {"stage": "write" if args.no_report else "draw"})
-        finish = _finish_one if grid.one_trace else _finish_many
         finish(grid, folder, places, page=not args.no_report)
     return folder
 
@@ -156,36 +137,8 @@ def show(folder: Path, args: argparse.Namespace) -> None:
     print(page if page.is_file() else folder)
 
 
-def report_many(folder: Path) -> None:
-    """Make the table, the picture and the page of a comparison again."""
-    grid = read_grid(folder)
-    places = sorted(path.parent for path in (folder / "cells").glob("[!.]*/summary.json"))
-    if not places:
-        raise RFabricError(
-            f"no run in {folder} is done; go on with: rfabric compare --resume {folder}"
-        )
-    _finish_many(grid, folder, places, page=True)
-
-
 def _go_on(folder: Path) -> str:
     return f"finished runs are kept; go on with: rfabric compare --resume {folder}"
-
-
-def _begun(args: argparse.Namespace, engine: str, talk: Talk) -> Path:
-    """A folder with the grid that was asked for, every word of it checked."""
-    folder = Path(args.out) / new_name()
-    grid = _asked(args, engine, talk)
-    made = [p for p in (folder, *folder.parents) if not p.exists()]
-    with writing(folder):
-        folder.mkdir(parents=True)
-        try:
-            begin(grid, folder)
-        except BaseException:
-            for path in made:
-                path.rmdir()
-            raise
-        give_to_caller([*made, folder / "grid.json"])
-    return folder
 
 
 def _asked(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
@@ -204,76 +157,10 @@ def _asked(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
             "out here and say: rfabric report FOLDER -o all.html --ocs-port-price ..."
         )
     if engine == "emulate":
-        return replace(grid, scale=_scale(grid, settings, talk))
+        return scaled(grid, settings, talk.tell)
     if settings.bandwidth:  # of packets that are simulated
         return replace(grid, scale=Scale(bandwidth=settings.bandwidth).to_json())
     return grid
-
-
-def grid_of(args: argparse.Namespace, engine: str, talk: Talk) -> Grid:
-    """The grid that the options of several runs name."""
-    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
-    schedulers = (parse_policies(policy).scheduler for policy in policies)
-    traffics = tuple(dict.fromkeys(args.traffic)) or (usual_traffic(schedulers, args.usual),)
-    seeds = tuple(dict.fromkeys(args.seed)) or (0,)
-    if args.seeds:
-        if len(seeds) > 1:
-            raise RFabricError(
-                f"--seeds {args.seeds} counts from one --seed, and {len(seeds)} were given: keep "
-                "one, or leave --seeds out"
-            )
-        seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
-    talk.tell(traffics[0], {"stage": "trace"})
-    fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(
-        read_traffic(traffics[0], args.set, seeds[0]).needs
-    )
-    return Grid(
-        fabrics,
-        policies,
-        traffics,
-        seeds,
-        engine,
-        tuple(args.set),
-        args.in_flight,
-        command=args.command,
-        routing=args.routing,
-        match=args.match,
-        repetitions=args.repetitions,
-        transport=args.transport,
-    )
-
-
-def _scale(grid: Grid, settings: RunSettings, talk: Talk) -> dict:
-    """One scale for every cell, chosen as `emulate` does: by what the simulations of all say."""
-    cells = grid.cells()
-    expected = [simulated(case_of(grid, c), grid.traffic(c), run_settings(grid, c)) for c in cells]
-    return chosen_scale(expected, settings, talk.tell).to_json()
-
-
-def _finish_one(grid: Grid, folder: Path, places: Sequence[Path], page: bool) -> None:
-    """One trace: the folder becomes a run folder of all its runs."""
-    runs = runs_of(places)
-    inputs = sorted((places[0] / "inputs").iterdir()) if (places[0] / "inputs").is_dir() else []
-    summary = summary_of(runs, grid.command, _created(places))
-    write_folder(folder, runs, summary, inputs)
-    if page:
-        write_page(folder, runs, summary, grid.prices)
-    remove_cells(folder)
-    give_to_caller(folder.rglob("*"))
-
-
-def _finish_many(grid: Grid, folder: Path, places: Sequence[Path], page: bool) -> None:
-    summary = grid_report.grid_summary(
-        entries_of(places), grid.to_json(), grid.command, _created(places)
-    )
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    if page and can_draw_page():
-        grid_report.write_page(folder / "report.html", summary)
-    give_to_caller(folder.rglob("*"))
-
-
-def _created(places: Sequence[Path]) -> str:
-    return read_json(places[0] / "summary.json")["created"]
 
 
 def report(args: argparse.Namespace) -> None:
@@ -281,7 +168,7 @@ def report(args: argparse.Namespace) -> None:
     if args.step is not None and not args.yours:
         raise RFabricError("--step is a step of a log: name the log with --yours")
     if args.csv:
-        long_as_csv(args)
+        _write_csv(args)
         return
     several = len(args.folder) > 1 or bool(args.output)
     folder = Path(args.folder[0])
@@ -291,7 +178,7 @@ def report(args: argparse.Namespace) -> None:
             raise RFabricError(
                 f"{folder} holds many runs: name the file for a page of all of them with -o"
             )
-        report_many(folder)
+        finish_again(folder)
         show(folder, args)
         return
     if any((Path(name) / ABOUT).is_file() for name in args.folder):
@@ -307,6 +194,15 @@ def report(args: argparse.Namespace) -> None:
     page = folder / "report.html"
     write_report(page, runs, summary, logged, prices)
     _show_beside(args, runs, summary, logged, {"folder": str(folder)}, page)
+
+
+def _write_csv(args: argparse.Namespace) -> None:
+    """rfabric report --csv: the long tables of run folders."""
+    made: list[Path] = []
+    for name in args.folder:
+        made += write_long(Path(name), read_folder(name)[0])
+    paths = [str(path) for path in made]
+    print_json({"written": paths}) if args.json else print(*paths, sep="\n")
 
 
 def _prices_of_page(args: argparse.Namespace) -> tuple[float, ...]:

@@ -6,47 +6,26 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from ..emulate.machines.remote import AGENT, RSH, Machines, parse_machines
 from ..errors import RFabricError
-from ..fabric import Fabric, Needs
-from ..fabric.match import equal_cost_fat_tree
+from ..fabric import Fabric
 from ..files import read_json
-from ..optics import Timing
 from ..report.compare import Table, at_size
-from ..report.folder import (
-    NOT_KEPT,
-    give_to_caller,
-    new_folder,
-    new_name,
-    read_folder,
-    sweep,
-    write_long,
-    write_refused,
-)
+from ..report.folder import NOT_KEPT, give_to_caller, new_folder, new_name, sweep, write_refused
 from ..report.html import can_draw_page
 from ..report.live import LiveView
 from ..report.outcome import Comparison
-from ..schedulers.table import DEFAULT_CIRCUITS, Policies, asked_network, usual_traffic
-from ..schedulers.traffic import read_traffic
-from ..simulate.transport import FLUID
-from ..specs import head_of
-from ..study.cell_folders import run as run_grid
-from ..study.grid import Cell, Grid, entries_of
+from ..schedulers import DEFAULT_CIRCUITS
+from ..study.asked import AskedRun, one_scheduler, policies_of, prepared
+from ..study.beside import at_sizes, has_plans, plans
+from ..study.grid import Cell, Grid
 from ..study.kept import Folders, folder_key, usual_folders
-from ..study.negotiation import networks, one_network
-from ..study.run import RunSettings, Tell, asked_policies, cases_of, one_scheduler, play, require
-from ..trace import TRACE_SUFFIXES, Traffic, is_trace
+from ..study.run import Tell, play, require
+from ..trace import TRACE_SUFFIXES, is_trace
 from ..units import show_size
+from .asked import asked_of, settings_of
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
-
-ASKS = ",network=fabric"
-ASKED = ("rfabric", "fat-tree,oversubscription=4")  # whose answers are shown beside those of cards
-# what the default job stands for: beyond packets, so simulated
-LARGER = ("grpo-1024-235b", "grpo-4096-235b")
 
 
 def emulate(args: argparse.Namespace) -> None:
@@ -83,8 +62,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     if pcap and settings.machines:
         raise RFabricError("--pcap captures packets of this machine; with --on there are none")
     require(settings)
-    asked = asked_policies(args.policy)
-    args.traffic = args.traffic or usual_traffic((p.scheduler for p in asked), args.usual)
+    asked = asked_of(args)
     kept = usual_folders() if engine == "simulate" and not args.no_cache else None
     key = _key(args, asked) if kept else ""
     if kept and _shown_again(args, kept, key):
@@ -94,58 +72,45 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         _uncollected(engine == "simulate"),
         _followed(args, engine) as live,
     ):
-        talk.tell(args.traffic, {"stage": "trace"})
-        traffic = _agreed(args, asked, settings.timing)
-        talk.tell(args.traffic, {"stage": "fabric"})
-        fabrics = _fabrics(args.topo, traffic)
-        for fabric in fabrics:
-            traffic.trace.fit(fabric)
-        _check_nodes(pcap, fabrics)
+        ready = prepared(asked, settings, talk.tell)
+        _check_nodes(pcap, ready.fabrics)
         sweep(args.out)
         with _refused_set_apart(args.out), new_folder(args.out) as folder:
-            cases = cases_of(fabrics, [policy.circuits for policy in asked])
             settings = replace(settings, pcap=pcap, pcap_to=folder.path / "pcap", live=live)
             if live:
                 live.keep_in(folder.path)
-            runs = Comparison(tuple(play(cases, traffic, settings, _both(talk, live))))
+            tell = _both(talk, live)
+            runs = Comparison(tuple(play(ready.cases, ready.traffic, settings, tell)))
             summary, page = runs.write(folder, args.command, talk.tell, not args.no_report)
         if kept:
             kept.keep(key, folder.final)
         if live:
             live.end(folder.final / "report.html" if page else None)
-        larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
-        plans = _plans(args, one_scheduler(asked), traffic, talk)
+        default = engine == "emulate" and _is_default(args, asked)
+        larger = at_sizes(ready, args.seed, talk.tell) if default else []
+        told = plans(asked, ready, args.seed, talk.tell)
     if args.json:
-        more = {"larger": larger, "plans": plans}
+        more = {"larger": larger, "plans": told}
         print_json(summary | {"folder": str(folder.final)} | {k: v for k, v in more.items() if v})
     else:
         show_runs(summary, args.quiet)
-        show_tables([*([at_size(larger)] if larger else []), *([_planned(plans)] if plans else [])])
+        show_tables([*([at_size(larger)] if larger else []), *([_planned(told)] if told else [])])
         print(folder.final / "report.html" if page else folder.final)
 
 
-def long_as_csv(args: argparse.Namespace) -> None:
-    """rfabric report --csv: the long tables of run folders."""
-    made: list[Path] = []
-    for name in args.folder:
-        made += write_long(Path(name), read_folder(name)[0])
-    paths = [str(path) for path in made]
-    print_json({"written": paths}) if args.json else print(*paths, sep="\n")
-
-
-def _key(args: argparse.Namespace, asked: Sequence[Policies]) -> str:
+def _key(args: argparse.Namespace, asked: AskedRun) -> str:
     """The name of the run folder that these words give, '' where words alone do not decide it; or
     where plans of several kinds are printed beside it.
     """
-    if _prints_plans(args, one_scheduler(asked)):
+    if has_plans(asked, one_scheduler(policies_of(asked.policies))):
         return ""
-    fabrics, policies = args.topo or ["ideal"], args.policy or [DEFAULT_CIRCUITS]
     grid = Grid(
-        tuple(fabrics), tuple(policies), (args.traffic,), (args.seed,), settings=tuple(args.set),
-        in_flight=args.in_flight, routing=args.routing, repetitions=args.repetitions,
+        asked.fabrics or ("ideal",), asked.policies or (DEFAULT_CIRCUITS,), (asked.traffic,),
+        (args.seed,), settings=asked.settings, in_flight=args.in_flight, routing=args.routing,
+        repetitions=args.repetitions, transport=args.transport,
     )  # fmt: skip
-    cells = [Cell(f, p, args.traffic, args.seed) for f in fabrics for p in policies]
     page = not args.no_report and can_draw_page()
+    cells = [Cell(f, p, asked.traffic, args.seed) for f in grid.fabrics for p in grid.policies]
     return folder_key(grid, cells, args.command, str(page))
 
 
@@ -190,30 +155,6 @@ def _both(talk: Talk, live: LiveView | None) -> Tell:
         live.said(name, news)
 
     return tell
-
-
-def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:
-    """What the options of a run say."""
-    scale = (
-        getattr(args, name, None) or 0.0
-        for name in ("bandwidth_scale", "time_dilation", "sample", "patience")
-    )
-    timing = Timing(in_flight=args.in_flight)
-    return RunSettings(
-        engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out,
-        machines=_machines(args), transport=getattr(args, "transport", FLUID),
-    )  # fmt: skip
-
-
-def _machines(args: argparse.Namespace) -> Machines:
-    """What --on says, and how they are reached; RFabricError where only the latter is said."""
-    if getattr(args, "on", None) is not None:
-        return parse_machines(args.on, args.rsh, args.rfabric_path)
-    for option, usual in (("rsh", RSH), ("rfabric_path", AGENT)):
-        if getattr(args, option, usual) != usual:
-            word = option.replace("_", "-")
-            raise RFabricError(f"--{word} is for the machines of --on: name them with --on")
-    return Machines()
 
 
 def _check_nodes(nodes: Sequence[str], fabrics: Sequence[Fabric]) -> None:
@@ -261,47 +202,6 @@ def _uncollected(wanted: bool) -> Iterator[None]:
             gc.enable()
 
 
-def _agreed(args: argparse.Namespace, asked: Sequence[Policies], timing: Timing) -> Traffic:
-    """What the job sends; agreed with the fabric where its scheduler asks it."""
-    scheduler = one_scheduler(asked)
-    fabrics = [partial(Needs.fabric, spec=spec) for spec in dict.fromkeys(args.topo)]
-    network = one_network(scheduler, fabrics, [policy.circuits for policy in asked], timing)
-    return read_traffic(args.traffic, args.set, args.seed, scheduler, network)
-
-
-def _fabrics(specs: Sequence[str], traffic: Traffic) -> list[Fabric]:
-    """The fabrics that were asked for, or the default ones."""
-    return [
-        traffic.needs.fabric(spec)
-        for spec in dict.fromkeys(specs) or default_fabrics(traffic.needs)
-    ]
-
-
-def default_fabrics(needs: Needs) -> tuple[str, ...]:
-    """Fat-Tree, a Fat-Tree of about rfabric's cost, leaf-spine, and rfabric."""
-    return "fat-tree", equal_cost_fat_tree(needs.fabric("rfabric"))[0].spec, "leaf-spine", "rfabric"
-
-
-def _plans(args: argparse.Namespace, scheduler: str, traffic: Traffic, talk: Talk) -> list[dict]:
-    """What orchestrrl decided, and what it would have where a fabric answers it; of runs on the
-    default fabrics, all of which play the plan that no fabric was asked for.
-    """
-    facts = traffic.trace.provenance.get("scheduler_facts")  # of one job; several have none
-    if facts is None or not _prints_plans(args, scheduler):
-        return []
-    plans = [{"network": "network cards"} | facts]
-    for spec in ASKED:
-        talk.tell(f"plan agreed with {spec}", {"stage": "schedule"})
-        network = networks(scheduler + ASKS, partial(Needs.fabric, spec=spec), DEFAULT_CIRCUITS)
-        made = read_traffic(args.traffic, args.set, args.seed, scheduler + ASKS, network)
-        plans.append(made.trace.provenance["scheduler_facts"])
-    return plans
-
-
-def _prints_plans(args: argparse.Namespace, scheduler: str) -> bool:
-    return head_of(scheduler) == "orchestrrl" and not (args.topo or asked_network(scheduler))
-
-
 def _planned(plans: Sequence[dict]) -> Table:
     rows = [
         (
@@ -328,17 +228,6 @@ def _planned(plans: Sequence[dict]) -> Table:
     return Table.of("Plans by who answers the scheduler", columns, rows, note, (0, 1, 2, 8))
 
 
-def _is_default(args: argparse.Namespace) -> bool:
+def _is_default(args: argparse.Namespace, asked: AskedRun) -> bool:
     """Whether a run is the default job on the default fabrics."""
-    return args.traffic == args.usual and not (args.topo or args.policy or args.set)
-
-
-def _larger(args: argparse.Namespace, fabrics: Sequence[Fabric], talk: Talk) -> list[dict]:
-    """The same fabrics at the sizes of LARGER, simulated: an entry a recipe and fabric, with its
-    cost.
-    """
-    grid = Grid(tuple(f.spec or f.name for f in fabrics), (DEFAULT_CIRCUITS,), LARGER, (args.seed,))
-    with TemporaryDirectory() as folder:
-        return entries_of(
-            run_grid(grid, Path(folder), progress=lambda news: talk.tell("at size", news))
-        )
+    return asked.traffic == args.usual and not (asked.fabrics or asked.policies or asked.settings)

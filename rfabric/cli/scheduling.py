@@ -10,21 +10,22 @@ from ..fabric import Needs
 from ..report.compare import Row, Table, phase_text
 from ..report.html import drawing
 from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write_png
-from ..rl import read_recipe
+from ..rl import Workload, read_recipe
 from ..schedulers.base import Scheduled
 from ..schedulers.table import (
     DEFAULT_CIRCUITS,
+    Policies,
     asked_network,
     parse_policies,
     scheduled,
     usual_traffic,
 )
-from ..schedulers.traffic import Networks, read_traffic
+from ..schedulers.traffic import read_traffic
 from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
 from ..schedulers.weave.recipe_jobs import read_recipe_jobs, run_on_fabric
 from ..schedulers.weave.traffic import is_shared
-from ..study.negotiation import networks
+from ..study.asked import scheduled_on
 from ..trace import is_trace
 from ..units import SECONDS_PER_HOUR, show_size, show_time
 from .terminal import Talk, show_tables
@@ -83,8 +84,7 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
         }
         return head | _times(drawn), drawn, [_pools(drawn, None)]
     w = read_recipe(args.traffic, args.set)
-    network = _network(args.topo, asked)
-    made = scheduled(w, args.seed, asked, network and network(w.needs))
+    made = _scheduled(w, args.topo, args.seed, asked)
     drawn = Timeline(
         f"{w.name}, {asked or 'as the recipe says'}",
         made.pools,
@@ -99,9 +99,12 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
     )
 
 
-def _network(topo: str, scheduler: str) -> Networks | None:
-    """Whom the scheduler asks."""
-    return networks(scheduler, partial(Needs.fabric, spec=topo), DEFAULT_CIRCUITS) if topo else None
+def _scheduled(w: Workload, topo: str, seed: int, scheduler: str) -> Scheduled:
+    """The job, agreed with the fabric that is named."""
+    if not topo:
+        return scheduled(w, seed, scheduler)
+    asks = Policies(scheduler, DEFAULT_CIRCUITS)
+    return scheduled_on(w, seed, asks, partial(Needs.fabric, spec=topo))
 
 
 def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[Table]]:

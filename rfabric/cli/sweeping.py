@@ -18,7 +18,7 @@ from ..study.adaptive import sweep_until
 from ..study.grid import default_jobs
 from ..study.kept import cache_home
 from ..study.sweeping import Place, Tally, sweep_cells
-from .comparing import grid_of
+from .asked import grid_of
 from .entry import Ended
 from .terminal import Talk, print_json, show_notes, show_tables
 

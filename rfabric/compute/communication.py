@@ -13,9 +13,9 @@ algorithms and protocols.
     broadcast       the buffer                     chain, pipelined: S    reduce: the same way back
     send-recv       what one GPU sends to another  S
 
-NCCL takes the fastest of its algorithms (ring, tree, NVLS, NVLS tree; halving-doubling on request:
-NCCL has none) and protocols by a model of its own, src/graph/tuning.cc and src/graph/topo.h of
-github.com/NVIDIA/nccl 2.27, whose constants are restated here:
+NCCL takes the fastest of its algorithms (ring, tree, NVLS, NVLS tree) and protocols by a model of
+its own, src/graph/tuning.cc and src/graph/topo.h of github.com/NVIDIA/nccl 2.27, whose constants
+are restated here:
 
     LL      8-byte stores with a flag: half the rate, lowest latency
     LL128   120 of 128 bytes; one NVLink hop 1.9 us
@@ -31,7 +31,7 @@ from math import ceil, log2
 
 from ..errors import RFabricError
 from ..units import US, bytes_in
-from .between import NET_HOP, NIC_ONE_PAIR, RAILS, Rails
+from .between import NIC_ONE_PAIR, RAILS, Rails
 from .gpus import Gpu
 
 GB = 1e9
@@ -191,15 +191,12 @@ def collective_seconds(
         return 0.0
     seconds_by = algorithms(kind, size, group, net)
     if algorithm is None:
-        return net.launch + min(seconds_by[name] for name in seconds_by if name not in ON_REQUEST)
+        return net.launch + min(seconds_by.values())
     if algorithm not in seconds_by:
         raise RFabricError(
             f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(seconds_by)}"
         )
     return net.launch + seconds_by[algorithm]
-
-
-ON_REQUEST = ("halving-doubling",)  # known, but NCCL does not have it
 
 
 def algorithms(kind: str, size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
@@ -248,12 +245,6 @@ def bus_bandwidth(
 
 def _all_reduce(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
     seconds = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
-    hops = NET_HOP if group.servers > 1 else NVLINK_HOP
-    steps = 2 * log2(group.gpus) * (hops["ring"][2] * US)
-    share = 2 * (group.gpus - 1) / group.gpus
-    seconds["halving-doubling"] = (
-        BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
-    )
     if net.tuning.nvls_share and group.local > 1:
         seconds["nvls" if group.servers == 1 else "nvls-tree"] = _nvls(size, group, net)
     return seconds

@@ -23,7 +23,7 @@ from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept
 from ..routing import routes_of
 from ..units import transfer_seconds
-from .circuits import Circuits, Demand
+from .circuits import Demand
 from .planes import region_table, uplinks
 from .solvers import thin_rates
 
@@ -49,18 +49,10 @@ def bound(
     if demand.idle and not demand.floor:
         return Bound(0.0, "nothing")
     bounds = [Bound(demand.floor, "nic"), Bound(cut_seconds(fabric, demand), "cut")]
-    if not demand.idle and (program := _Program(fabric, demand)).size <= most:
+    if not demand.idle and (program := Program(fabric, demand)).size <= most:
         bounds.append(Bound(program.seconds(whole), "milp" if whole else "lp"))
     best = max(b.seconds for b in bounds)
     return next(b for b in bounds if b.seconds >= best * (1 - 1e-6))  # the simplest that says it
-
-
-def fluid_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
-    """The least time under these circuits, every rack's traffic split at will over all ways; inf
-    where no way leads.
-    """
-    program = _Program(fabric, demand)
-    return max(program.seconds(lit=circuits), demand.floor) if not demand.idle else demand.floor
 
 
 def cut_seconds(fabric: Fabric, demand: Demand) -> float:
@@ -84,7 +76,7 @@ def _optical_rates(fabric: Fabric) -> np.ndarray:
     return table
 
 
-class _Program:
+class Program:
     """The linear program as sparse matrices.
 
     Columns: L; flow of each source on each arc; circuits of each class and pair.
@@ -129,11 +121,11 @@ class _Program:
         self.arc_of = np.searchsorted(every, pair_codes).reshape(2, len(self.pairs))
         self.racks = racks
 
-    def seconds(self, whole: bool = False, lit: Circuits | None = None) -> float:
-        """Solve it; `lit` sets the circuits instead of choosing them."""
+    def seconds(self, whole: bool = False) -> float:
+        """Solve it; `whole`: with whole circuits. inf where no way leads."""
         from scipy.optimize import Bounds, LinearConstraint, milp
 
-        flows, cut = self._conservation(), self._capacity(lit)
+        flows, cut = self._conservation(), self._capacity()
         constraints = [LinearConstraint(flows, 0, 0), LinearConstraint(cut[0], -np.inf, cut[1])]
         degree, most = self._degrees()
         if len(most):
@@ -142,10 +134,7 @@ class _Program:
         cost[0] = -1
         integral = np.zeros(self.size)
         integral[self.size - len(self.pairs) :] = whole
-        upper = np.full(self.size, np.inf)
-        if lit is not None:
-            upper[self.size - len(self.pairs) :] = 0
-        done = milp(cost, constraints=constraints, bounds=Bounds(0, upper), integrality=integral)
+        done = milp(cost, constraints=constraints, bounds=Bounds(0, np.inf), integrality=integral)
         if done.x is None or done.x[0] <= 1e-12:
             return float("inf")
         return float(transfer_seconds(self.scale, self.unit * done.x[0]))
@@ -173,7 +162,7 @@ class _Program:
             (values[keep], (rows[keep], columns[keep])), shape=(sources * self.nodes, self.size)
         ).tocsr()
 
-    def _capacity(self, lit: Circuits | None):
+    def _capacity(self):
         """Each arc carries at most its cables and its circuits."""
         from scipy.sparse import coo_array
 
@@ -183,16 +172,7 @@ class _Program:
         first = 1 + sources * arcs
         columns = np.concatenate((1 + s * arcs + arc, *[first + np.arange(pairs)] * 2))
         values = np.concatenate((np.ones(len(s)), *[-np.array(self.pair_rate)] * 2))
-        most = self.cable if lit is None else self._lit(lit)
-        return coo_array((values, (rows, columns)), shape=(arcs, self.size)).tocsr(), most
-
-    def _lit(self, circuits: Circuits) -> np.ndarray:
-        ways = routes_of(self.fabric, circuits).ways
-        most = np.zeros(len(self.tail))
-        codes = self.tail * self.nodes + self.head
-        at = np.searchsorted(codes, ways.leaves * self.nodes + ways.leads)
-        np.add.at(most, at, ways.lights.rate[ways.path] / self.unit)
-        return most
+        return coo_array((values, (rows, columns)), shape=(arcs, self.size)).tocsr(), self.cable
 
     def _degrees(self):
         """At a rack, the circuits of a class are at most its planes."""

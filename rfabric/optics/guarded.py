@@ -20,7 +20,16 @@ from ..fabric import Fabric
 from ..plugins import KINDS, called, checked, entry, file_of, is_file, running
 from ..specs import escaped, field_values, read_spec
 from .circuits import Circuits, Demand
-from .policies import GRANULARITIES, POLICIES, SLOT_DELAYS, USUAL, CircuitPolicy, Policy, spelled
+from .policies import (
+    GRANULARITIES,
+    POLICIES,
+    SETTINGS,
+    SLOT_DELAYS,
+    USUAL,
+    CircuitPolicy,
+    Policy,
+    spelled,
+)
 
 EXAMPLE = KINDS["policies"].example
 MEMBERS = ("name", "granularity", "slot", "decide", "options", "cycle", "rounds")
@@ -35,7 +44,7 @@ def parse_policy(asked: str | Policy, fabric: Fabric) -> Policy:
     """
     if not isinstance(asked, str):
         return _of_object(asked, fabric)
-    spec = read_spec(spelled(asked, fabric), "policy", ("granularity", "slot"))
+    spec = read_spec(spelled(asked, fabric), "policy", SETTINGS)
     made = _class_of(spec.head)
     said = field_values(made, spec, "fabric", "name")
     usual = {"granularity": USUAL.get(spec.head, made.granularity)}

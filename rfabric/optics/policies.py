@@ -32,6 +32,7 @@ from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept_last
 from ..routing import routes_of
 from ..routing.rows import distinct
+from ..specs import escaped, head_of, read_spec
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
@@ -368,6 +369,7 @@ USUAL = {
 }  # when a policy is asked where nothing is said; others: per phase
 
 
+SETTINGS = ("granularity", "slot")  # that every policy has
 # Opus rewires where phases begin (arXiv 2602.12521): without packet switches, the rings of all
 # collectives must hold together.
 OWN = {
@@ -377,9 +379,13 @@ OWN = {
 }
 
 
-def spelled(spec: str, fabric: Fabric) -> str:
-    """`spec`, with `own` replaced by what it is on `fabric`."""
-    return OWN.get(fabric.name, "demand") if spec == "own" else spec
+def spelled(spec: str | Policy, fabric: Fabric) -> str | Policy:
+    """`spec` with what `own` is on `fabric` instead; settings that it is given replace those."""
+    if not isinstance(spec, str) or head_of(spec) != "own":
+        return spec
+    own = read_spec(OWN.get(fabric.name, "demand"))
+    settings = {**own.settings, **read_spec(spec, "policy", SETTINGS).settings}
+    return ",".join([own.head, *(f"{key}={escaped(value)}" for key, value in settings.items())])
 
 
 def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:

@@ -1,11 +1,12 @@
 """Runs as Python objects: printed in one line, made into tables, drawn and saved.
 
 run.to_pandas()         its flows, the columns of flows.csv
+run.plot("step.png")    the whole step
 compared.to_pandas()    a row a run: step, exposed communication, cost
 compared.save("mine")   a run folder; `report.folder.read_folder` and `rfabric report mine` read it
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,10 @@ class Outcome(Run):
         """A DataFrame of the flows, a row each, with the columns of flows.csv."""
         return _frame(flow_columns(self.result))
 
-    def plot(self) -> Any:
-        """A matplotlib Figure: the whole step, a row an activity."""
+    def plot(self, file: str | Path = "") -> Any:
+        """A matplotlib Figure: the whole step, a row an activity; `file`: it goes there as PNG."""
         figures = drawing()
-        return figures.timeline(self.result, figures.PRINT)
+        return _drawn(figures.timeline(self.result, figures.PRINT), file)
 
     def _repr_html_(self) -> str | None:
         return run_html(self)
@@ -57,6 +58,11 @@ class Comparison(Sequence[Outcome]):
     """Runs of one trace side by side."""
 
     runs: tuple[Outcome, ...]
+
+    @classmethod
+    def of(cls, runs: Iterable[Run], inputs: Sequence[Path] = ()) -> "Comparison":
+        """Runs as a folder has them, and the files that their traffic came from."""
+        return cls(tuple(Outcome(**vars(run), inputs=tuple(inputs)) for run in runs))
 
     def __getitem__(self, index):
         return self.runs[index]
@@ -85,10 +91,12 @@ class Comparison(Sequence[Outcome]):
         """A DataFrame of `rows`, with the seconds and exposed seconds of every phase."""
         return _frame(list(self.rows()))
 
-    def plot(self) -> Any:
-        """A matplotlib Figure: step time, exposed communication and network cost, a bar a run."""
+    def plot(self, file: str | Path = "") -> Any:
+        """A matplotlib Figure: step time, exposed communication and network cost, a bar a run;
+        `file`: it goes there as PNG.
+        """
         figures = drawing()
-        return figures.comparison(self.runs, figures.PRINT)
+        return _drawn(figures.comparison(self.runs, figures.PRINT), file)
 
     def save(self, folder: str | Path) -> Path:
         """Write the run folder `folder`, which must not exist yet."""
@@ -109,9 +117,10 @@ class Comparison(Sequence[Outcome]):
         command: str = "",
         tell: Callable[[str, dict], None] = lambda *_: None,
         page: bool = True,
+        prices: Sequence[float] = (),
     ) -> tuple[dict, bool]:
-        """Fill `folder`, with a `page` where it can be drawn; returns the summary, and whether
-        there is one.
+        """Fill `folder`, with a `page` where it can be drawn, which chooses among `prices` of an
+        OCS port (USD); returns the summary, and whether there is one.
         """
         tell("report", {"stage": "write"})
         summary = summary_of(self.runs, command, folder.created)
@@ -119,7 +128,13 @@ class Comparison(Sequence[Outcome]):
         if not page:
             return summary, False
         tell("report", {"stage": "draw"})
-        return summary, write_page(folder.path, self.runs, summary)
+        return summary, write_page(folder.path, self.runs, summary, prices)
+
+
+def _drawn(figure: Any, file: str | Path) -> Any:
+    if file != "":
+        drawing().png(figure, as_path(file, "cannot write"))
+    return figure
 
 
 def _frame(data: dict | list[dict]) -> Any:

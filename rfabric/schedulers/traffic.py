@@ -10,7 +10,7 @@ from ..fabric import Needs
 from ..rl.workload import Workload, read_recipe
 from ..specs import head_of
 from ..trace import Traffic, files_of_trace, is_trace, needs_of, read_trace
-from .base import AnsweringNetwork
+from .base import AnsweringNetwork, Scheduled
 from .table import asked_network, scheduled
 from .weave import POLICIES
 from .weave.traffic import is_shared, read_shared
@@ -47,9 +47,19 @@ def read_traffic(
         return Traffic(trace, Path(name).stem, _files(name, settings), needs_of(trace))
     if is_shared(name):
         return _shared(name, settings, seed, scheduler)
-    w = read_recipe(name, settings)
+    return traffic_of_recipe(read_recipe(name, settings), seed, scheduler, network)
+
+
+def traffic_of_recipe(
+    w: Workload, seed: int = 0, scheduler: str = "", network: Networks | None = None
+) -> Traffic:
+    """The traffic of one job; the rest as for `read_traffic`."""
     answers = network(w.needs) if network and asked_network(scheduler) else None
-    made = scheduled(w, seed, scheduler, answers)
+    return sent_by(w, scheduled(w, seed, scheduler, answers))
+
+
+def sent_by(w: Workload, made: Scheduled) -> Traffic:
+    """What a job sends that is scheduled."""
     return Traffic(made.trace, w.name, w.files, w.needs, _notes(w))
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import RFabricError, RunError
-from ..report.folder import NOT_KEPT, new_folder, sweep, write_folder, write_refused
-from ..report.summary import summary_of
+from ..report.folder import NOT_KEPT, new_folder, sweep, write_refused
+from ..report.outcome import Comparison
 from .cells import files_of_cell, ready, refusal, task_of, with_files
 from .farm import outcomes
 from .fingerprint import code_here
@@ -140,9 +140,7 @@ def _run(grid: Grid, cell: Cell, place: Path) -> None:
     traffic = grid.traffic(cell)
     runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell, place.parent))
     with new_folder(place.parent, place.name) as folder:
-        write_folder(
-            folder.path, runs, summary_of(runs, grid.command, folder.created), traffic.inputs
-        )
+        Comparison(tuple(runs)).write(folder, grid.command, page=False)
 
 
 # --- workers elsewhere -------------------------------------------------------------------------

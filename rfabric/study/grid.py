@@ -18,10 +18,10 @@ from ..optics import Timing
 from ..report.folder import read_folder, write_text
 from ..report.result import Scale
 from ..report.summary import Run
-from ..schedulers.table import asked_network, parse_policies
-from ..schedulers.traffic import inputs_of_job, needs_of_job, read_traffic
+from ..schedulers.table import DEFAULT_CIRCUITS, Policies, asked_network, parse_policies
+from ..schedulers.traffic import inputs_of_job, needs_of_job
 from ..trace import Traffic
-from .negotiation import networks
+from .asked import traffic_on
 from .run import Case, RunSettings, check
 
 VERSION = 1
@@ -60,7 +60,12 @@ class Grid:
         """The fabric `spec` as a job needs it; with `match`, its variant nearest to the first one's
         cost or bandwidth.
         """
-        return _fabric(spec, needs, self.fabrics[0] if self.match else "", self.match)
+        return _fabric(spec, needs, *self._matched)
+
+    @property
+    def _matched(self) -> tuple[str, str]:
+        """The fabric that others are matched to, and by what; '' twice where they are not."""
+        return (self.fabrics[0], self.match) if self.match else ("", "")
 
     def cells(self) -> list[Cell]:
         """Every run, fabrics innermost; a fabric without OCS is run once a compute scheduler: no
@@ -76,8 +81,7 @@ class Grid:
         return cells
 
     def _optical(self, fabric: str, traffic: str) -> bool:
-        first = self.fabrics[0] if self.match else ""
-        return _optical(fabric, needs_of(traffic, self.settings), first, self.match)
+        return _optical(fabric, needs_of(traffic, self.settings), *self._matched)
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -94,11 +98,10 @@ class Grid:
     def traffic(self, cell: Cell) -> Traffic:
         """What the job of a cell sends; where its scheduler asks the network, on that fabric."""
         policies = parse_policies(cell.policy)
-        job = cell.traffic, self.settings, cell.seed, policies.scheduler
-        if not asked_network(policies.scheduler):
-            return _traffic(*job)
-        match = (self.fabrics[0], self.match) if self.match else ("", "")
-        return _agreed(*job, cell.fabric, policies.circuits, self.in_flight, match)
+        job = cell.traffic, self.settings, cell.seed
+        if not asked_network(policies.scheduler):  # one trace for all fabrics and circuits
+            return _traffic(*job, replace(policies, circuits=DEFAULT_CIRCUITS))
+        return _traffic(*job, policies, (cell.fabric, *self._matched), self.in_flight)
 
     def to_json(self) -> dict:
         return {"version": VERSION} | asdict(self)
@@ -167,7 +170,7 @@ def run_settings(grid: Grid, cell: Cell, out: str | Path = "runs") -> RunSetting
         grid.engine,
         cell.seed,
         grid.routing,
-        Timing(in_flight=grid.in_flight),
+        grid.in_flight,
         grid.repetitions,
         out=out,
         transport=grid.transport,
@@ -187,28 +190,21 @@ def default_jobs(grid: Grid) -> int:
 
 
 @lru_cache(1)  # the cells of one trace come one after another
-def _traffic(name: str, settings: tuple[str, ...], seed: int, scheduler: str) -> Traffic:
-    return read_traffic(name, settings, seed, scheduler)
-
-
-@lru_cache(1)
-def _agreed(
+def _traffic(
     name: str,
     settings: tuple[str, ...],
     seed: int,
-    scheduler: str,
-    spec: str,
-    circuits: str,
-    in_flight: str,
-    match: tuple[str, str],
+    policies: Policies,
+    place: tuple[str, str, str] = ("", "", ""),
+    in_flight: str = "hold",
 ) -> Traffic:
-    """What a job sends whose scheduler agrees its plan with this fabric."""
+    """What a job sends; `place`: the words of `_fabric` for the fabric that its scheduler asks."""
+    spec, *matched = place
 
-    def fabric(needs: Needs) -> Fabric:
-        return _fabric(spec, needs, *match)
+    def asked(needs: Needs) -> Fabric:
+        return _fabric(spec, needs, *matched)
 
-    asked = networks(scheduler, fabric, circuits, Timing(in_flight=in_flight))
-    return read_traffic(name, settings, seed, scheduler, asked)
+    return traffic_on(name, settings, seed, [policies], [asked], Timing(in_flight=in_flight))
 
 
 needs_of, inputs_of = lru_cache(64)(needs_of_job), lru_cache(64)(inputs_of_job)
@@ -221,7 +217,7 @@ def _optical(spec: str, needs: Needs, reference: str, match: str) -> bool:
 
 def forget() -> None:
     """Forget what was read from files that words name: they may have changed since."""
-    for kept in (_traffic, _agreed, needs_of, inputs_of, _optical, _fabric):
+    for kept in (_traffic, needs_of, inputs_of, _optical, _fabric):
         kept.cache_clear()
 
 

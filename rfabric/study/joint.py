@@ -36,10 +36,10 @@ from ..schedulers.networks import ALIKE, foreseen
 from ..schedulers.orchestrrl import engines_of
 from ..schedulers.orchestrrl.least import least_generation
 from ..schedulers.orchestrrl.seats import with_replicas_of
-from ..schedulers.table import scheduled
-from ..simulate.world import simulate
+from ..schedulers.table import parse_policies
 from ..trace import PhaseKey, Trace
 from ..units import show_size, show_time
+from .asked import played
 
 FABRICS = ("ideal", "rfabric", "fat-tree,oversubscription=4", "two-clusters,join=200Gbit/s")
 # circuits of a fabric that has any: its own policy, and two that change them more often
@@ -168,10 +168,7 @@ def schedulers_of(w: Workload) -> tuple[str, ...]:
 
 
 def _played(w: Workload, fabric: Fabric, seed: int, policy: str) -> tuple[ScheduledStep, Scheduled]:
-    scheduler, _, circuits = policy.partition("+")
-    network = foreseen(fabric, circuits) if "network=" in scheduler else None
-    made = scheduled(w, seed, scheduler, network)
-    result = simulate(fabric, made.trace, circuits, seed=seed)
+    made, result = played(w, fabric, parse_policies(policy), seed)
     return ScheduledStep(policy, result.step_seconds, made.facts), made
 
 

@@ -18,9 +18,11 @@ from ..schedulers.networks import FabricNetwork, foreseen
 from ..schedulers.table import asked_network
 from ..schedulers.traffic import Networks
 
+FabricFor = Callable[[Needs], Fabric]  # the fabric of a job of these needs
+
 
 def networks(
-    scheduler: str, fabric: Callable[[Needs], Fabric], circuits: str, timing: Timing = Timing()
+    scheduler: str, fabric: FabricFor, circuits: str, timing: Timing = Timing()
 ) -> Networks | None:
     """Who answers the scheduler of a job on the fabric that is made for its needs; None where it
     asks nobody.
@@ -34,10 +36,7 @@ def networks(
 
 
 def one_network(
-    scheduler: str,
-    fabrics: Sequence[Callable[[Needs], Fabric]],
-    circuits: Sequence[str],
-    timing: Timing = Timing(),
+    scheduler: str, fabrics: Sequence[FabricFor], circuits: Sequence[str], timing: Timing = Timing()
 ) -> Networks | None:
     """The same for a run of one fabric under one policy.
 

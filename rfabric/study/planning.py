@@ -21,32 +21,28 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
-from ..optics import Circuits, Timing, parse_policy
+from ..optics import Circuits, parse_policy
 from ..optics.bound import bound
 from ..optics.check import faults, faults_during
 from ..report.planning import StageCircuits
 from ..report.result import Result, union_seconds
-from ..routing.schemes import DEFAULT_SCHEME, Routing
-from ..schedulers import DEFAULT_CIRCUITS
-from ..simulate.world import simulate
-from ..trace import Stage, Trace, routing_of, stage_demand, stages
+from ..routing.schemes import Routing
+from ..trace import Stage, Traffic, routing_of, stage_demand, stages
 from .forecast import Forecast, StageRewire, forecast
+from .run import Case, RunSettings, simulated
 
 INSTANT = 1e-9  # s: what a run does at one time
 
 
 def stage_circuits(
-    fabric: Fabric,
-    trace: Trace,
-    policy: str = DEFAULT_CIRCUITS,
-    *,
-    routing: str = DEFAULT_SCHEME,
-    timing: Timing = Timing(),
-    repetitions: str = "folded",
-    progress: Callable[[dict], None] | None = None,
+    case: Case,
+    traffic: Traffic,
+    settings: RunSettings = RunSettings(),
+    tell: Callable[[dict], None] = lambda _: None,
 ) -> list[StageCircuits]:
     """Every stage that sends or was rewired for, in the order in which stages begin."""
-    asked = parse_policy(policy, fabric)
+    fabric, policy = case.fabric, case.policy_name
+    asked = parse_policy(case.policy, fabric)
     if asked.granularity == "time-slotted":
         raise RFabricError(
             f"policy {policy}: `rfabric circuits` shows one set of circuits a stage; "
@@ -58,26 +54,17 @@ def stage_circuits(
             "simulate` plays rounds, and --policy demand,granularity=per-collective shows the set "
             "that they are weighed against"
         )
-    result = simulate(
-        fabric,
-        trace,
-        policy,
-        routing=routing,
-        timing=timing,
-        repetitions=repetitions,
-        progress=progress,
-    )
+    result = simulated(case, traffic, settings, lambda _, news: tell(news))
     trace = result.trace
-    chosen = routing_of(routing, fabric, trace)
+    chosen = routing_of(settings.routing, fabric, trace)
     every = stages(trace, asked.granularity)
     turns = _turns(result, every)
-    foreseen = forecast(fabric, trace, chosen, every, result.epochs[0][1], turns, timing)
+    foreseen = forecast(fabric, trace, chosen, every, result.epochs[0][1], turns, settings.timing)
     made = []
     for number, stage in enumerate(every):
         mine = [k for k, turn in enumerate(turns) if turn.stage == number]
         if mine or (trace.size[stage.rows] > 0).any():
-            if progress:
-                progress({"stage": "bound", "phase": str(stage)})
+            tell({"stage": "bound", "phase": str(stage)})
             made.append(_of_stage(result, chosen, stage, mine, foreseen))
     return made
 

@@ -30,10 +30,9 @@ from ..rl.workload import Workload, read_recipe
 from ..schedulers import DEFAULT_CIRCUITS
 from ..schedulers.base import Scheduled
 from ..schedulers.forecasts import FELL_BACK, FORESEEING, check_forecast
-from ..schedulers.networks import foreseen
-from ..schedulers.table import scheduled
-from ..simulate.world import simulate
+from ..schedulers.table import Policies
 from ..trace.stages import stages
+from .asked import played
 from .joint import FABRICS
 
 ORACLE = "oracle"
@@ -145,9 +144,8 @@ def regrets_of(
 
 def run_of(w: Workload, fabric: Fabric, scheduler: str, how: str, seed: int) -> ForecastRun:
     """One of them, played."""
-    asked = foreseen(fabric, DEFAULT_CIRCUITS)
-    made = scheduled(w, seed, f"{scheduler},network=fabric,forecast={how}", asked)
-    result = simulate(fabric, made.trace, DEFAULT_CIRCUITS, seed=seed)
+    asked = Policies(f"{scheduler},network=fabric,forecast={how}", DEFAULT_CIRCUITS)
+    made, result = played(w, fabric, asked, seed)
     later = [share for share in made.facts.get("later_than_forecast", {}).values() if share]
     return ForecastRun(
         result.step_seconds,

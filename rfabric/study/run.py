@@ -1,4 +1,5 @@
-"""One run, whoever asks for it: a verb of the command line, a cell of a grid, or `import rfabric`.
+"""One run, whoever asks for it (`asked`): a verb of the command line, a cell of a grid, an
+experiment, or `import rfabric`.
 
     fabric, traffic, policy, RunSettings -> check -> simulated -> Outcome
                                                      simulated -> one scale -> emulated -> Outcome
@@ -22,7 +23,7 @@ from ..report.live import LiveView
 from ..report.outcome import Outcome
 from ..report.result import Result, Scale, fidelity
 from ..routing.schemes import DEFAULT_SCHEME, one_way
-from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies
+from ..schedulers import DEFAULT_CIRCUITS
 from ..simulate.transport import FLUID, known_transport
 from ..simulate.world import PACKETS, simulate
 from ..trace import Traffic
@@ -39,6 +40,7 @@ Tell = Callable[[str, dict], None]  # what is under way, and the news of it
 class RunSettings:
     """How traffic is played, on whatever fabric and under whatever policy.
 
+    in_flight     what a rewire does with traffic: one of `optics.IN_FLIGHT`
     repetitions   of loops, simulated: `folded` or `all`
     bandwidth, dilation, sample   of an emulation (`report.result.Scale`); 0: what its host carries
     patience      s of wall clock that the packets of an emulation may take; 0: the usual
@@ -52,7 +54,7 @@ class RunSettings:
     engine: str = "simulate"
     seed: int = 0
     routing: str = DEFAULT_SCHEME
-    timing: Timing = Timing()
+    in_flight: str = "hold"
     repetitions: str = "folded"
     bandwidth: float = 0.0
     dilation: float = 0.0
@@ -64,6 +66,14 @@ class RunSettings:
     live: LiveView | None = None
     machines: Machines = Machines()
     transport: str = FLUID
+
+    def __post_init__(self):
+        _ = self.timing  # an error now, not when the first rewire comes
+
+    @property
+    def timing(self) -> Timing:
+        """What a rewire does with traffic in flight, and how long it takes beside its dark time."""
+        return Timing(in_flight=self.in_flight)
 
     def at(self, scale: Scale) -> "RunSettings":
         """The same at a scale that is known."""
@@ -87,25 +97,6 @@ class Case:
     def fabric_name(self) -> str:
         """As it was asked for."""
         return self.fabric.spec or self.fabric.name
-
-
-def asked_policies(words: Sequence[str]) -> list[Policies]:
-    """What `--policy` was given as, each once; the default where nothing was given."""
-    return [parse_policies(text) for text in dict.fromkeys(words)] or [
-        parse_policies(DEFAULT_CIRCUITS)
-    ]
-
-
-def one_scheduler(asked: Sequence[Policies]) -> str:
-    """The compute scheduler of a run: its folder holds one trace."""
-    schedulers = list(dict.fromkeys(policy.scheduler for policy in asked))
-    if len(schedulers) > 1:
-        names = " and ".join(name or "the recipe's own" for name in schedulers)
-        raise RFabricError(
-            f"one run has one compute scheduler, not {names}; `rfabric compare` puts several "
-            "side by side"
-        )
-    return schedulers[0]
 
 
 def require(settings: RunSettings) -> None:

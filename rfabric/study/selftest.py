@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
 from ..fabric.builders.parts import nearest
-from ..optics import IN_FLIGHT, Timing
+from ..optics import IN_FLIGHT
 from ..report.compare import Table
 from ..report.result import Result
 from ..trace import Trace, TraceBuilder, Traffic
@@ -163,7 +163,7 @@ def selftest(
     for way in (way for way in IN_FLIGHT if way in wanted):
         case = Case(parse_fabric(REWIRED), "demand")
         late = Traffic(met(case.fabric), "self-test", ())
-        asked = replace(settings, timing=Timing(in_flight=way))
+        asked = replace(settings, in_flight=way)
         try:
             measured.append(rewired(*_played(case, late, asked, carries, tell), way))
         except RunError as error:

@@ -179,6 +179,37 @@ def test_pictures_are_figures(compared):
         assert isinstance(made, Figure) and made.axes
 
 
+def test_a_picture_goes_into_the_file_that_is_named(compared, tmp_path):
+    for number, shown in enumerate((compared[2], compared)):
+        file = tmp_path / f"{number}.png"
+        assert shown.plot(file).axes and file.read_bytes()[1:4] == b"PNG"
+        assert file.stat().st_size > 10_000
+    with pytest.raises(RFabricError, match="cannot write None: give a path"):
+        compared.plot(None)
+    with pytest.raises(RFabricError, match="cannot write .*none/x.png"):
+        compared.plot(tmp_path / "none/x.png")
+
+
+def test_pandas_and_matplotlib_are_loaded_where_they_are_asked_for(mine):
+    code = (
+        "import sys, rfabric\n"
+        f"run = rfabric.simulate('ideal', {str(mine)!r})\n"
+        "print(repr(run)); print(*({'pandas', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    line, loaded = done.stdout.splitlines()
+    assert line.startswith("<simulate mine on ideal") and loaded == ""
+
+
+def test_what_is_read_of_packets_keeps_their_simulation(compared, tmp_path):
+    from dataclasses import replace
+
+    run = replace(compared[1], simulated=compared[2].result)
+    again = rfabric.read_run(run.save(tmp_path / "kept"))[0]
+    assert again.simulated.step_seconds == compared[2].step_seconds
+    assert again.save(tmp_path / "anew").joinpath("simulate-rfabric/simulated/run.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("ask", "said"),
     [

@@ -6,6 +6,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from fluid import fluid_seconds
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +32,7 @@ from rfabric.optics import (
     policies,
     regions,
 )
-from rfabric.optics.bound import Bound, bound, fluid_seconds
+from rfabric.optics.bound import Bound, bound
 from rfabric.optics.check import faults_during
 from rfabric.optics.circuits import together
 from rfabric.optics.outlook import (

@@ -28,7 +28,7 @@ from rfabric.optics import (  # fmt: skip
 from rfabric.optics.numbered import NumberedCircuits
 from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
 from rfabric.optics.planner import STAY
-from rfabric.optics.policies import drain_seconds
+from rfabric.optics.policies import drain_seconds, spelled
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.solvers import Asked, best_matching, joined_parts, matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
@@ -264,6 +264,35 @@ def test_changed_cables_are_those_at_changed_ports():
 def test_bad_demand(bad):
     with pytest.raises(RFabricError, match="demand must be 16 x 16"):
         Demand(FABRIC.racks, bad)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "asked", "same"),
+    [
+        ("rfabric", "own", "demand"),
+        ("rfabric", "own,granularity=per-phase", "demand,granularity=per-phase"),
+        ("topoopt", "own", "demand,granularity=one-shot"),
+        ("topoopt", "own,granularity=per-phase", "demand,granularity=per-phase"),
+        ("rotor", "own,slot=50ms", "rotor,slot=50ms"),
+    ],
+)
+def test_own_takes_the_settings_of_what_it_stands_for(fabric, asked, same):
+    made = parse_fabric(fabric)
+    assert spelled(asked, made) == same
+    assert parse_policy(asked, made) == parse_policy(same, made)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("own,period=1s", "policy demand: 'period=1s' is not a setting; write KEY=VALUE with one"),
+        ("own,granularity", "policy own: 'granularity' is not a setting; write KEY=VALUE with one"),
+        ("own,slot=1s,slot=2s", "policy own: a setting stands twice, slot"),
+    ],
+)
+def test_settings_that_own_cannot_have_are_named(asked, why):
+    with pytest.raises(RFabricError, match=why):
+        parse_policy(asked, FABRIC)
 
 
 def test_unknown_policy_and_in_flight_name_the_choices():

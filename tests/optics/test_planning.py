@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from fluid import fluid_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_combinations import JOBS
@@ -28,7 +29,7 @@ from rfabric.optics import (
     parse_policy,
     planes,
 )
-from rfabric.optics.bound import bound, cut_seconds, fluid_seconds
+from rfabric.optics.bound import bound, cut_seconds
 from rfabric.optics.check import faults
 from rfabric.optics.policies import GRANULARITIES, POLICIES, drain_seconds
 from rfabric.optics.solvers import SOLVERS, bridged, slots
@@ -41,11 +42,13 @@ from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
 from rfabric.study.forecast import StageRewire, forecast
 from rfabric.study.planning import in_flight, stage_circuits
+from rfabric.study.run import Case, RunSettings
 from rfabric.trace import (
     Demands,
     PhaseKey,
     Scene,
     TraceBuilder,
+    Traffic,
     all_to_all,
     ring,
     stage_demand,
@@ -447,28 +450,33 @@ def test_slots_turn_only_while_something_is_sent():
 # --- plan -----------------------------------------------------------------------------------------
 
 
+def planned(fabric, trace, policy="own", **said):
+    """The circuits of each stage of a trace."""
+    return stage_circuits(Case(fabric, policy), Traffic(trace, "mine", ()), RunSettings(**said))
+
+
 def test_a_plan_meets_its_bound_where_it_can():
     b = TraceBuilder(SMALL.hosts)
     # rack to rack, two cards each
     b.flows(range(6), range(6, 12), 1e11, phase="weight_sync", label="weights")
-    (wide,) = stage_circuits(SMALL, b.build())
+    (wide,) = planned(SMALL, b.build())
     assert wide.bound.seconds == pytest.approx(transfer_seconds(1e11, RATE))
     # of the last byte, which the bound leaves out
     on_its_way = wide.completion - wide.bound.seconds
     assert 0 < on_its_way <= 8 * max(link.delay for link in SMALL.links) * (1 + 1e-6)
     # the circuits of the start send it as soon: nobody is kept waiting for others
     assert not wide.rewires
-    (narrow,) = stage_circuits(NARROW, b.build())
+    (narrow,) = planned(NARROW, b.build())
     assert len(narrow.rewires) == 1 and narrow.exposed == pytest.approx(0.015)
     assert totals([narrow])["rewires"] == 1 and totals([wide])["rewires"] == 0
 
 
 @pytest.mark.parametrize("granularity", ["one-shot", "per-phase", "per-collective"])
 def test_no_plan_is_below_its_bound(granularity):
-    planned = stage_circuits(SMALL, job(SMALL, size=4e10), f"demand,granularity={granularity}")
-    assert planned and all(p.gap >= -1e-6 for p in planned)
+    made = planned(SMALL, job(SMALL, size=4e10), f"demand,granularity={granularity}")
+    assert made and all(p.gap >= -1e-6 for p in made)
     with pytest.raises(RFabricError, match="shows one set of circuits a stage"):
-        stage_circuits(SMALL, job(SMALL), "rotor")
+        planned(SMALL, job(SMALL), "rotor")
 
 
 @pytest.mark.parametrize("policy", ["own", "bvn", "phase", "demand,granularity=per-collective"])
@@ -482,7 +490,7 @@ def test_every_rewire_of_a_run_stands_in_its_plan(policy):
         work = b.compute(0, 1.0, after=last, phase="reward", label="b", step=turn)
         to = range(32 + 16 * turn, 36 + 16 * turn)
         last = b.flows(range(4), to, 4e10, after=[work], phase="weight_sync", label="c", step=turn)
-    made, run = stage_circuits(fabric, b.build(), policy), simulate(fabric, b.build(), policy)
+    made, run = planned(fabric, b.build(), policy), simulate(fabric, b.build(), policy)
     assert run.rewires and sorted(r.epoch for p in made for r in p.rewires) == [
         r.epoch for r in run.rewires
     ]
@@ -625,12 +633,8 @@ def traffic_of(recipe, some=()):
 def errors(recipe, some, fabric, routing="placed", policy="own", how="hold"):
     """By how much the plan is off, stage by stage: float64[stages that take time]."""
     job = traffic_of(recipe, some)
-    made = stage_circuits(
-        parse_fabric(fabric, job.gpus),
-        job.trace,
-        policy,
-        routing=routing,
-        timing=Timing(in_flight=how),
+    made = planned(
+        parse_fabric(fabric, job.gpus), job.trace, policy, routing=routing, in_flight=how
     )
     off = np.array([abs(p.completion / p.simulated - 1) for p in made if p.simulated])
     whole = totals(made)

@@ -21,7 +21,8 @@ from rfabric.report.result import Scale
 from rfabric.routing import routes_of
 from rfabric.simulate.world import simulate
 from rfabric.study.planning import stage_circuits
-from rfabric.trace import TraceBuilder, routing_of, waves
+from rfabric.study.run import Case
+from rfabric.trace import TraceBuilder, Traffic, routing_of, waves
 from rfabric.trace.beforehand import first_circuits
 from rfabric.units import transfer_seconds
 
@@ -205,7 +206,7 @@ def test_rounds_are_neither_emulated_nor_planned():
     ):
         emulatable(SMALL, INTRA)
     with pytest.raises(RFabricError, match="`rfabric simulate` plays rounds"):
-        stage_circuits(SMALL, exchange(SMALL, 4e9).build(), INTRA)
+        stage_circuits(Case(SMALL, INTRA), Traffic(exchange(SMALL, 4e9).build(), "mine", ()))
 
 
 @settings(max_examples=25, deadline=None)

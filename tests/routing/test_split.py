@@ -23,7 +23,8 @@ from rfabric.routing import routes_of
 from rfabric.routing.schemes import SPLIT, Routing, split
 from rfabric.simulate.world import simulate
 from rfabric.study.planning import stage_circuits
-from rfabric.trace import TraceBuilder, pairs, ring
+from rfabric.study.run import Case, RunSettings
+from rfabric.trace import TraceBuilder, Traffic, pairs, ring
 from rfabric.trace.pairs import PARTS, Pairs, PairWays
 from rfabric.units import transfer_seconds
 
@@ -300,7 +301,8 @@ def test_a_pair_without_a_way_is_told():
 
 
 def test_it_is_planned_and_compared(tmp_path, capsys):
-    stages = stage_circuits(OPTICAL[1], job(OPTICAL[1]), "demand", routing=SPLIT)
+    case, traffic = Case(OPTICAL[1], "demand"), Traffic(job(OPTICAL[1]), "mine", ())
+    stages = stage_circuits(case, traffic, RunSettings(routing=SPLIT))
     assert [str(stage.stage) for stage in stages] == [
         "training/0 all-reduce",
         "weight_sync/0 weights",

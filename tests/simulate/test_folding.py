@@ -22,7 +22,8 @@ from rfabric.simulate.world import simulate
 from rfabric.study.cell_folders import Hands, run
 from rfabric.study.grid import Grid, begin, entries_of
 from rfabric.study.planning import stage_circuits
-from rfabric.trace import Flows, TraceBuilder, all_to_all, read_trace, write_trace
+from rfabric.study.run import Case, RunSettings
+from rfabric.trace import Flows, TraceBuilder, Traffic, all_to_all, read_trace, write_trace
 from rfabric.units import show_time, transfer_seconds
 
 RATE = 4e11
@@ -372,7 +373,8 @@ def test_a_grid_and_a_plan_play_as_they_are_asked(tmp_path):
     ]
     fabric = parse_fabric("rfabric", 8)
     for way in REPETITIONS:
-        stages = stage_circuits(fabric, small(), repetitions=way)
+        traffic, played = Traffic(small(), "mine", ()), RunSettings(repetitions=way)
+        stages = stage_circuits(Case(fabric, "own"), traffic, played)
         assert sum(stage.demand.bytes.sum() for stage in stages) == plan_bytes(fabric)
 
 

@@ -266,7 +266,7 @@ def unchecked(grid, folder):
 
 
 def test_a_cell_that_breaks_elsewhere_is_told(capsys, far, monkeypatch):
-    monkeypatch.setattr("rfabric.cli.comparing.begin", unchecked)
+    monkeypatch.setattr("rfabric.study.comparison.begin", unchecked)
     words = [
         "compare",
         *TWO,

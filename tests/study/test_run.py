@@ -12,15 +12,7 @@ from rfabric.fabric import parse_fabric
 from rfabric.report.result import Scale
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
-from rfabric.study.run import (
-    Case,
-    RunSettings,
-    asked_policies,
-    cases_of,
-    chosen_scale,
-    play,
-    simulated,
-)
+from rfabric.study.run import Case, RunSettings, cases_of, chosen_scale, play, simulated
 from rfabric.trace import TraceBuilder, Traffic, point_to_point
 
 PACKET, OPTICAL = "fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2,planes=1"
@@ -64,14 +56,6 @@ def test_a_fabric_without_ocs_is_run_once(fabrics):
     assert [(case.fabric.name, case.policy) for case in cases] == [
         ("fat-tree", "static"), ("rfabric", "static"), ("rfabric", "demand"),
     ]  # fmt: skip
-
-
-def test_a_policy_said_twice_is_asked_once():
-    assert [p.circuits for p in asked_policies(["demand", "static", "demand"])] == [
-        "demand",
-        "static",
-    ]
-    assert [p.circuits for p in asked_policies([])] == ["own"]
 
 
 def test_all_are_emulated_at_one_scale_and_held_against_their_simulations(

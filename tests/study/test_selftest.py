@@ -9,15 +9,15 @@ import pytest
 from rfabric.cli import main
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import parse_fabric
-from rfabric.optics import IN_FLIGHT, Timing
+from rfabric.optics import IN_FLIGHT
 from rfabric.report.result import Pace
 from rfabric.study import patterns, selftest
 from rfabric.study.run import Case, RunSettings, simulated
 from rfabric.trace import Traffic
 
 
-def played(fabric, trace, policy="static", **timing):
-    settings = RunSettings("emulate", timing=Timing(**timing))
+def played(fabric, trace, policy="static", **said):
+    settings = RunSettings("emulate", **said)
     return simulated(Case(fabric, policy), Traffic(trace, "self-test", ()), settings)
 
 

@@ -16,8 +16,8 @@ from ...fabric import Fabric, parse_fabric
 from ...fabric.cost import bill
 from ...schedulers.table import DEFAULT_CIRCUITS
 from ...schedulers.traffic import read_traffic
-from ...simulate.world import simulate
 from ...trace import Traffic
+from ..run import Case, RunSettings, simulated
 from . import SECOND_HAND, PaperRow
 
 # name: (spec, performance and cost of a table that contradicts itself)
@@ -123,7 +123,7 @@ def best_step(case: FabricCase, spec: str, seed: int) -> FabricStep:
 
 def played(fabric: Fabric, traffic: Traffic, policy: str, seed: int) -> FabricStep:
     """A step under one policy."""
-    result = simulate(fabric, traffic.trace, policy, seed=seed)
+    result = simulated(Case(fabric, policy), traffic, RunSettings(seed=seed))
     alone = float(traffic.trace.compute_only()[1].max())
     step = result.step_seconds
     return FabricStep(step, step - alone, bill(fabric).usd, policy)
