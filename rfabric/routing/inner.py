@@ -114,7 +114,7 @@ class _Held:
         self.handle = at(self._words)
 
 
-class Sides(NamedTuple):
+class ParallelArcs(NamedTuple):
     """Arcs side by side: `first` of each switch, whose ends order[ends[i]:ends[i + 1]] are (arcs,
     by port); the switch it `leads` to, ascending, and the `kind` of its cost, of `costs`.
     """
@@ -135,7 +135,7 @@ class Net(_Held):
     `ways.Ways`.
     """
 
-    def __init__(self, sides: Sides, rings: tuple[np.ndarray, np.ndarray]):
+    def __init__(self, sides: ParallelArcs, rings: tuple[np.ndarray, np.ndarray]):
         ring, cost = rings
         narrow, wide = (ring, None) if ring.itemsize == 1 else (None, ring)
         nearer = None if narrow is None else _nearer(cost, sides.costs)

@@ -13,7 +13,7 @@ from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept_last
 from ..fabric.model import Fabric
-from .inner import NEAR, Net, Sides, fresh, join, loops, settle
+from .inner import NEAR, Net, ParallelArcs, fresh, join, loops, settle
 from .lightpaths import Lights
 from .rows import (
     Entries,
@@ -78,7 +78,7 @@ class Ways:
         return self._held
 
     @cached_property
-    def _sides(self) -> Sides:
+    def _sides(self) -> ParallelArcs:
         """Arcs side by side: they leave one switch for one other at one cost."""
         costs = distinct(self.step)
         kind = np.searchsorted(costs, self.step)
@@ -86,7 +86,7 @@ class Ways:
         begin = np.flatnonzero(begins(*(c[order] for c in (self.leaves, self.leads, kind))))
         arc, ends = order[begin], np.append(begin, len(order))
         first = np.searchsorted(self.leaves[arc], np.arange(self.switches + 1))
-        return Sides(first, ends, order, self.leads[arc], kind[arc], costs)
+        return ParallelArcs(first, ends, order, self.leads[arc], kind[arc], costs)
 
     @property
     def reach(self) -> np.ndarray:
