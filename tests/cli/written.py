@@ -78,7 +78,7 @@ def begun(words: Sequence[str], folder: Path, seed: int | str = "random") -> sub
     return subprocess.Popen(
         [sys.executable, "-c", SILENT, *words],
         cwd=folder,
-        env=settings | {"RFABRIC_CACHE": "none"},
+        env=settings | {"RFABRIC_CACHE": "none", "PYTHONWARNINGS": "ignore"},  # such as no core
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -16,6 +16,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import Needs, parse_fabric
 from rfabric.rl import read_recipe
 from rfabric.schedulers.table import parse_policies
+from rfabric.study import beside
 from rfabric.study.asked import AskedRun, played, prepared, traffic_of, traffic_on, usual_fabrics
 from rfabric.study.grid import Cell, Grid, case_of
 from rfabric.study.run import RunSettings, play
@@ -146,3 +147,27 @@ def test_the_command_line_leaves_the_files_that_the_library_leaves(tmp_path, cap
             assert one == other
         else:
             assert (theirs / name).read_bytes() == (ours / name).read_bytes(), name
+
+
+def test_the_same_fabrics_are_simulated_at_larger_sizes(monkeypatch):
+    monkeypatch.setattr(beside, "LARGER", ("grpo-64", "grpo-64-h20"))
+    ready = prepared(AskedRun(["ideal", "leaf-spine"], "grpo-64", (), FEW), RunSettings())
+    told = []
+    entries = beside.at_sizes(ready, 3, lambda name, _: told.append(name))
+    assert [(one["traffic"], one["fabric"], one["seed"]) for one in entries] == [
+        ("grpo-64", "ideal", 3), ("grpo-64", "leaf-spine", 3),
+        ("grpo-64-h20", "ideal", 3), ("grpo-64-h20", "leaf-spine", 3),
+    ]  # fmt: skip
+    assert set(told) == {"at size"}
+
+
+def test_plans_are_those_of_orchestrrl_where_no_fabric_is_named(monkeypatch):
+    monkeypatch.setattr(beside, "ASKED", ("leaf-spine",))
+    some, named = AskedRun((), "grpo-64", ["orchestrrl"], FEW), ["ideal"]
+    told = beside.plans(some, prepared(some, RunSettings()), 0)
+    assert [plan["network"] for plan in told] == ["network cards", "leaf-spine"]
+    for other in (
+        AskedRun(named, "grpo-64", ["orchestrrl"], FEW),
+        AskedRun((), "grpo-64", ["sync"], FEW),
+    ):
+        assert beside.plans(other, prepared(other, RunSettings()), 0) == []
