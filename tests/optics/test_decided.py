@@ -30,7 +30,7 @@ from rfabric.optics import (
     regions,
 )
 from rfabric.optics import joined as circuits_of
-from rfabric.optics.bound import _Program, bound
+from rfabric.optics.bound import Program, bound
 from rfabric.optics.check import faults
 from rfabric.optics.cores import cores_of
 from rfabric.optics.guarded import check_policy
@@ -400,7 +400,7 @@ def test_the_program_is_solved_up_to_its_largest_size():
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=1, electrical=0)
     ring = {("t1", "t2"): 1e12, ("t2", "t3"): 1e12, ("t3", "t1"): 1e12}
     wanted = demand_of(fabric, ring)
-    size = _Program(fabric, wanted).size
+    size = Program(fabric, wanted).size
     assert size == 1 + 3 * 6 + 3  # one number, three sources on six arcs, three pairs
     solved, not_solved = (bound(fabric, wanted, most=most) for most in (size, size - 1))
     assert (solved.why, not_solved.why) == ("lp", "cut")
