@@ -58,11 +58,16 @@ LEAST_WINDOW = 4
 # is: where cables between switches are slower than cards, LEAST_WINDOW are packets of theirs. With
 # as few of the cards', flows whose acknowledgements crossed busy cables of a quarter of the rate
 # took 74 to 84 % longer, now 0.5 to 1 %.
-# Least retransmission time-out: s, packet times of the line, and what a card takes to send all that
-# its flows may have under way: where these begin together, nothing is lost, only late.
+# Least retransmission time-out: s, packet times of the line, and what the cards of either end take
+# for all that their flows may have under way: where these begin together, nothing is lost, only
+# late.
 # Measured after a dark time that swallowed the window: 50 ms recovers in 40 to 80 ms; 5 ms backs
 # off into 30 to 380 ms; 200 ms: 40 to 210 ms.
 RTO_MIN_S, RTO_MIN_PACKETS = 0.05, 20
+# s, where no rewire drops packets: queues hold all that may be under way, so what is late is not
+# lost. Of 40 flows into one card some waited longer for their first turn than its packets said;
+# what was sent again made them take 83 % longer, and lanes slow until long after.
+LOSSLESS_RTO_S = 5.0
 OVS_SEND_BUFFER = 256 << 20  # bytes for all queues together: OVS sends through one packet socket
 OVS_RECEIVE_BUFFER = 32 << 20  # bytes per port, for the time the datapath thread is busy elsewhere
 # bit/s that HTB shapes here to about a percent (0.4 % at 240 kbit/s)
@@ -113,7 +118,8 @@ class EmulatedNetwork:
     switch has a controller. `at_once`: how many flows of (src, dst) may be under way together, one
     of every two hosts without it; the cables of hosts need no more turns than these take. `here`:
     the nodes of this machine, where the fabric is on several; only these are built, and cables
-    between them. A cable to another machine has its interface already.
+    between them. A cable to another machine has its interface already. `lossless`: nothing that is
+    sent gets lost, so hosts wait long before they send it again.
     """
 
     def __init__(
@@ -125,6 +131,7 @@ class EmulatedNetwork:
         controller_port: int | None = None,
         at_once: Mapping[tuple[str, str], int] | None = None,
         here: frozenset[str] | None = None,
+        lossless: bool = False,
     ):
         self.sandbox, self.fabric, self.bandwidth_scale = sandbox, fabric, bandwidth_scale
         self.datapath, self.controller_port = datapath, controller_port
@@ -135,9 +142,12 @@ class EmulatedNetwork:
             at_once = dict.fromkeys(permutations(fabric.hosts, 2), 1)
         self.at_once = at_once
         self.turns = turns_of(fabric, at_once, most)
-        self.sends = Counter(src for src, _ in at_once)  # to how many
+        self.lossless = lossless
+        self.leaving, self.coming = Counter[str](), Counter[str]()  # flows under way together
         self.peers: dict[str, set[str]] = {host: set() for host in fabric.hosts}  # in either way
-        for src, dst in at_once:
+        for (src, dst), several in at_once.items():
+            self.leaving[src] += several
+            self.coming[dst] += several
             self.peers[src].add(dst)
             self.peers[dst].add(src)
         self.here = frozenset(fabric.node) if here is None else here
@@ -276,6 +286,15 @@ class EmulatedNetwork:
             with self.namespaces[host]:
                 self._set_up_host(host)
 
+    def _time_out(self, host: str) -> float:
+        """s after which the host takes a packet for lost, at least."""
+        ends = self.peers[host] | {host}
+        flows = max(self.leaving[host], *(self.coming[end] for end in ends))
+        slowest = min(map(self._line, ends))
+        packets = max(RTO_MIN_PACKETS, self.window(host) * flows)
+        queued = max(RTO_MIN_S, packets * transfer_seconds(MTU, slowest))
+        return max(queued, LOSSLESS_RTO_S) if self.lossless else queued
+
     def _set_up_host(self, host: str) -> None:
         for scope in ("all", "default"):
             sysctl(f"net/ipv6/conf/{scope}/disable_ipv6", 1, optional=True)
@@ -283,9 +302,7 @@ class EmulatedNetwork:
             sysctl(key, value)
         port = self.fabric.ports[host][0]
         name = port.interface
-        rate, window = self._line(host), self.window(host)
-        packets = max(RTO_MIN_PACKETS, window * self.sends[host])
-        rto = round(1000 * max(RTO_MIN_S, packets * transfer_seconds(MTU, rate)))
+        window, rto = self.window(host), round(1000 * self._time_out(host))
         limits = f"initcwnd {window} window {RECEIVE_WINDOW} rto_min {rto}ms"
         lines = [
             "link set lo up",

@@ -95,7 +95,7 @@ def replay(job: dict, folder: Path) -> dict:
             up = SpreadFabric(leader, box, fabric, factor)
             up.start(job["addresses"], together)
         else:
-            up = Here(box, fabric, factor, together)
+            up = Here(box, fabric, factor, together, lossless=timing.in_flight != "drop")
         dark = scale.dilation * fabric.reconfig_delay
         rest = rest_of(trace.pairs(), 2 * dark)  # there and, rolled back, back again
         health = rest.wait_ready(READY_S, box.check)
@@ -130,10 +130,17 @@ class Here:
     """
 
     def __init__(
-        self, box: Sandbox, fabric: Fabric, factor: float, at_once: Mapping[tuple[str, str], int]
+        self,
+        box: Sandbox,
+        fabric: Fabric,
+        factor: float,
+        at_once: Mapping[tuple[str, str], int],
+        lossless: bool,
     ):
         self.box, self.fabric = box, fabric
-        self.network = EmulatedNetwork(box, fabric, factor, datapath(), OFP_PORT, at_once)
+        self.network = EmulatedNetwork(
+            box, fabric, factor, datapath(), OFP_PORT, at_once, lossless=lossless
+        )
         self.network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         self.unlit = self.network.unlit
 

@@ -394,10 +394,10 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 
 def test_cables_carry_their_rate_as_payload():
     lines = shaping.shaping("t1-eth3", 20e6, shaping.Turns(64, range(64), 15))
-    rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
-    assert rate * packets.PAYLOAD / (packets.MTU + shaping.ETHERNET) == pytest.approx(
-        20e6, rel=1e-6
-    )
+    rates = {word for line in lines for word in line.split() if word.endswith("bit")}
+    assert rates == {"20000000bit", "1kbit"}
+    frame = packets.PAYLOAD + packets.HEADERS + shaping.ETHERNET
+    assert f"stab overhead -{frame - packets.PAYLOAD} " in lines[0]
     assert all("dev t1-eth3" in line for line in lines)
 
 
@@ -410,7 +410,7 @@ def test_a_full_bucket_sends_no_more_at_once_than_a_stall_may_hold_back():
             for word, after in pairwise(line.split())
             if word == "cburst"
         }
-        stalled = bucket * 8 / (rate * shaping.OVERHEAD)  # s
+        stalled = bucket * 8 / rate  # s
         assert bucket == shaping.MOST_BURST or stalled == pytest.approx(shaping.STALL_S, rel=0.01)
         assert stalled <= 1.01 * shaping.STALL_S
 
@@ -427,7 +427,7 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     other = (2 + step * 3 + shaping.FLOW_STEP) % of
     assert got_in["h3"] == (of, {other} | {(host + step * 3) % of for host in (1, 2)}, step)
     assert not sent_in["h3"].taken and not got_in["h4"].taken
-    assert some.sends == {"h1": 1, "h2": 1}
+    assert some.leaving == {"h1": 1, "h2": 2} and some.coming == {"h3": 3}
     neighbours = {"h1": {"h3"}, "h2": {"h3"}, "h3": {"h1", "h2"}}  # who sends gets acknowledgments
     assert some.peers == {host: neighbours.get(host, set()) for host in fabric.hosts}
     classes = _classes(shaping.shaping("h3-eth0", 20e6, got_in["h3"]))
@@ -436,7 +436,7 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     others = len(fabric.hosts) - 1
     own = {len(every.turns[fabric.ports[host][0]].taken) for host in fabric.hosts}
     assert own == {others}
-    assert set(every.sends.values()) == {others}
+    assert {*every.leaving.values(), *every.coming.values()} == {others}
     assert {len(peers) for peers in every.peers.values()} == {others}
 
 
@@ -522,6 +522,16 @@ def test_the_flows_of_one_host_take_a_turn_each(turns):
     for a in range(1, 65):
         assert len({shaping.turn_of(a, b, 0, turns, step) for b in others}) == turns
         assert len({shaping.turn_of(b, a, 0, turns, step) for b in others}) == turns
+
+
+@pytest.mark.parametrize(("hosts", "least"), [(16, 16), (32, 32), (64, 48)])
+def test_flows_of_a_shift_take_a_turn_each_of_256(hosts, least):
+    """Each host sends to the one so many further on, as rings over rails and pipelines do."""
+    for further in (1, 2, 4, 8, hosts // 2):
+        for sign in (1, -1):
+            pairs = [(a, (a - 1 + sign * further) % hosts + 1) for a in range(1, hosts + 1)]
+            taken = {shaping.turn_of(*pair, 0, 256, shaping.STEPS[256]) for pair in pairs}
+            assert len(taken) >= least
 
 
 @pytest.mark.parametrize("name", ["leaf-spine", "rotor", "rfabric"])
