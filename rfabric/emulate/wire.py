@@ -50,11 +50,13 @@ HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
 RECEIVE_BUFFER = 4 << 20
 SCRATCH = 1 << 20  # bytes handed to the kernel at once, at most
 ZEROS = bytes(SCRATCH)
-# The call itself, which never blocks here: a socket's method would hand the interpreter to the
+# The calls themselves, which never block here: a socket's method would hand the interpreter to the
 # thread that plans at every flow that starts, and wait to have it back.
-SEND = ctypes.PyDLL(None, use_errno=True).send
+_LIBC = ctypes.PyDLL(None, use_errno=True)
+SEND = _LIBC.send
 SEND.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
 SEND.restype = ctypes.c_ssize_t
+TFD_TIMER_ABSTIME, TFD_NONBLOCK, TFD_CLOEXEC = 1, 0o4000, 0o2000000  # sys/timerfd.h
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
 TCP_NOTSENT_LOWAT, TCP_CONGESTION = 25, 13  # linux/tcp.h
 SIOCOUTQ = termios.TIOCOUTQ
@@ -98,6 +100,34 @@ class Lane:
     window: int = 0  # packets that may be under way; 0 while nothing says so
 
 
+class _Instant(ctypes.Structure):
+    """struct itimerspec that comes once."""
+
+    _fields_ = [(name, ctypes.c_long) for name in ("every_s", "every_ns", "s", "ns")]
+
+
+class Alarm:
+    """A descriptor that is readable from an instant on. An epoll's own timeouts end with the next
+    whole millisecond, which each flow of a chain would wait for.
+    """
+
+    def __init__(self) -> None:
+        self.fd = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+        if self.fd < 0:
+            raise _failed()
+
+    def set(self, at: float) -> None:
+        """It rings at `at` (s, time.monotonic), at once where that is over, and not before."""
+        whole, part = divmod(at, 1)
+        instant = _Instant(0, 0, int(whole), max(int(1e9 * part), 1))  # all 0 would disarm it
+        if _LIBC.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, ctypes.byref(instant), None):
+            raise _failed()
+
+    def close(self) -> None:
+        """No more."""
+        os.close(self.fd)
+
+
 class Wire:
     """TCP between the hosts of a started EmulatedNetwork.
 
@@ -107,6 +137,8 @@ class Wire:
     def __init__(self, network: EmulatedNetwork):
         self.network = network
         self._epoll = select.epoll()
+        self._alarm = Alarm()
+        self._epoll.register(self._alarm.fd, select.EPOLLIN)
         self._listeners: dict[str, socket.socket] = {}
         self._accepted: dict[tuple[str, tuple[str, int]], socket.socket] = {}
         self._free: dict[tuple[str, str], list[tuple[int, Lane]]] = defaultdict(list)  # heaps
@@ -306,9 +338,12 @@ class Wire:
         """Move bytes for up to `timeout` s, or until a flow completes; returns what completed."""
         limit = time.monotonic() + timeout
         self.flush()
+        self._alarm.set(limit)
         while True:
             self._watch_changed()
-            for fd, _ in self._epoll.poll(max(0.0, limit - time.monotonic()), 256):
+            for fd, _ in self._epoll.poll(-1 if timeout > 0 else 0, 256):
+                if fd == self._alarm.fd:
+                    continue
                 lane, is_sender = self._by_fd[fd]
                 if is_sender:
                     self._push(lane)
@@ -377,6 +412,7 @@ class Wire:
         for sock in self._listeners.values():
             sock.close()
         self._epoll.close()
+        self._alarm.close()
 
     def _lanes(self, flows: Iterable[int]) -> list[Lane]:
         return [self._flows[flow] for flow in flows if flow in self._flows]
@@ -533,9 +569,14 @@ def _sent(sock: socket.socket, size: int) -> int:
     """Bytes of `size` that the kernel took; BlockingIOError where it takes none now."""
     count = SEND(sock.fileno(), ZEROS, size, socket.MSG_NOSIGNAL)
     if count < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        raise _failed()
     return count
+
+
+def _failed() -> OSError:
+    """What the last call was refused for."""
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
 
 
 def outq(sock: socket.socket) -> int:

@@ -104,8 +104,9 @@ def replay(job: dict, folder: Path) -> dict:
         with captured(job["pcap"], box, up.network, folder) as captures:
             wire = up.wire()
             lit = rest.circuits() if fabric.ocses else Circuits()
-            # where more flows of a pair overlap it opens more
-            wire.open(joined(lanes(trace), fabric, lit))
+            # where more flows of a pair overlap than in the simulation it opens more
+            several = {pair: max(n, together[pair]) for pair, n in lanes(trace).items()}
+            wire.open(joined(several, fabric, lit))
             wire.warm()
             slowest = min(link.rate for link in fabric.links) * factor
             still = STILL * transfer_seconds(MTU, slowest)

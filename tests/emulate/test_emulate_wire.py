@@ -9,6 +9,7 @@ one JSON line.
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric.emulate import calibrate, guard, network, sandbox, shaping
-from rfabric.emulate.wire import AT_ONCE, warmed
+from rfabric.emulate.wire import AT_ONCE, Alarm, warmed
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.study import selftest
@@ -495,6 +496,24 @@ def test_lanes_are_warmed_a_few_at_once(hosts):
     several = [i for i, pair in enumerate(carrier.sent) if pair == (names[0], names[-1])]
     assert np.ptp(several) == 2
     warmed(carrier, [], timeout=30)
+
+
+def test_an_alarm_rings_sooner_than_an_epolls_own_timeout_and_not_before_its_instant():
+    alarm, epoll, late, own = Alarm(), select.epoll(), [], []
+    epoll.register(alarm.fd, select.EPOLLIN)
+    for wait in (0.0001, 0.0011, 0.0021) * 7:
+        at = time.monotonic() + wait
+        assert epoll.poll(wait) == []
+        own.append(time.monotonic() - at)
+        at = time.monotonic() + wait
+        alarm.set(at)
+        assert [fd for fd, _ in epoll.poll(5)] == [alarm.fd]
+        late.append(time.monotonic() - at)
+        alarm.set(time.monotonic() + 60)  # it rings no more for what is over
+    assert min(late) >= 0 and sorted(late)[10] < sorted(own)[10]
+    alarm.set(0.0)
+    assert epoll.poll(5)
+    alarm.close()
 
 
 def test_connections_without_end_have_ports_of_the_kernels_choice():
