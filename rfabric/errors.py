@@ -32,6 +32,14 @@ class RunError(RFabricError):
 BY_NAME = {kind.__name__: kind for kind in (RFabricError, RunError)}  # as processes tell them
 
 
+def told(error: RFabricError) -> dict[str, str]:
+    """What a process says of its error to who started it: `error`, the text, and `kind`, a key of
+    BY_NAME; kinds of its own are told as what they are kinds of.
+    """
+    kind = next(kind for kind in type(error).__mro__ if kind in BY_NAME.values())
+    return {"error": str(error), "kind": kind.__name__}
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """`, did you mean NAME?` for the known name nearest to `word`; empty where none is like it."""
     close = difflib.get_close_matches(str(word), [str(name) for name in known], 1, LIKENESS)

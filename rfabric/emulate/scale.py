@@ -34,7 +34,8 @@ ACKS = 1.5  # packets per data packet: one acknowledgement for every two
 PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
 # s of wall clock that packets should move for, at least: time dilates more for a short trace, as
-# long as no byte of it must be sent twice. An incast of 0.24 ms took 25 % longer in 15 ms.
+# long as no byte of it must be sent twice and no rewire is dark for longer. An incast of 0.24 ms
+# took 25 % longer in 15 ms.
 LEAST_MOVING_S = 2.0
 LEAST_SAMPLE = 0.02  # s of a loop at least
 # that a NIC sends of a sample at its line's rate, for which time is dilated more: with 24 an
@@ -143,7 +144,8 @@ def choose_scale(
         LEAST_PACKETS * packet / sample,
         *(_least_dilation(r, sample) for r in expected),
     )
-    enough = min(LEAST_MOVING_S / longest, 1 / factor) if longest else 1.0
+    dark = max(result.fabric.reconfig_delay for result in expected)
+    enough = min(LEAST_MOVING_S / max(longest, dark), 1 / factor) if longest else 1.0
     dilation = float(np.clip(wanted, 1.0, max(MAX_DILATION, enough)))
     return Scale(
         bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation), sample=sample

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ..control.addresses import OFP_PORT
-from ..errors import RFabricError
+from ..errors import RFabricError, told
 from ..fabric import Fabric
 from ..optics import Circuits, Timing, parse_policy
 from ..report.result import Scale
@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
     try:
         say({"done": TASKS[job["task"]](job, folder)})
     except RFabricError as error:
-        say({"error": str(error), "kind": type(error).__name__})
+        say(told(error))
         os._exit(1)  # process 1 ends, and its world with it; no thread is waited for
 
 

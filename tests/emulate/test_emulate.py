@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 from test_replay import waiting_for_each_other
 
+from rfabric.control.alone import HeldError
+from rfabric.control.client import RefusedError
 from rfabric.emulate import world
 from rfabric.emulate.network import fastest_line
 from rfabric.emulate.scale import PATIENCE, choose_scale, resolution
 from rfabric.emulate.worker import joined, lanes
-from rfabric.errors import PaceError, RFabricError, RunError
+from rfabric.errors import BY_NAME, PaceError, RFabricError, RunError, told
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Circuits, RewireRecord, Timing
 from rfabric.report.result import Scale, fidelity
@@ -422,6 +424,16 @@ def test_kill_9_inside_the_run_ends_it_with_a_message(victim, tmp_path):
         assert process.returncode == 1 and "Traceback" not in talk
         assert "killed by signal 9" in talk or "died in mid-run" in talk
         until(lambda: not left(world_of_it))
+
+
+@pytest.mark.parametrize("kind", [RFabricError, RunError, PaceError, RefusedError, HeldError])
+def test_an_error_of_any_kind_is_told_by_a_kind_that_its_listener_knows(kind):
+    """As where the controller refuses what a world asks of it."""
+    error = kind.__new__(kind, "no")
+    message = told(error)
+    assert message["error"] == str(error)
+    assert issubclass(kind, BY_NAME[message["kind"]])
+    assert (message["kind"] == "RunError") == issubclass(kind, RunError)
 
 
 @pytest.mark.root

@@ -26,6 +26,7 @@ from rfabric.emulate.network import MIN_RATE, fastest_line
 from rfabric.emulate.scale import (
     DILATION,
     LATE_SHARE,
+    LEAST_MOVING_S,
     LEAST_PACKETS,
     LEAST_SAMPLE,
     MAX_DILATION,
@@ -359,6 +360,23 @@ def test_what_has_no_loop_is_sent_whole_however_little_patience_there_is():
     result = simulate(SMALL, pairs(SMALL))
     assert choose_sample([result], 1e-3) == np.inf
     assert choose_scale([result], 1e5, 1e-3).dilation >= 1
+
+
+@pytest.mark.parametrize("size", [1e3, 4e6, 1e8, 1e11])
+@pytest.mark.parametrize("spec", ["fat-tree", "rfabric", "mixnet", "topoopt"])
+def test_a_short_trace_takes_its_time_but_sends_no_byte_twice(spec, size):
+    """Nor is a rewire longer dark than that, unless it is with the usual dilation."""
+    fabric = parse_fabric(spec, 16)
+    b = TraceBuilder(fabric.hosts)
+    b.flows([1, 2, 3], [0, 0, 0], size, phase="t", label="incast")
+    result = simulate(fabric, b.build(), "static")
+    scale = choose_scale([result], 8e4)
+    longest = max(result.step_seconds, fabric.reconfig_delay) * scale.dilation
+    assert scale.bandwidth <= 1 and scale.dilation >= 1
+    if scale.dilation > MAX_DILATION:
+        assert longest <= 1.1 * LEAST_MOVING_S
+    elif scale.dilation < MAX_DILATION:
+        assert longest >= 0.9 * LEAST_MOVING_S or scale.bandwidth > 0.9
 
 
 @pytest.mark.parametrize("spec", ["fat-tree", "rfabric", "mixnet"])

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...control.addresses import OFP_PORT
-from ...errors import RFabricError
+from ...errors import RFabricError, told
 from ...fabric import Fabric
 from ...report.result import Pace
 from .. import calibrate
@@ -266,7 +266,7 @@ def main(folder: str, home: str) -> None:
     try:
         Agent(Path(folder), int(home), pipe).run()
     except RFabricError as error:
-        pipe.say({"error": str(error), "kind": type(error).__name__})
+        pipe.say(told(error))
         os._exit(1)
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...errors import RFabricError
+from ...errors import RFabricError, told
 from .. import sandbox
 from ..world import job_folder
 from .pipe import Pipe
@@ -28,7 +28,7 @@ def serve() -> int:
             finally:
                 sandbox.end(process, folder)
     except RFabricError as error:
-        Pipe(0, 1).say({"error": str(error), "kind": type(error).__name__})
+        Pipe(0, 1).say(told(error))
         return 1
 
 
