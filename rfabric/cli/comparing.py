@@ -21,7 +21,7 @@ from ..report.money import check_prices
 from ..report.page.logged import LoggedRun, beside
 from ..report.page.logged import table as logged_table
 from ..report.result import Scale
-from ..report.several import read_folders, summary_of_all, write_cells, write_several
+from ..report.several import read_folders, run_folders, summary_of_all, write_cells, write_several
 from ..report.store import ABOUT
 from ..report.summary import Run, host_versions
 from ..study.cell_folders import Hands, run
@@ -198,11 +198,15 @@ def report(args: argparse.Namespace) -> None:
 
 def _write_csv(args: argparse.Namespace) -> None:
     """rfabric report --csv: the long tables of run folders."""
-    made: list[Path] = []
-    for name in args.folder:
-        made += write_long(Path(name), read_folder(name)[0])
+    if args.yours or args.output or args.ocs_port_price:
+        raise RFabricError("--csv writes tables and draws no page: leave out what is for a page")
+    folders = [folder for name in args.folder for folder in run_folders(Path(name))]
+    made = [path for folder in folders for path in write_long(folder, read_folder(folder)[0])]
     paths = [str(path) for path in made]
-    print_json({"written": paths}) if args.json else print(*paths, sep="\n")
+    if args.json:
+        print_json({"written": paths})
+    else:
+        print("\n".join(paths) or "nothing to write: every table stands there as CSV")
 
 
 def _prices_of_page(args: argparse.Namespace) -> tuple[float, ...]:

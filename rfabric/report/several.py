@@ -26,7 +26,7 @@ def read_folders(paths: Sequence[Path]) -> list[Folder]:
     """The run folders at these paths, those of a comparison of many one by one; RFabricError for
     more runs than a page holds.
     """
-    places = [place for path in paths for place in _run_folders(path)]
+    places = [place for path in paths for place in run_folders(path)]
     folders = [read_folder(place) for place in places]
     count = sum(len(runs) for runs, _ in folders)
     if count > MOST_RUNS:
@@ -36,7 +36,8 @@ def read_folders(paths: Sequence[Path]) -> list[Folder]:
     return folders
 
 
-def _run_folders(path: Path) -> list[Path]:
+def run_folders(path: Path) -> list[Path]:
+    """The folder of a run itself, or those of the cells of a comparison of several traces."""
     if not (path / "grid.json").is_file() or (path / "trace.csv").is_file():
         return [path]
     folders = sorted(file.parent for file in (path / "cells").glob("[!.]*/summary.json"))

@@ -199,6 +199,22 @@ def test_report_makes_the_page_again(here, capsys):
     assert page.read_text() == before
 
 
+def test_report_writes_long_tables_as_csv_and_nothing_else(here, capsys, monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr("rfabric.report.tables.LONG", 3)
+    assert main(["replay", "mine.csv", *SMALL, "--no-report", "--no-cache"]) == 0
+    folder = Path(capsys.readouterr().out.split()[-1])
+    assert main(["report", str(folder), "--csv"]) == 0
+    written = capsys.readouterr().out.split()
+    assert len(written) == 2 * len(list(folder.glob("simulate-*")))
+    assert all(Path(file).is_file() for file in written)
+    assert not (folder / "report.html").exists()
+    assert main(["report", str(folder), "--csv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"written": []}
+    assert main(["report", str(folder), "--csv", "--yours", "mine.log"]) == 2
+    assert "--csv writes tables and draws no page" in capsys.readouterr().err
+
+
 def test_in_flight_reaches_the_simulator(here, capsys):
     """Draining waits for the flows of the phase before; holding does not."""
     lines = TRACE.splitlines()[:2] + [
