@@ -173,7 +173,7 @@ def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routi
     if one_way(scheme) != "placed":
         return asked, Routing(scheme)
     kinds = _numbers(a_list(data.get("bytes"), "bytes", ITEMS["kinds"]), "bytes")
-    if not kinds or [len(row) for row in kinds] != [len(asked)] * len(kinds):
+    if (asked and not kinds) or [len(row) for row in kinds] != [len(asked)] * len(kinds):
         raise RFabricError(
             f"bytes must be rows of {len(asked)} numbers, one a pair, for routing placed"
         )

@@ -147,9 +147,10 @@ def choose_scale(
     dark = max(result.fabric.reconfig_delay for result in expected)
     enough = min(LEAST_MOVING_S / max(longest, dark), 1 / factor) if longest else 1.0
     dilation = float(np.clip(wanted, 1.0, max(MAX_DILATION, enough)))
-    return Scale(
-        bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation), sample=sample
-    )
+    bandwidth, dilation = _two_digits(factor * dilation), _two_digits(dilation)
+    if bandwidth / dilation * max(rates) > MAX_RATE:  # by what two digits leave out
+        bandwidth = _two_digits(0.95 * MAX_RATE / max(rates) * dilation)
+    return Scale(bandwidth, dilation, sample)
 
 
 def check_rates_of(result: Result, scale: Scale) -> None:

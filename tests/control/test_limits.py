@@ -17,6 +17,7 @@ from rfabric.control import border, flowmods, frames, launch, logs, openapi, res
 from rfabric.control.app import FabricApp
 from rfabric.control.client import Client
 from rfabric.errors import RFabricError, RunError
+from rfabric.trace import TraceBuilder, routing_of
 
 # --- REST -----------------------------------------------------------------------------------------
 
@@ -277,6 +278,17 @@ def test_what_is_just_within_a_limit_is_taken():
     )
     assert whole[1].sent.bytes.shape == (64, 1)
     assert schema.pairs_request({"pairs": [], "routing": "ecmp"}, SMALL)[0] == ()
+
+
+def test_a_job_that_sends_nothing_asks_for_no_pairs():
+    """As one on one server does."""
+    b = TraceBuilder(SMALL.hosts)
+    b.compute(0, 1.0, phase="training", label="forward")
+    routing = routing_of("placed", SMALL, b.build())
+    asked = schema.pairs_json([], routing, SMALL)
+    assert schema.pairs_request(asked, SMALL)[0] == ()
+    with pytest.raises(RFabricError, match="bytes must be rows of 1 numbers"):
+        schema.pairs_request({"pairs": [["h1", "h2"]], "routing": "placed", "bytes": []}, SMALL)
 
 
 def test_a_demand_follows_the_one_before_it_unless_it_says_otherwise():

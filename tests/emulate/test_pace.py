@@ -22,7 +22,7 @@ from rfabric.emulate import guard, processors
 from rfabric.emulate.counters import payload, settle
 from rfabric.emulate.fullness import Fullness
 from rfabric.emulate.lost import Lost, Waits
-from rfabric.emulate.network import MIN_RATE, fastest_line
+from rfabric.emulate.network import MIN_RATE, check_rates, fastest_line
 from rfabric.emulate.scale import (
     DILATION,
     LATE_SHARE,
@@ -362,6 +362,16 @@ def test_what_has_no_loop_is_sent_whole_however_little_patience_there_is():
     assert choose_scale([result], 1e5, 1e-3).dilation >= 1
 
 
+@pytest.mark.parametrize("spec", ["fat-tree", "mixnet", "rfabric", "two-clusters,join=2Tbit/s"])
+def test_what_sends_nothing_has_a_scale_too(spec):
+    """As a job on one server, whose traffic stays in it."""
+    fabric = parse_fabric(spec, 16)
+    b = TraceBuilder(fabric.hosts)
+    b.compute(0, 1.0, phase="training", label="forward")
+    scale = choose_scale([simulate(fabric, b.build(), "static")], 8e4)
+    check_rates(fabric, scale.bandwidth / scale.dilation)
+
+
 @pytest.mark.parametrize("size", [1e3, 4e6, 1e8, 1e11])
 @pytest.mark.parametrize("spec", ["fat-tree", "rfabric", "mixnet", "topoopt"])
 def test_a_short_trace_takes_its_time_but_sends_no_byte_twice(spec, size):
@@ -373,6 +383,7 @@ def test_a_short_trace_takes_its_time_but_sends_no_byte_twice(spec, size):
     scale = choose_scale([result], 8e4)
     longest = max(result.step_seconds, fabric.reconfig_delay) * scale.dilation
     assert scale.bandwidth <= 1 and scale.dilation >= 1
+    check_rates(fabric, scale.bandwidth / scale.dilation)
     if scale.dilation > MAX_DILATION:
         assert longest <= 1.1 * LEAST_MOVING_S
     elif scale.dilation < MAX_DILATION:
