@@ -41,9 +41,9 @@ MOST_BURST = 2 * PAYLOAD
 # must, and some ended 34 % early or 23 % late; now none of 32 hosts do, one in five of 64.
 STEPS = {256: 27, 128: 29, 64: 13, 32: 13, 16: 5, 8: 3}
 # What the number of a flow, among those of its pair, is multiplied by. In all-to-alls of 4 to 128
-# hosts with two to eight flows a pair on 64 to 256 turns one flow in eleven shares a turn with more
-# than it must, half of them at worst; with other odd factors it is more at worst. Two flows a pair
-# of 64 hosts, and four of 32, are all alike.
+# hosts with two to eight flows a pair on 64 to 256 turns one flow in fifteen shares a turn with
+# more than it must, seven in ten at worst; with other odd factors it is more in the mean. Two flows
+# a pair of 64 hosts, and four of 32, are all alike.
 FLOW_STEP = 73
 # The sender's port tells that number: it is FIRST_PORT + 256 k + number. FIRST_PORT is a multiple
 # of 256, and the last is below the kernel's own range. What has another port counts as first.
