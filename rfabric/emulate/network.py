@@ -88,10 +88,6 @@ TCP = {
     "net/ipv4/tcp_ecn": 0,
     "net/ipv4/tcp_autocorking": 0,
     "net/ipv4/tcp_min_tso_segs": 1,
-    # per cent of a lane's window in its last round trip that it may send in the next: the largest,
-    # so that one that had waited in a long queue starts its next flow at the line's rate
-    "net/ipv4/tcp_pacing_ss_ratio": 1000,
-    "net/ipv4/tcp_pacing_ca_ratio": 1000,
     "net/ipv4/tcp_rmem": "16384 4194304 16777216",
     "net/ipv4/tcp_wmem": "16384 4194304 16777216",
 }
