@@ -21,13 +21,12 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of, host_numbers
 from ..report.result import Result, Scale
-from ..trace import Trace
 from ..trace.packets import MTU, PAYLOAD, WAY
 from ..units import show_rate, transfer_seconds
 from .guard import LATE_LIMIT, LATE_SHARE
 from .network import MAX_RATE, MIN_RATE, fastest_line
+from .sampling import MOST_SAMPLED, loop_seconds, meeting, shares
 
 SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
 ACKS = 1.5  # packets per data packet: one acknowledgement for every two
@@ -41,8 +40,6 @@ LEAST_SAMPLE = 0.02  # s of a loop at least
 # that a NIC sends of a sample at its line's rate, for which time is dilated more: with 24 an
 # all-to-all over the six cables of a Fat-Tree's paths took 10 % longer
 LEAST_PACKETS = 64
-# of a loop: what is done before the last of its sample must not be over in the whole loop by then
-MOST_SAMPLED = 0.5
 # below it control and pipelines blur flows, so repetitions are left out before time dilates less
 DILATION = 16.0
 START_S = 4e-5  # s of wall clock to start a flow: of 448 at one instant the last was 14 ms late
@@ -81,7 +78,8 @@ def _sample(result: Result, awake: float) -> float:
     """The most seconds of each loop with which everything sent takes `awake` s; at least
     LEAST_SAMPLE.
     """
-    loops, left = loop_seconds(result.trace, result.fabric), awake - _seconds_awake(result)
+    whole, loops = _loops(result)
+    left = awake - _seconds_awake(result) - whole
     if not len(loops) or loops.sum() <= left:  # only loops are sent in part
         return np.inf
     low, high = LEAST_SAMPLE, float(loops.max())
@@ -89,23 +87,6 @@ def _sample(result: Result, awake: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _seconds_sent(loops, middle) <= left else (low, middle)
     return float(np.floor(low * 1e3) / 1e3)
-
-
-def loop_seconds(trace: Trace, fabric: Fabric) -> np.ndarray:
-    """float64[loops]: seconds that the busiest NIC needs for all repetitions of each loop that
-    `trace` plays.
-    """
-    rows = np.flatnonzero(trace.loop_of >= 0)
-    host = host_numbers(fabric, trace.hosts)
-    nic = cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
-    loops, hosts = len(trace.looped.loops), len(trace.hosts)
-    cards = (
-        np.bincount(
-            trace.loop_of[rows] * hosts + ends[rows], trace.size[rows], minlength=loops * hosts
-        ).reshape(loops, hosts)
-        for ends in (trace.src, trace.dst)
-    )
-    return np.maximum(*(transfer_seconds(load, nic).max(axis=1, initial=0.0) for load in cards))
 
 
 def choose_scale(
@@ -185,8 +166,17 @@ def run_seconds(result: Result, scale: Scale) -> float:
 
 def _seconds_moving(result: Result, sample: float) -> float:
     """Seconds of the run's clock with packets under way, or in the dark."""
-    loops = loop_seconds(result.trace, result.fabric)
-    return _seconds_awake(result) + _seconds_sent(loops, sample)
+    whole, loops = _loops(result)
+    return _seconds_awake(result) + whole + _seconds_sent(loops, sample)
+
+
+def _loops(result: Result) -> tuple[float, np.ndarray]:
+    """Seconds of the loops that are sent in full because they meet others, of all together; and of
+    each of the rest.
+    """
+    seconds = loop_seconds(result.trace, result.fabric)
+    meet = np.isin(np.arange(len(seconds)), list(meeting(result)))
+    return float(seconds[meet].sum()), seconds[~meet]
 
 
 def _least_dilation(result: Result, sample: float) -> float:
@@ -194,7 +184,7 @@ def _least_dilation(result: Result, sample: float) -> float:
     LATE_SHARE of the time of the shortest. Where they take no more than LATE_LIMIT, any will do.
     """
     rows = np.flatnonzero(result.trace.size > 0)
-    part = shares(result.trace, result.fabric, sample)[rows]
+    part = shares(result.trace, result.fabric, sample, meeting(result))[rows]
     took = (result.finish - result.start)[rows] * part
     _, group, count = np.unique(
         result.start[rows].round(6), return_inverse=True, return_counts=True
@@ -209,21 +199,6 @@ def _least_dilation(result: Result, sample: float) -> float:
 def _seconds_sent(loops: np.ndarray, sample: float) -> float:
     """Seconds that are sent of loops of these lengths (s)."""
     return float(np.where(loops * MOST_SAMPLED < sample, loops, sample).sum())
-
-
-def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
-    """float64[rows]: the share of each row's bytes that is sent. Of each loop `sample` s, in whole
-    repetitions, at least one.
-
-    A loop is sent in full where that would be more than MOST_SAMPLED of it.
-    """
-    share, looped = np.ones(len(trace)), np.flatnonzero(trace.loop_of >= 0)
-    repeat = np.array([loop.repeat for loop in trace.looped.loops])
-    if len(looped):
-        part = np.minimum(sample / np.maximum(loop_seconds(trace, fabric), 1e-12), 1.0)
-        part = np.maximum(np.round(repeat * part), 1) / repeat
-        share[looped] = np.where(part > MOST_SAMPLED, 1.0, part)[trace.loop_of[looped]]
-    return share
 
 
 def _check_span(slowest: float, fastest: float) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,8 +43,9 @@ from .machines.spread import SpreadFabric
 from .network import EmulatedNetwork
 from .orders import Orders, answer
 from .replay import Replay
+from .sampling import shares
 from .sandbox import Sandbox, datapath
-from .scale import blur, shares
+from .scale import blur
 from .shaping import OVERHEAD
 from .soak import soaked
 from .stream import Stream, TcpFlows
@@ -111,7 +112,8 @@ def replay(job: dict, folder: Path) -> dict:
             slowest = min(link.rate for link in fabric.links) * factor
             still = STILL * transfer_seconds(MTU, slowest)
             settle(up.ports().read, lambda: wire.unacked(()), still)
-            run = EmulatedRun(fabric, trace, scale, timing, up, wire, routing, job["live"])
+            asked = job["live"], job["whole"]
+            run = EmulatedRun(fabric, trace, scale, timing, up, wire, routing, *asked)
             control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
             done = run.replay(control, box, folder)
         notes = [*done["notes"], *captures]
@@ -269,7 +271,10 @@ def joined(
 
 @dataclass(frozen=True)
 class EmulatedRun:
-    """A network that is up, and what is to be replayed on it; `live`: somebody follows it."""
+    """A network that is up, and what is to be replayed on it.
+
+    live: somebody follows it. whole: the loops of which no sample will do.
+    """
 
     fabric: Fabric
     trace: Trace
@@ -279,6 +284,7 @@ class EmulatedRun:
     wire: Carrier
     routing: Routing
     live: bool = False
+    whole: Collection[int] = ()
 
     def replay(self, control: Controller | None, box: Sandbox, folder: Path) -> dict:
         """Replay, check that the host kept pace, and gather what was measured."""
@@ -353,7 +359,7 @@ class EmulatedRun:
     @property
     def share(self) -> np.ndarray:
         """Of each row's bytes, what goes out."""
-        return shares(self.trace, self.fabric, self.scale.sample)
+        return shares(self.trace, self.fabric, self.scale.sample, self.whole)
 
     def _sampled(self) -> list[str]:
         if not (left := self.share < 1).any():

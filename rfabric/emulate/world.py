@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -66,15 +66,17 @@ def emulate(
     looks: Progress | None = None,
     machines: Machines = Machines(),
     at_once: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    whole: Collection[int] = (),
 ) -> Result:
     """Replay `trace` on `fabric` with real packets.
 
     captures: files, by node, that get the packets there, as pcapng. looks: gets, some times a
     second, what has come since (see the module `looks`). machines: those that carry the fabric, a
     part each, where it is not this one alone. at_once: how many flows of (src, dst) are under way
-    together, where it is known (see `scale.at_once`): so many take turns of their own. `policy` is
-    what `optics.parse_policy` reads, `routing` one of `routing.schemes.SCHEMES`: one way a pair;
-    `scale` comes from `choose_scale`.
+    together, where it is known (see `scale.at_once`): so many take turns of their own. whole: the
+    loops of which no sample will do (see `sampling.meeting`). `policy` is what
+    `optics.parse_policy` reads, `routing` one of `routing.schemes.SCHEMES`: one way a pair; `scale`
+    comes from `choose_scale`.
 
     Of `timing` nothing settles here: a circuit is usable with its light. RFabricError for what
     cannot be emulated, PaceError when the host could not keep pace, RunError when the run broke.
@@ -101,6 +103,7 @@ def emulate(
         "pcap": list(captures),
         "live": looks is not None,
         "at_once": [[*pair, several] for pair, several in at_once.items()],
+        "whole": sorted(whole),
     }
     with job_folder(out) as folder:
         write_trace(trace.fit(fabric), folder / "trace.csv")

@@ -240,6 +240,7 @@ def emulated(
     distance.
     """
     from ..emulate.capture import file_name
+    from ..emulate.sampling import meeting
     from ..emulate.scale import at_once
     from ..emulate.world import emulate
 
@@ -262,6 +263,7 @@ def emulated(
         looks=settings.live.turn(expected) if settings.live else None,
         machines=settings.machines,
         at_once=at_once(expected),
+        whole=meeting(expected),
     )
     result = check_link_bytes(result, expected)
     return _beside(result, expected, traffic)

@@ -119,6 +119,20 @@ def transfers(run_dir):
         }
 
 
+def afterwards(run_dir):
+    """How long flows take that come after long queues, over the ideal."""
+    with small_network(run_dir) as (_, net, wire):
+        *others, last = net.fabric.hosts
+        wire.open({(host, last): 8 for host in others})
+        wire.warm()
+        few = 40 * packets.PAYLOAD
+        took = []
+        for host in others[:3]:
+            transfer(wire, [(other, last, few // 4) for other in others for _ in range(8)])
+            took += transfer(wire, [(host, last, few)])
+        return {"ratios": [seconds / transfer_seconds(few, RATE) for seconds in took]}
+
+
 def queue_drops():
     text = sandbox.run(["tc", "-s", "qdisc", "show"])
     return sum(
@@ -176,7 +190,7 @@ def wait(run_dir):
         time.sleep(LIMIT)
 
 
-SCENARIOS = {f.__name__: f for f in (transfers, overload, dead_switch, no_way, wait)}
+SCENARIOS = {f.__name__: f for f in (transfers, overload, dead_switch, no_way, wait, afterwards)}
 
 
 # --- outside --------------------------------------------------------------------------------------
@@ -243,6 +257,13 @@ def test_nothing_is_sent_again(moved):
     would send again what is under way. A shared machine may hold each up for a time-out.
     """
     assert moved["resent"] <= 4
+
+
+@pytest.mark.root
+def test_a_flow_after_a_long_queue_has_its_cable_at_once(run_dir):
+    """However long the round trips of its connection were; a shared machine may be late, once."""
+    ratios = world(run_dir, "afterwards")["ratios"]
+    assert 0.85 < min(ratios) < 1.25, ratios
 
 
 @pytest.mark.root

@@ -330,9 +330,10 @@ def test_patience_and_estimate_go_together():
 def test_a_sample_takes_what_patience_allows_with_loops_that_go_out_whole():
     """Loops of which over half would be sampled are sent in full, and that counts too."""
     made = TraceBuilder(SMALL.hosts)
+    last = ()
     for i, repeat in enumerate([20] * 6 + [2000]):  # 0.08 s each, and 8 s
         turn = [i % 4], [4 + i % 4], 2e8
-        made.loop([turn], repeat, [0.0], phase="a", label=f"loop {i}")
+        last = made.loop([turn], repeat, [0.0], after=last, phase="a", label=f"loop {i}")
     result = simulate(SMALL, made.build())
     for patience in (2.0, 8.0, 12.0, 40.0):
         sample = choose_sample([result], patience)

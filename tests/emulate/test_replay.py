@@ -346,18 +346,20 @@ def test_progress_reports_phase_and_bytes():
 
 
 @pytest.mark.parametrize("latency", [0.0, 0.3])
-@pytest.mark.parametrize("packets", [2, 75])
-def test_a_sample_stands_for_the_rest_at_the_rate_of_its_slowest_card(latency, packets):
-    """Packets of 1 s: one card gets one after another, another only every second of its own."""
-    sample = LoopSample(rows=2, share=0.1, begin=5.0)
+@pytest.mark.parametrize(("packets", "early"), [(2, 1), (75, 1), (75, 3)])
+def test_a_sample_stands_for_the_rest_at_the_rate_of_its_slowest_card(latency, packets, early):
+    """Packets of 1 s: one card gets one after another, another only every second of its own. A
+    packet comes when its time on the cable begins, and the last ends with its own.
+    """
+    sample, left = LoopSample(rows=2, share=0.1, begin=5.0), packets - early + 1
     for card, each in ((0, 1.0), (1, 2.0)):
         first = 5.0 + latency + each
-        sample.cards[card].add(9000 * packets, first, 9000, first + (packets - 1) * each)
+        sample.cards[card].add(PAYLOAD * packets, first, early * PAYLOAD, first + left * each)
     assert sample.seconds() == pytest.approx(2.0 * packets)
     # too close to tell one from the other
     assert sample.seconds(blur=packets + 1) == pytest.approx(1.5 * packets)
     sample.stood(0.5)  # a rewire: it is not the rate's fault
-    assert sample.seconds() == pytest.approx((2.0 * (packets - 1) - 0.5) * packets / (packets - 1))
+    assert sample.seconds() == pytest.approx((2.0 * left - 0.5) * packets / left)
 
 
 def test_of_a_sample_of_one_packet_only_its_time_is_known():
