@@ -42,12 +42,12 @@ LIMIT = 90.0  # s after which a world that hangs is ended
 
 
 @contextlib.contextmanager
-def small_network(run_dir, rate=RATE):
+def small_network(run_dir, rate=RATE, **more):
     from rfabric.emulate.wire import Wire
 
     fabric = fat_tree(**SMALL)
     with sandbox.Sandbox(run_dir) as box:
-        net = network.EmulatedNetwork(box, fabric, rate / 400e9)
+        net = network.EmulatedNetwork(box, fabric, rate / 400e9, **more)
         net.start()
         calibrate.install_rules(net, [(a, b) for a in fabric.hosts for b in fabric.hosts if a != b])
         wire = Wire(net)
@@ -121,15 +121,14 @@ def transfers(run_dir):
 
 def afterwards(run_dir):
     """How long flows take that come after long queues, over the ideal."""
-    with small_network(run_dir) as (_, net, wire):
+    with small_network(run_dir, lossless=True) as (_, net, wire):
         *others, last = net.fabric.hosts
-        wire.open({(host, last): 8 for host in others})
+        wire.open({(host, last): 40 for host in others})
         wire.warm()
-        few = 40 * packets.PAYLOAD
-        took = []
-        for host in others[:3]:
-            transfer(wire, [(other, last, few // 4) for other in others for _ in range(8)])
-            took += transfer(wire, [(host, last, few)])
+        few, took = 20 * packets.PAYLOAD, []
+        for _ in range(3):
+            transfer(wire, [(other, last, few // 5) for other in others for _ in range(40)])
+            took += transfer(wire, [(others[-1], last, few)])  # whose flows waited longest
         return {"ratios": [seconds / transfer_seconds(few, RATE) for seconds in took]}
 
 
@@ -263,7 +262,7 @@ def test_nothing_is_sent_again(moved):
 def test_a_flow_after_a_long_queue_has_its_cable_at_once(run_dir):
     """However long the round trips of its connection were; a shared machine may be late, once."""
     ratios = world(run_dir, "afterwards")["ratios"]
-    assert 0.85 < min(ratios) < 1.25, ratios
+    assert 0.85 < min(ratios) < 1.4, ratios
 
 
 @pytest.mark.root
