@@ -126,9 +126,9 @@ def afterwards(run_dir):
         wire.open({(host, last): 40 for host in others})
         wire.warm()
         few, took = 20 * packets.PAYLOAD, []
-        for _ in range(3):
+        for host in others[-3:] * 2:  # whose flows wait longest
             transfer(wire, [(other, last, few // 5) for other in others for _ in range(40)])
-            took += transfer(wire, [(others[-1], last, few)])  # whose flows waited longest
+            took += transfer(wire, [(host, last, few)])
         return {"ratios": [seconds / transfer_seconds(few, RATE) for seconds in took]}
 
 
@@ -260,9 +260,11 @@ def test_nothing_is_sent_again(moved):
 
 @pytest.mark.root
 def test_a_flow_after_a_long_queue_has_its_cable_at_once(run_dir):
-    """However long the round trips of its connection were; a shared machine may be late, once."""
+    """However long the round trips of its connection were: paced by these most took twice as long
+    or longer. A shared machine may be late, now and then.
+    """
     ratios = world(run_dir, "afterwards")["ratios"]
-    assert 0.85 < min(ratios) < 1.4, ratios
+    assert 0.85 < np.median(ratios) < 1.4, ratios
 
 
 @pytest.mark.root
