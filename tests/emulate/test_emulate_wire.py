@@ -121,7 +121,8 @@ def transfers(run_dir):
 
 def afterwards(run_dir):
     """How long flows take that come after long queues, over the ideal."""
-    with small_network(run_dir, lossless=True) as (_, net, wire):
+    rate = 3 * RATE
+    with small_network(run_dir, rate, lossless=True) as (_, net, wire):
         *others, last = net.fabric.hosts
         wire.open({(host, last): 40 for host in others})
         wire.warm()
@@ -129,7 +130,7 @@ def afterwards(run_dir):
         for host in others[-3:] * 2:  # whose flows wait longest
             transfer(wire, [(other, last, few // 5) for other in others for _ in range(40)])
             took += transfer(wire, [(host, last, few)])
-        return {"ratios": [seconds / transfer_seconds(few, RATE) for seconds in took]}
+        return {"ratios": [seconds / transfer_seconds(few, rate) for seconds in took]}
 
 
 def queue_drops():
