@@ -66,6 +66,17 @@ def shares(trace: Trace, fabric: Fabric, sample: float, whole: Collection[int] =
     return share
 
 
+def what_was_sent(trace: Trace, share: np.ndarray) -> list[str]:
+    """A note where of some rows less than all was sent; share: float64[rows] of their bytes."""
+    if not (left := share < 1).any():
+        return []
+    sent = (trace.size * share)[left].sum() / trace.size[left].sum()
+    return [
+        f"of repeated collectives {sent:.1%} of the bytes were sent; their seconds stand for all "
+        "repetitions"
+    ]
+
+
 def meeting(expected: Result) -> frozenset[int]:
     """The loops of a simulation that meet others on a cable, by number."""
     if expected not in _MEETING:

@@ -43,7 +43,7 @@ from .machines.spread import SpreadFabric
 from .network import EmulatedNetwork
 from .orders import Orders, answer
 from .replay import Replay
-from .sampling import shares
+from .sampling import shares, what_was_sent
 from .sandbox import Sandbox, datapath
 from .scale import blur
 from .shaping import OVERHEAD
@@ -340,7 +340,7 @@ class EmulatedRun:
                 {"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs
             ],
             "pace": pace.to_json(),
-            "notes": [*NOTES, *self._unlit(), *self._sampled()],
+            "notes": [*NOTES, *self._unlit(), *what_was_sent(self.trace, self.share)],
         }
 
     def _unlit(self) -> list[str]:
@@ -360,17 +360,6 @@ class EmulatedRun:
     def share(self) -> np.ndarray:
         """Of each row's bytes, what goes out."""
         return shares(self.trace, self.fabric, self.scale.sample, self.whole)
-
-    def _sampled(self) -> list[str]:
-        if not (left := self.share < 1).any():
-            return []
-        whole, sent = self.trace.size[left].sum(), (self.trace.size * self.share)[left].sum()
-        return [
-            (
-                f"of repeated collectives {sent / whole:.1%} of the bytes were sent; their seconds "
-                "stand for all repetitions"
-            )
-        ]
 
 
 class Lines:
