@@ -27,9 +27,9 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from real import RYU_PYTHON, WITHOUT_RYU, free_port, listens, until
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from test_control import PLAN, SMALL, Served, changed, child, command, other_circuits, with_demand
-from test_seam import RYU_PYTHON, WITHOUT_RYU, free_port, listens, until
 
 from rfabric import cli
 from rfabric.control import border, logs, openapi, rest, schema, sonic, views, watch

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_seam import NAMESPACE, RYU_PYTHON, WITHOUT_RYU, free_port, listens, private_ovs, until
+from real import NAMESPACE, RYU_PYTHON, WITHOUT_RYU, free_port, listens, private_ovs, until
 
 from rfabric.control import flowmods, frames, schema, seam
 from rfabric.control.client import Client

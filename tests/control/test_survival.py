@@ -17,8 +17,9 @@ from types import SimpleNamespace
 
 import pytest
 from peers import Peers
+from real import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, listens, until
 from test_control import SMALL, all_pairs, child, demand_of, explicit, other_circuits
-from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, FakeSwitch, free_port, listens, until
+from test_seam import FakeSwitch
 
 from rfabric.control import epochs
 from rfabric.control.alone import HeldError

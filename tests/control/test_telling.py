@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from peers import Peers
+from real import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, until
 from test_control import (
     SMALL,
     all_pairs,
@@ -27,7 +28,6 @@ from test_control import (
     other_circuits,
     ping,
 )
-from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, until
 
 from rfabric.control import telling
 from rfabric.control.client import Client
