@@ -16,9 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ground import SMALL, all_pairs, demand_of, explicit, other_circuits
 from peers import Peers
-from real import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, listens, until
-from test_control import SMALL, all_pairs, child, demand_of, explicit, other_circuits
+from real import ROOT, RYU_PYTHON, WITHOUT_RYU, child, free_port, listens, until
 from test_seam import FakeSwitch
 
 from rfabric.control import epochs

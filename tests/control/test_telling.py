@@ -15,18 +15,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ground import SMALL, all_pairs, explicit, other_circuits
 from peers import Peers
-from real import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, until
-from test_control import (
-    SMALL,
-    all_pairs,
+from real import (
+    ROOT,
+    RYU_PYTHON,
+    WITHOUT_RYU,
     child,
     crossed,
-    explicit,
+    free_port,
     in_namespace,
     network_under_control,
-    other_circuits,
     ping,
+    until,
 )
 
 from rfabric.control import telling
