@@ -1,4 +1,6 @@
-"""The REST client by itself: whom it calls, what it says, and what it makes of the answers."""
+"""The REST client, by itself and over a socket: whom it calls, what it says, what it makes of the
+answers.
+"""
 
 import http.client
 import io
@@ -9,7 +11,7 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
-from test_control import SMALL, all_pairs
+from ground import SMALL, all_pairs, inside_pods, other_circuits
 
 from rfabric.control import client as module
 from rfabric.control.client import Client, RefusedError, token_of
@@ -148,3 +150,50 @@ def test_a_token_is_read_of_the_file_that_is_named_or_else_of_the_environments(
     assert token_of().startswith("around-")
     monkeypatch.delenv("RFABRIC_REST_TOKENS")
     assert token_of() == ""
+
+
+# --- over a socket --------------------------------------------------------------------------------
+
+
+def test_the_client_drives_a_rewire(server):
+    client = Client(f"http://127.0.0.1:{server.server_address[1]}")
+    assert client.wait_ready(5)["ready"] and client.fabric() == SMALL and client.epoch() == 0
+    client.put_pairs(all_pairs(SMALL))
+    demand = inside_pods(phase="training")
+    planned = client.plan(
+        "demand",
+        demand,
+        all_pairs(SMALL),
+        1.0,
+        upcoming=[demand],
+        time_dilation=2,
+        in_flight="drain",
+    )
+    assert planned.rewire and planned.why.startswith("demand:") and planned.state == "PREPARED"
+    done = client.commit(planned.epoch)
+    assert done.circuits_changed == planned.rewire.size and done.usable - done.programmed >= 0.02
+    assert client.circuits() == server.served.core.epochs.circuits and client.epoch() == 1
+    again = client.plan("demand", demand, all_pairs(SMALL))
+    assert not again.rewire and again.state == "UNCHANGED"
+    other = client.plan_circuits(Circuits())
+    assert client.abort(other.epoch)["state"] == "ABORTED" and len(client.plans()) == 2
+
+
+def test_the_client_tells_bad_input_from_a_broken_run(server):
+    client = Client(f"http://127.0.0.1:{server.server_address[1]}")
+    with pytest.raises(RFabricError, match="controller: no plan 7") as error:
+        client.commit(7)
+    assert not isinstance(error.value, RunError)
+    planned = client.plan_circuits(other_circuits(SMALL))
+    server.served.switches.moods["a2"] = "refusing"
+    with pytest.raises(
+        RunError, match="plan 1 failed: tearing down circuits: a2 refused: FLOW_MOD_FAILED"
+    ):
+        client.commit(planned.epoch)
+    with pytest.raises(RunError, match="is not ready after 0.2 s: waiting for a2"):
+        client.wait_ready(0.2)
+    gone = Client("http://127.0.0.1:9", timeout=1)
+    with pytest.raises(RunError, match="the controller at http://127.0.0.1:9 is gone"):
+        gone.epoch()
+    with pytest.raises(RFabricError, match="write http://HOST:PORT"):
+        Client("localhost:8080")

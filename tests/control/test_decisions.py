@@ -8,7 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from test_control import SMALL, Served, controlled, explicit, other_circuits
+from ground import SMALL, Served, controlled, explicit, other_circuits
 
 from rfabric.control import border, flowmods, frames, launch, openapi, rest, schema, seam, watch
 from rfabric.control.core import Core, RolledBackError

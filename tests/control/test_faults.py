@@ -6,7 +6,7 @@ import logging
 from itertools import pairwise
 
 import pytest
-from test_control import SMALL, all_pairs, controlled, explicit, inside_pods, other_circuits
+from ground import SMALL, all_pairs, controlled, explicit, inside_pods, other_circuits
 
 from rfabric.control import flowmods
 from rfabric.control.core import Core, RolledBackError

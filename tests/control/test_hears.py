@@ -4,7 +4,7 @@ import queue
 from types import SimpleNamespace
 
 import pytest
-from test_control import SMALL, controlled
+from ground import SMALL, controlled
 
 from rfabric.control import app, flowmods, frames
 from rfabric.control.app import Down, FabricApp, Unknown

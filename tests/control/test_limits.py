@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from test_control import SMALL, demand_of
+from ground import SMALL, demand_of
 
 from rfabric.control import border, flowmods, frames, launch, logs, openapi, rest, schema, sonic
 from rfabric.control.app import FabricApp

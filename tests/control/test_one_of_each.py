@@ -10,7 +10,7 @@ import socket
 from types import SimpleNamespace
 
 import pytest
-from test_control import SMALL, Served, ask, controlled
+from ground import SMALL, Served, ask, controlled
 
 from rfabric.control import alone, logs, views
 from rfabric.control.alone import HeldError, claim_port, lock, refuse_taken

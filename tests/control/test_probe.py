@@ -10,13 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_control import (
-    crossed,
-    in_namespace,
-    network_under_control,
-    parse_fabric,
-    prepare_namespace,
-)
+from real import crossed, in_namespace, network_under_control, prepare_namespace
+
+from rfabric.fabric import parse_fabric
 
 ROOT = Path(__file__).parents[2]
 PROBE = ROOT / "traffic/probe.py"

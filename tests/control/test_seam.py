@@ -18,15 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from real import NAMESPACE, RYU_PYTHON, WITHOUT_RYU, free_port, listens, private_ovs, until
 
 from rfabric.control import launch, seam
 from rfabric.errors import RFabricError
 
-ROOT = Path(__file__).parents[2]
-RYU_PYTHON = ROOT / ".venv-ryu/bin/python"
-WITHOUT_RYU = pytest.mark.skipif(
-    not RYU_PYTHON.exists(), reason="no .venv-ryu: run `make setup` to test under Ryu"
-)
 LAUNCH = (
     "import sys; from rfabric.control.launch import run_apps as run; "
     "run([sys.argv[1]], port=int(sys.argv[2]))"
@@ -172,26 +168,6 @@ class Controller:
             "switches to be up",
         )
         return switches
-
-
-def until(true, what: str, limit_s: float = 20.0) -> None:
-    """Wait for a condition; the limit is for a controller that will never get there."""
-    deadline = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < deadline, f"waited {limit_s:g} s for {what}"
-        time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 @contextlib.contextmanager
@@ -427,29 +403,6 @@ def test_the_interpreter_for_the_controller_can_be_named(monkeypatch):
 
 
 # --- real switches: a private user-space Open vSwitch in namespaces of its own --------------------
-NAMESPACE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--mount"]
-
-
-@contextlib.contextmanager
-def private_ovs(folder: Path) -> Iterator[dict[str, str]]:
-    """An ovsdb-server and ovs-vswitchd of this folder's own; yields the environment to use."""
-    env = {
-        **os.environ,
-        **{f"OVS_{kind}": str(folder) for kind in ("RUNDIR", "LOGDIR", "DBDIR", "SYSCONFDIR")},
-    }
-    subprocess.run(["ovsdb-tool", "create", folder / "conf.db"], env=env, check=True)
-    remote = f"--remote=punix:{folder}/db.sock"
-    quiet = ["-vconsole:off", "--pidfile"]
-    daemons = [subprocess.Popen(["ovsdb-server", folder / "conf.db", remote, *quiet], env=env)]
-    try:
-        until((folder / "db.sock").exists, "ovsdb-server")
-        subprocess.run(["ovs-vsctl", "--no-wait", "init"], env=env, check=True)
-        daemons.append(subprocess.Popen(["ovs-vswitchd", *quiet], env=env))
-        yield env
-    finally:
-        for daemon in reversed(daemons):
-            daemon.terminate()
-            daemon.wait()
 
 
 def push_through_ovs(name: str, folder: str, bridges: int, rules: int, times: int) -> None:

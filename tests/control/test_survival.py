@@ -16,9 +16,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ground import SMALL, all_pairs, demand_of, explicit, other_circuits
 from peers import Peers
-from test_control import SMALL, all_pairs, child, demand_of, explicit, other_circuits
-from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, FakeSwitch, free_port, listens, until
+from real import ROOT, RYU_PYTHON, WITHOUT_RYU, child, free_port, listens, until
+from test_seam import FakeSwitch
 
 from rfabric.control import epochs
 from rfabric.control.alone import HeldError

@@ -15,19 +15,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ground import SMALL, all_pairs, explicit, other_circuits
 from peers import Peers
-from test_control import (
-    SMALL,
-    all_pairs,
+from real import (
+    ROOT,
+    RYU_PYTHON,
+    WITHOUT_RYU,
     child,
     crossed,
-    explicit,
+    free_port,
     in_namespace,
     network_under_control,
-    other_circuits,
     ping,
+    until,
 )
-from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, free_port, until
 
 from rfabric.control import telling
 from rfabric.control.client import Client

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_control import SMALL
+from ground import SMALL
 
 from rfabric.control import app, flowmods, seam
 from rfabric.control.app import Down, FabricApp, Replugged, Unknown, Up

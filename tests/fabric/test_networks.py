@@ -8,7 +8,7 @@ from lighting import switches
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.fabric import BUILDERS, Fabric, parse_fabric
+from rfabric.fabric import BUILDERS, Fabric, parse_fabric, rfabric
 from rfabric.fabric.roles import named_role, word_role
 from rfabric.routing import Routes, unreachable
 from rfabric.simulate.world import simulate
@@ -126,6 +126,23 @@ def test_mininet_gets_the_fabrics_names_ports_and_addresses(name):
     }
     assert joined_ports == {frozenset([tuple(k.a), tuple(k.b)]) for k in fabric.links}
     assert all(int(topo.nodeInfo(n.name)["dpid"], 16) == n.dpid for n in fabric.switches)
+
+
+def test_the_mininet_topology_has_the_fabrics_numbers():
+    pytest.importorskip("mininet.topo", reason="no mininet in this Python: apt-get install mininet")
+    from rfabric.emulate.topo import topo_of
+
+    fabric = rfabric(pods=2, tors=2, gpus=2)
+    topo = topo_of(fabric)
+    assert sorted(topo.hosts()) == sorted(fabric.hosts) and len(topo.links()) == len(fabric.links)
+    host = topo.nodeInfo("h3")
+    assert (host["ip"], host["mac"]) == ("10.0.0.3/8", "00:00:00:00:00:03")
+    assert int(topo.nodeInfo("a2")["dpid"], 16) == fabric.node["a2"].dpid
+    joined = {
+        tuple(sorted([(i["node1"], i["port1"]), (i["node2"], i["port2"])]))
+        for *_, i in topo.links(withInfo=True)
+    }
+    assert joined == {tuple(sorted([tuple(k.a), tuple(k.b)])) for k in fabric.links}
 
 
 def test_a_missing_network_file_and_an_unknown_setting_are_named(tmp_path):

@@ -3,6 +3,8 @@
 import ast
 import random
 import re
+import subprocess
+import sys
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -109,6 +111,23 @@ def test_the_drawing_counts_right(name):
     assert {"hosts", "cables"} <= {what for _, what in counted}
     for number, what in counted:
         assert int(number) == real[what], f"{name}: {number} {what}, it has {real[what]}"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "topologies").glob("*.py")), ids=lambda f: f.stem)
+def test_topology_files_load_as_mn_loads_them(file):
+    """mn executes them without __file__, under a Python without numpy; it would clean up after an
+    exception.
+    """
+    code = (
+        "import sys; names = {}; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), "
+        "names, names)\nprint(sorted(names['topos']), [m for m in ('numpy', 'networkx', "
+        "'mininet') if m in sys.modules])\nlist(names['topos'].values())[0](-1)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(file)], capture_output=True, text=True
+    )
+    assert ran.returncode == 2 and "=-1 must be a whole number" in ran.stderr, ran.stderr
+    assert ran.stdout.strip().endswith("[]")
 
 
 def test_a_leaf_meets_every_spine_once():

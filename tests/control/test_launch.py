@@ -1,0 +1,67 @@
+"""The launcher: which app a fabric needs, why a controller cannot start, and how it greets."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+from real import ROOT, WITHOUT_RYU, child, free_port, listens, until
+
+from rfabric.control.launch import app_file, command
+
+
+def test_the_launcher_picks_the_app_the_fabric_needs():
+    assert app_file("rfabric,pods=2").endswith("controller/ocs.py") and app_file("").endswith(
+        "controller/ocs.py"
+    )
+    assert app_file("fat-tree,k=4").endswith("controller/ecmp.py")
+    options = [
+        "--topo",
+        "rfabric,pods=2",
+        "--port",
+        "8181",
+        "--sdn",
+        "os-ken",
+        "--ofp-port",
+        "6653",
+    ]
+    argv = command("rfabric,pods=2", port=8181, sdn="os-ken")
+    assert argv == [sys.executable, "-m", "rfabric.control", *options]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--topo", "nowhere"], "no fabric named 'nowhere'"),
+        (["/nowhere/app.py"], "controller app /nowhere/app.py: no such file or module"),
+        (["--port", "70000"], "RFABRIC_REST_PORT='70000': choose a port from 1 to 65535"),
+        (
+            ["--topo", "rfabric,pods=1", str(ROOT / "controller/ecmp.py")],
+            "has optical switches; run controller/ocs.py",
+        ),
+    ],
+)
+def test_a_controller_that_cannot_start_says_why(options, text):
+    argv = [*command(), *options, "--ofp-port", str(free_port())]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2 and text in ran.stderr and "Traceback" not in ran.stderr, ran.stderr
+
+
+@pytest.mark.parametrize("sdn", [pytest.param("ryu", marks=WITHOUT_RYU), "os-ken"])
+def test_the_hello_is_text_to_mininet(sdn, tmp_path):
+    """Mininet 2.3 looks for a controller with telnet: it fails on what is not UTF-8, and waits for
+    ever after a byte 1.
+    """
+    port, rest = free_port(), free_port()
+    with child(
+        command("rfabric,pods=1", port=rest, sdn=sdn, ofp_port=port), tmp_path / "control.out"
+    ) as controller:
+        until(lambda: listens(port) or controller.poll() is not None, "the controller to listen")
+        for _ in range(8):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as telnet:
+                heard = telnet.recv(64)
+                assert (
+                    heard.startswith(b"\x04\x00\x00\x08\x00\x00\x00 ")
+                    and max(heard) < 127
+                    and 1 not in heard
+                )
