@@ -30,7 +30,7 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import permutations
 from math import ceil, inf
 from pathlib import Path
@@ -115,7 +115,8 @@ class EmulatedNetwork:
     of every two hosts without it; the cables of hosts need no more turns than these take. `here`:
     the nodes of this machine, where the fabric is on several; only these are built, and cables
     between them. A cable to another machine has its interface already. `lossless`: nothing that is
-    sent gets lost, so hosts wait long before they send it again.
+    sent gets lost, so hosts wait long before they send it again. `ways`: the directed cables that
+    the flows of (src, dst) cross, where these are sure (see `foreseen.ways`).
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class EmulatedNetwork:
         at_once: Mapping[tuple[str, str], int] | None = None,
         here: frozenset[str] | None = None,
         lossless: bool = False,
+        ways: Mapping[tuple[str, str], Sequence[int]] | None = None,
     ):
         self.sandbox, self.fabric, self.bandwidth_scale = sandbox, fabric, bandwidth_scale
         self.datapath, self.controller_port = datapath, controller_port
@@ -137,7 +139,7 @@ class EmulatedNetwork:
         if at_once is None:
             at_once = dict.fromkeys(permutations(fabric.hosts, 2), 1)
         self.at_once = at_once
-        self.turns = turns_of(fabric, at_once, most)
+        self.turns = turns_of(fabric, at_once, most, ways)
         self.lossless = lossless
         self.leaving, self.coming = Counter[str](), Counter[str]()  # flows under way together
         self.peers: dict[str, set[str]] = {host: set() for host in fabric.hosts}  # in either way

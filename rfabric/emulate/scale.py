@@ -48,25 +48,6 @@ SLOWER = 2**0.5  # times fewer bytes and longer seconds, where a host did not ke
 PIPELINE = 24  # packets at line rate: below it the pipeline, not the bytes, makes a flow's time
 
 
-def at_once(expected: Result) -> dict[tuple[str, str], int]:
-    """How many flows of each two hosts are under way together, at most."""
-    trace = expected.trace
-    rows = np.flatnonzero(trace.size > 0)
-    pairs = trace.src[rows] * len(trace.hosts) + trace.dst[rows]
-    pairs, step = np.tile(pairs, 2), np.repeat([1, -1], len(rows))
-    times = np.concatenate([expected.start[rows], expected.finish[rows]])
-    order = np.lexsort((step, times, pairs))  # of one instant the ends come first
-    under_way = np.cumsum(step[order])  # 0 again after the last of each pair
-    first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
-    most = np.maximum.reduceat(under_way, first) if len(first) else under_way
-    most = np.maximum(most, 1)  # so short that it begins and ends at one instant
-    ends = (divmod(pair, len(trace.hosts)) for pair in pairs[order][first].tolist())
-    return {
-        (trace.hosts[src], trace.hosts[dst]): several
-        for (src, dst), several in zip(ends, most.tolist(), strict=True)
-    }
-
-
 def choose_sample(expected: Sequence[Result], patience: float = PATIENCE) -> float:
     """Seconds of each loop to send, for all runs of a comparison: what patience allows at DILATION;
     inf: all of it.

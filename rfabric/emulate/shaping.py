@@ -15,13 +15,15 @@ end to end for each that comes or goes (`flow_indr_dev_setup_offload`): twice as
 times as long. So cables have as few as they can do with, and ports of OCSes mostly none (`paced`).
 """
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..fabric import Fabric, Port
+from ..routing.rows import offsets_of, spread
 from ..trace.packets import HEADERS, MTU, PAYLOAD
 from ..units import bytes_in
 
@@ -48,6 +50,9 @@ FLOW_STEP = 73
 # The sender's port tells that number: it is FIRST_PORT + 256 k + number. FIRST_PORT is a multiple
 # of 256, and the last is below the kernel's own range. What has another port counts as first.
 FLOWS, FIRST_PORT, LAST_PORT = max(STEPS), 0x5000, 0x7FFF
+# Turns that are told apart where it is known who crosses a cable, of which it has those that are
+# taken: so many that hardly two flows share one.
+MOST_TURNS = 1 << 15
 # All that are set up, for their cost, which the kernel makes quadratic: on two cores 8,192 took
 # 0.4 s, 16,384 1.4 s, 49,152 12.8 s.
 # Where it is not known who will send to whom nothing is measured either, and somebody waits.
@@ -75,7 +80,7 @@ def paced(fabric: Fabric) -> frozenset[Port]:
 
 
 class Turns(NamedTuple):
-    """The turns of a port: how many there are, one of STEPS, which of them it has, and what the
+    """The turns of a port: how many there are, a power of two, which of them it has, and what the
     number of the receiver counts in them.
     """
 
@@ -85,7 +90,10 @@ class Turns(NamedTuple):
 
 
 def turns_of(
-    fabric: Fabric, at_once: Mapping[Pair, int], most: int = MOST_CLASSES
+    fabric: Fabric,
+    at_once: Mapping[Pair, int],
+    most: int = MOST_CLASSES,
+    ways: Mapping[Pair, Sequence[int]] | None = None,
 ) -> Mapping[Port, Turns]:
     """Those of each port that is `paced`: as many as all ports together can have with `most`
     classes, but no fewer than the least of STEPS; then more for cables of hosts, if they fit.
@@ -95,8 +103,11 @@ def turns_of(
     4,032 flows ended after half of their time.
 
     at_once: how many flows of (src, dst) may be under way together; a cable of a host has the
-    turns of its own alone.
+    turns of its own alone. ways: the directed cables that they cross, where these are known; then
+    each cable has the turns of those that cross it alone.
     """
+    if ways is not None:
+        return _by_way(fabric, at_once, ways, most)
     flows = _numbered(fabric, at_once)
     for turns in STEPS:
         given = _turns(fabric, flows, turns, turns)
@@ -175,6 +186,49 @@ def _least_shared(flows: np.ndarray, hosts: int, turns: int) -> int:
     return steps[used.index(max(used))]
 
 
+def _by_way(
+    fabric: Fabric, at_once: Mapping[Pair, int], ways: Mapping[Pair, Sequence[int]], most: int
+) -> dict[Port, Turns]:
+    """Each port those of the flows that leave by it, of as many as let all have `most` classes."""
+    flows, leaving = _numbered(fabric, at_once), _leaving(fabric, at_once, ways)
+    nobody, hosts = np.zeros(0, np.int64), 1 << len(fabric.hosts).bit_length()
+    turns = min(hosts * hosts, MOST_TURNS)
+    while True:
+        given = {
+            port: _apart(flows[leaving.get(port, nobody)], turns, hosts) for port in paced(fabric)
+        }
+        if _classes(given) <= most or turns == min(STEPS):
+            return given
+        turns //= 2
+
+
+def _leaving(
+    fabric: Fabric, at_once: Mapping[Pair, int], ways: Mapping[Pair, Sequence[int]]
+) -> dict[Port, np.ndarray]:
+    """By port, the rows of `_numbered` that leave by it."""
+    first = offsets_of(np.array([min(several, FLOWS) for several in at_once.values()], np.int64))
+    pairs = defaultdict(list)
+    for number, pair in enumerate(at_once):
+        for cable in ways.get(pair, ()):
+            pairs[cable].append(number)
+    ends = [(link.a, link.b) for link in fabric.links]
+    return {
+        ends[cable // 2][cable % 2]: spread(first[some], first[np.add(some, 1)] - first[some])
+        for cable, some in pairs.items()
+        if cable < 2 * len(ends)  # not those of a pair without a path
+    }
+
+
+def _apart(flows: np.ndarray, turns: int, hosts: int) -> Turns:
+    """The turns of these flows, by the step with which fewest share one: such as `hosts`, a power
+    of two that is more than there are, with which no two pairs do.
+    """
+    steps = hosts, *dict.fromkeys(STEPS.values())
+    used = [np.unique(turn_of(*flows.T, turns, step)) for step in steps]
+    best = max(range(len(steps)), key=lambda one: len(used[one]))
+    return Turns(turns, used[best].tolist(), steps[best])
+
+
 def turn_of(src: Number, dst: Number, flow: Number, turns: int, step: int) -> Number:
     """Of a flow of one host to another, by their numbers and its own among theirs."""
     return (src + step * dst + FLOW_STEP * flow) % turns
@@ -212,10 +266,11 @@ def class_of_packet(turns: int, step: int) -> str:
         (0x20, 0, 0, 26),  # A = source address
         (0x0C, 0, 0, 0),  # A += X
         (0x07, 0, 0, 0),  # X = A
-        (0x28, 0, 0, 34),  # A = the sender's port: a multiple of all turns, and which flow it is
+        (0x28, 0, 0, 34),  # A = the sender's port: a multiple of FLOWS, and which flow it is
         (0x35, 0, 1, FIRST_PORT),  # A >= FIRST_PORT?
         (0x25, 0, 1, LAST_PORT),  # A > LAST_PORT?
         (0x00, 0, 0, 0),  # then, or where it was not: A = 0
+        (0x54, 0, 0, FLOWS - 1),  # A &= FLOWS - 1
         (0x24, 0, 0, FLOW_STEP),  # A *= FLOW_STEP
         (0x0C, 0, 0, 0),  # A += X
         (0x54, 0, 0, turns - 1),  # A &= turns - 1

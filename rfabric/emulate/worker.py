@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from . import calibrate, guard
 from .capture import captured
 from .counters import PortCounters, payload, settle
 from .drills import DRILLS, FLOWS, RATE, UP, drilled, streamed
+from .foreseen import SimulatedTraffic
 from .fullness import Fullness
 from .live import READY_S, Controller, Live, live, rest_of, start_controller
 from .looks import Looks
@@ -86,17 +87,17 @@ def replay(job: dict, folder: Path) -> dict:
     trace = read_trace(folder / "trace.csv").fit(fabric).whole()
     scale, timing = Scale(**job["scale"]), Timing(**job["timing"])
     factor = scale.bandwidth / scale.dilation
-    together = dict.fromkeys(trace.pairs(), 1)
-    together |= {(src, dst): several for src, dst, several in job["at_once"]}
+    known = SimulatedTraffic.from_json(job["known"])
+    known = replace(known, at_once=dict.fromkeys(trace.pairs(), 1) | known.at_once)
     with led_by(job, folder) as leader, Sandbox(folder) as box:
         say({"stage": "build"})
         start_controller(box, fabric, folder, job["policy"], job["routing"])
         up: Here | SpreadFabric
         if leader:
             up = SpreadFabric(leader, box, fabric, factor)
-            up.start(job["addresses"], together)
+            up.start(job["addresses"], known.at_once)
         else:
-            up = Here(box, fabric, factor, together, lossless=timing.in_flight != "drop")
+            up = Here(box, fabric, factor, known, lossless=timing.in_flight != "drop")
         dark = scale.dilation * fabric.reconfig_delay
         rest = rest_of(trace.pairs(), 2 * dark)  # there and, rolled back, back again
         health = rest.wait_ready(READY_S, box.check)
@@ -106,13 +107,13 @@ def replay(job: dict, folder: Path) -> dict:
             wire = up.wire()
             lit = rest.circuits() if fabric.ocses else Circuits()
             # where more flows of a pair overlap than in the simulation it opens more
-            several = {pair: max(n, together[pair]) for pair, n in lanes(trace).items()}
+            several = {pair: max(n, known.at_once[pair]) for pair, n in lanes(trace).items()}
             wire.open(joined(several, fabric, lit))
             wire.warm()
             slowest = min(link.rate for link in fabric.links) * factor
             still = STILL * transfer_seconds(MTU, slowest)
             settle(up.ports().read, lambda: wire.unacked(()), still)
-            asked = job["live"], job["whole"]
+            asked = job["live"], known.whole
             run = EmulatedRun(fabric, trace, scale, timing, up, wire, routing, *asked)
             control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
             done = run.replay(control, box, folder)
@@ -133,17 +134,13 @@ class Here:
     """
 
     def __init__(
-        self,
-        box: Sandbox,
-        fabric: Fabric,
-        factor: float,
-        at_once: Mapping[tuple[str, str], int],
-        lossless: bool,
+        self, box: Sandbox, fabric: Fabric, factor: float, known: SimulatedTraffic, lossless: bool
     ):
         self.box, self.fabric = box, fabric
         self.network = EmulatedNetwork(
-            box, fabric, factor, datapath(), OFP_PORT, at_once, lossless=lossless
-        )
+            box, fabric, factor, datapath(), OFP_PORT, known.at_once,
+            lossless=lossless, ways=known.ways,
+        )  # fmt: skip
         self.network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         self.unlit = self.network.unlit
 

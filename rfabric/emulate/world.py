@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +37,7 @@ from ..trace import Trace, write_trace
 from ..units import show_rate, show_time
 from . import sandbox
 from .drills import UP, WELL_S, Drilled, judged
+from .foreseen import SimulatedTraffic
 from .machines.remote import Machines, agents, descriptors, forget
 from .machines.slices import sliced
 from .network import fastest_line, scales
@@ -65,18 +66,15 @@ def emulate(
     captures: Mapping[str, Path] = MappingProxyType({}),
     looks: Progress | None = None,
     machines: Machines = Machines(),
-    at_once: Mapping[tuple[str, str], int] = MappingProxyType({}),
-    whole: Collection[int] = (),
+    known: SimulatedTraffic = SimulatedTraffic(),
 ) -> Result:
     """Replay `trace` on `fabric` with real packets.
 
     captures: files, by node, that get the packets there, as pcapng. looks: gets, some times a
     second, what has come since (see the module `looks`). machines: those that carry the fabric, a
-    part each, where it is not this one alone. at_once: how many flows of (src, dst) are under way
-    together, where it is known (see `scale.at_once`): so many take turns of their own. whole: the
-    loops of which no sample will do (see `sampling.meeting`). `policy` is what
-    `optics.parse_policy` reads, `routing` one of `routing.schemes.SCHEMES`: one way a pair; `scale`
-    comes from `choose_scale`.
+    part each, where it is not this one alone. known: what its simulation says of it.
+    `policy` is what `optics.parse_policy` reads, `routing` one of `routing.schemes.SCHEMES`: one
+    way a pair; `scale` comes from `choose_scale`.
 
     Of `timing` nothing settles here: a circuit is usable with its light. RFabricError for what
     cannot be emulated, PaceError when the host could not keep pace, RunError when the run broke.
@@ -102,8 +100,7 @@ def emulate(
         "timing": asdict(timing),
         "pcap": list(captures),
         "live": looks is not None,
-        "at_once": [[*pair, several] for pair, several in at_once.items()],
-        "whole": sorted(whole),
+        "known": known.to_json(),
     }
     with job_folder(out) as folder:
         write_trace(trace.fit(fabric), folder / "trace.csv")

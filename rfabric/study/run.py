@@ -240,8 +240,7 @@ def emulated(
     distance.
     """
     from ..emulate.capture import file_name
-    from ..emulate.sampling import meeting
-    from ..emulate.scale import at_once
+    from ..emulate.foreseen import foreseen
     from ..emulate.world import emulate
 
     case = Case(expected.fabric, expected.policy if expected.fabric.ocses else DEFAULT_CIRCUITS)
@@ -262,8 +261,7 @@ def emulated(
         },
         looks=settings.live.turn(expected) if settings.live else None,
         machines=settings.machines,
-        at_once=at_once(expected),
-        whole=meeting(expected),
+        known=foreseen(expected),
     )
     result = check_link_bytes(result, expected)
     return _beside(result, expected, traffic)

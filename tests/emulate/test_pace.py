@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rfabric.cli import main
 from rfabric.emulate import guard, processors
 from rfabric.emulate.counters import payload, settle
+from rfabric.emulate.foreseen import at_once
 from rfabric.emulate.fullness import Fullness
 from rfabric.emulate.lost import Lost, Waits
 from rfabric.emulate.network import MIN_RATE, check_rates, fastest_line
@@ -32,7 +33,6 @@ from rfabric.emulate.scale import (
     MAX_DILATION,
     SETUP_S,
     START_S,
-    at_once,
     check_rates_of,
     choose_sample,
     choose_scale,
