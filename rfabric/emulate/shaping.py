@@ -192,14 +192,11 @@ def _by_way(
     """Each port those of the flows that leave by it, of as many as let all have `most` classes."""
     flows, leaving = _numbered(fabric, at_once), _leaving(fabric, at_once, ways)
     nobody, hosts = np.zeros(0, np.int64), 1 << len(fabric.hosts).bit_length()
-    turns = min(hosts * hosts, MOST_TURNS)
-    while True:
-        given = {
-            port: _apart(flows[leaving.get(port, nobody)], turns, hosts) for port in paced(fabric)
-        }
-        if _classes(given) <= most or turns == min(STEPS):
-            return given
+    crossing = {port: flows[leaving.get(port, nobody)] for port in paced(fabric)}
+    counts, turns = np.array([len(some) for some in crossing.values()]), hosts * hosts
+    while turns > MOST_TURNS or (turns > min(STEPS) and np.minimum(counts, turns).sum() > most):
         turns //= 2
+    return {port: _apart(some, turns, hosts) for port, some in crossing.items()}
 
 
 def _leaving(
