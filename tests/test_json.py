@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import rfabric
 from rfabric.control.epochs import RewirePlan
 from rfabric.emulate.drills import Drilled
+from rfabric.emulate.foreseen import SimulatedTraffic
 from rfabric.emulate.stream import Loss
 from rfabric.fabric import Fabric, Port, parse_fabric
 from rfabric.optics import Circuit, Circuits, Rewire, RewireRecord
@@ -46,6 +47,7 @@ CIRCUITS = st.builds(joined, st.permutations(range(1, 9)), st.integers(0, 4))
 REWIRES = st.builds(Rewire.between, CIRCUITS, CIRCUITS)
 SCALES = of(Scale, sample=SECONDS | st.just(inf))
 PHASES = st.dictionaries(of(PhaseKey), SECONDS, max_size=3)
+PAIRS = st.tuples(WORDS, WORDS)
 WRITTEN = {
     Circuits: CIRCUITS,
     Drilled: of(Drilled, loss=of(Loss)),
@@ -57,6 +59,12 @@ WRITTEN = {
     RewirePlan: of(RewirePlan, rewire=REWIRES),
     RewireRecord: of(RewireRecord),
     Scale: SCALES,
+    SimulatedTraffic: of(
+        SimulatedTraffic,
+        at_once=st.dictionaries(PAIRS, WHOLE, max_size=3),
+        ways=st.none() | st.dictionaries(PAIRS, st.lists(WHOLE, max_size=3), max_size=3),
+        whole=st.frozensets(WHOLE, max_size=3),
+    ),
 }
 PRINTED_ONLY = {
     "Bill", "Crossover", "CurvePoint", "DaysRow", "JointRow", "Line", "MeasuredPattern", "PaperRow",

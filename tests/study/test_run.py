@@ -37,7 +37,7 @@ def packets(monkeypatch):
     asked = []
 
     def emulate(
-        fabric, trace, policy, *, scale, out, progress, captures, looks, machines, at_once, **about
+        fabric, trace, policy, *, scale, out, progress, captures, looks, machines, known, **about
     ):
         asked.append((fabric.name, policy, scale, out))
         result = simulate(fabric, trace, policy, repetitions="whole", **about)
