@@ -12,8 +12,7 @@ from ..report.result import Result
 from ..trace import routing_of
 from ..trace.pairs import Pairs, PairWays
 from .sampling import meeting
-
-Pair = tuple[str, str]  # sender and receiver
+from .shaping import Pair
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def foreseen(expected: Result) -> SimulatedTraffic:
     return SimulatedTraffic(at_once(expected), ways(expected), meeting(expected))
 
 
-def at_once(expected: Result) -> dict[tuple[str, str], int]:
+def at_once(expected: Result) -> dict[Pair, int]:
     """How many flows of each two hosts are under way together, at most."""
     trace = expected.trace
     rows = np.flatnonzero(trace.size > 0)
