@@ -63,6 +63,8 @@ def run(
     given = {ENVIRONMENT[key]: str(value) for key, value in settings.items() if value}
     chosen = app or app_file(given.get("RFABRIC_TOPO") or os.environ.get("RFABRIC_TOPO", ""))
     os.environ.update(given)
+    # addresses here are numbers; the resolver that eventlet would load is a fifth of the start
+    os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
     python = seam.interpreter()
     if _environment(python) != _environment(sys.executable):
         sys.stdout.flush()
