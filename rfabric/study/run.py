@@ -241,6 +241,8 @@ def emulated(
     """
     from ..emulate.capture import file_name
     from ..emulate.foreseen import foreseen
+    from ..emulate.grain import few_packets
+    from ..emulate.scale import resolution
     from ..emulate.world import emulate
 
     case = Case(expected.fabric, expected.policy if expected.fabric.ocses else DEFAULT_CIRCUITS)
@@ -264,7 +266,8 @@ def emulated(
         known=foreseen(expected),
     )
     result = check_link_bytes(result, expected)
-    return _beside(result, expected, traffic)
+    coarse = few_packets(expected, result.scale, resolution(result))
+    return _beside(replace(result, notes=(*result.notes, *coarse)), expected, traffic)
 
 
 def _refusal(result: Result) -> str:

@@ -12,7 +12,7 @@ What a host of two processors measured against the bounds stands in the README.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +29,10 @@ from .patterns import RATE, SECONDS, closed, patterns
 from .run import SLOWER_TRIES, Case, RunSettings, Tell, simulated, tried
 
 PHASE_BOUND = 0.05  # of the seconds of a pattern
-# of the seconds of its flows: half of them, nine in ten, each
+# of the seconds of its flows: half of them, nine in ten, each; one of few packets may be off by as
+# many GRAINS as that
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
+GRAINS = 2  # of what packets alone may make of it (`emulate.grain`)
 ALL_BOUNDS = {"median": 0.02, "p90": 0.05}  # of all patterns together, and of all flows
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
 PATIENCE = 120.0
@@ -47,6 +49,7 @@ class MeasuredPattern:
     """One pattern on one fabric: seconds expected and emulated; errors of its flows, relative.
 
     against: `closed form` or `model`. broken: what is wrong with it, nothing where all is well.
+    grain: what packets alone may make of each flow's error, relative (`emulate.grain`).
     """
 
     fabric: str
@@ -56,6 +59,7 @@ class MeasuredPattern:
     emulated: float
     flows: np.ndarray
     broken: tuple[str, ...] = ()
+    grain: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @property
     def error(self) -> float:
@@ -72,6 +76,7 @@ class MeasuredPattern:
             "emulated_s": _known(self.emulated),
             "error": _known(self.error),
             "flow_errors": self.flows.tolist(),
+            "flow_grain": self.grain.tolist(),
             "faults": self.faults,
         }
 
@@ -86,9 +91,10 @@ class MeasuredPattern:
         broken = [*self.broken]
         broken += ["phase"] if abs(self.error) > PHASE_BOUND else []
         off = quantiles(self.flows)
-        return ", ".join(
-            [*broken, *(f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most)]
-        )
+        for what in ("median", "p90"):
+            broken += [f"flows, {what}"] if off[what] > FLOW_BOUNDS[what] else []
+        each = np.fmax(FLOW_BOUNDS["worst"], GRAINS * self.grain)
+        return ", ".join(broken + (["flows, worst"] if (abs(self.flows) > each).any() else []))
 
 
 def quantiles(errors: np.ndarray) -> dict[str, float]:
@@ -202,6 +208,9 @@ def compared(
     result: Result, expected: Result, closed: dict[str, float]
 ) -> Iterator[MeasuredPattern]:
     """Each pattern of an emulation beside its closed form (s by label), or else the simulation."""
+    from ..emulate.grain import grain
+
+    coarse = grain(expected, result.scale)
     for key, rows in result.trace.communication().items():
         label, model = key[2], expected.communication[key]
         seconds = closed.get(label, model)
@@ -209,9 +218,8 @@ def compared(
         flows = (result.finish - result.start)[rows] / (expected.finish - expected.start)[rows] - 1
         against = "closed form" if label in closed else "model"
         emulated = result.communication[key]
-        yield MeasuredPattern(
-            result.fabric.name, label, against, seconds, emulated, flows, tuple(broken)
-        )
+        seen = emulated, flows, tuple(broken), coarse[rows]
+        yield MeasuredPattern(result.fabric.name, label, against, seconds, *seen)
 
 
 def summary(measured: Sequence[MeasuredPattern]) -> dict[str, dict[str, float]]:

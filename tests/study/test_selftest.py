@@ -79,8 +79,9 @@ def test_a_run_that_broke_is_a_row_with_a_fault_and_the_others_stand(monkeypatch
     assert "–" in selftest.table(rows).rows[0].cells
 
 
-def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=()):
-    return selftest.MeasuredPattern("f", "p", "model", 1.0, 1 + error, np.array(flows), broken)
+def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,)):
+    seen = 1 + error, np.array(flows), broken, np.array(grain)
+    return selftest.MeasuredPattern("f", "p", "model", 1.0, *seen)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,8 @@ def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=()):
         (measured(flows=[*[0.0] * 20, 1.01 * selftest.FLOW_BOUNDS["worst"]]), "flows, worst"),
         (measured(flows=[0.0, 0.0, 1.3 * selftest.FLOW_BOUNDS["p90"]]), "flows, p90"),
         (measured(flows=[-1.01 * selftest.FLOW_BOUNDS["median"]] * 3), "flows, median"),
+        (measured(flows=[*[0.0] * 20, -0.3], grain=[0.01] * 20 + [0.16]), ""),
+        (measured(flows=[*[0.0] * 20, -0.3], grain=[0.16] * 20 + [0.14]), "flows, worst"),
         (measured(broken=("no rewire met a flow",)), "no rewire met a flow"),
     ],
 )

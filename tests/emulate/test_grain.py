@@ -1,0 +1,88 @@
+"""Which flows have too few packets: by hand, and relations that hold for any traffic."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.emulate.grain import COARSE, few_packets, grain
+from rfabric.emulate.windows import LEAST
+from rfabric.fabric import parse_fabric
+from rfabric.report.result import Scale
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder
+from rfabric.trace.packets import PAYLOAD
+
+FABRIC = parse_fabric("leaf-spine,tors=4,gpus=4,oversubscription=4")  # uplinks at a fourth
+SCALE = Scale(1e-3, 10.0)
+PACKET = PAYLOAD / SCALE.bandwidth  # bytes of the trace in one
+
+
+def played(flows):
+    """The simulation of flows [(src, dst, packets, start)]."""
+    b = TraceBuilder(FABRIC.hosts)
+    for src, dst, packets, start in flows:
+        b.flows([src], [dst], packets * PACKET, start=start, phase="p", label="flows")
+    return simulate(FABRIC, b.build(), "static", repetitions="whole")
+
+
+def test_a_lone_flow_is_true_to_a_packet():
+    assert grain(played([(0, 1, 20, 0.0)]), SCALE) == pytest.approx([1 / 20])
+    assert np.isnan(grain(played([]), SCALE)).all()
+
+
+def test_flows_that_share_a_card_alike_wait_for_no_window():
+    result = played([(0, host, 50, 0.0) for host in (1, 2, 3)])
+    assert grain(result, SCALE) == pytest.approx([1 / 50] * 3)
+
+
+def test_a_flow_that_stays_near_waits_while_those_held_up_far_away_fill_their_windows():
+    """A rack of four sends out by one uplink's worth, so each card's way out is a fourth of it:
+    of five flows of card 0 four have a sixteenth each, the one in the rack the other three fourths.
+    """
+    out = [(src, dst, 300, 0.0) for src in range(4) for dst in (4, 5, 8, 12)]
+    result = played([*out, (0, 1, 48, 0.0)])
+    near = grain(result, SCALE)[-1]
+    others = 4 * LEAST * (1 - (1 / 16) / (3 / 4))  # packets ahead of what the fluid lets them
+    assert near == pytest.approx((1 + others) / 48, rel=1e-4)
+    (note,) = few_packets(result, SCALE)
+    assert note.startswith("leaf-spine: 1 of the 17 flows of flows have few packets")
+    assert f"{near:.0%} off" in note and few_packets(result, Scale(1e-2, 100.0)) == []
+    assert few_packets(result, SCALE, resolution=2 * result.step_seconds) == []
+
+
+def test_of_what_a_sample_stands_for_nothing_is_said():
+    b = TraceBuilder(FABRIC.hosts)
+    b.loop([([0], [8], PACKET)], 100, [0.0], phase="p", label="loop")
+    result = simulate(FABRIC, b.build(), "static", repetitions="whole")
+    some = Scale(1e-3, 10.0, float(result.step_seconds) / 10)
+    assert np.isnan(grain(result, some)[result.trace.size > 0]).all()
+    assert few_packets(result, some) == []
+    assert not np.isnan(grain(result, SCALE)[result.trace.size > 0]).any()
+
+
+def a_flow():
+    hosts = st.integers(0, len(FABRIC.hosts) - 1)
+    flow = st.tuples(hosts, hosts, st.floats(0.5, 400.0), st.sampled_from([0.0, 1e-3, 0.5]))
+    return flow.filter(lambda one: one[0] != one[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(a_flow(), min_size=1, max_size=25), st.randoms())
+def test_relations_that_hold_for_any_traffic(flows, random):
+    result = played(flows)
+    sends = result.trace.size > 0
+    coarse = grain(result, SCALE)[sends]
+    own = PACKET / result.trace.size[sends]
+    assert (coarse >= own * (1 - 1e-9)).all()  # never truer than a packet of its own
+    # ten times the packets: a tenth of it
+    finer = grain(result, Scale(10 * SCALE.bandwidth, SCALE.dilation))[sends]
+    assert finer == pytest.approx(coarse / 10)
+    # and no flow waits for more than the windows of all others of its card
+    of_card = np.bincount(result.trace.src[sends])[result.trace.src[sends]]
+    assert (coarse <= own * (1 + LEAST * of_card) * (1 + 1e-9)).all()
+    assert bool(few_packets(result, SCALE)) == bool((coarse > COARSE).any())
+    mixed = list(range(len(flows)))
+    random.shuffle(mixed)
+    other = grain(played([flows[i] for i in mixed]), SCALE)
+    assert other[other == other] == pytest.approx(coarse[mixed], rel=1e-3)
