@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
 from ..routing import LightPath, light_paths
-from ..routing.rows import Entries
+from ..routing.rows import Entries, numbered
 
 
 class Circuit(NamedTuple):
@@ -290,15 +290,18 @@ class Demand:
         """bool[racks]: which racks receive."""
         return np.bincount(self.sent.columns, minlength=len(self.racks)) > 0
 
+    @property
+    def sinks(self) -> np.ndarray:
+        """bool[racks]: which racks receive and do not send."""
+        return self.receives & ~self.sends
+
     @cached_property
     def joint(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(rack, higher rack, what the busier direction sends) of racks that send to each other; by
         rack, then the other.
         """
         n, (rows, columns, sent) = len(self.racks), self.sent
-        codes, which = np.unique(
-            np.minimum(rows, columns) * n + np.maximum(rows, columns), return_inverse=True
-        )
+        codes, which = numbered(np.minimum(rows, columns) * n + np.maximum(rows, columns))
         busier = np.zeros(len(codes))
         np.maximum.at(busier, which, sent)
         return codes // n, codes % n, busier

@@ -37,7 +37,7 @@ from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
 from .planes import join, numbers, planes, region_table
-from .solvers import MOST_SLOTS, SOLVERS, bridged, starve
+from .solvers import MOST_SLOTS, SOLVERS, asked, bridged, slots_of, starve
 from .solvers import slots as decomposed
 from .templates import Matchings
 
@@ -154,10 +154,8 @@ class CircuitPolicy:
             [[every[(i * count + j) % len(every)] for j in range(count)] for i in turns]
         )
         if len(demand.racks) <= MOST_RACKS_COMPARED:
-            decompositions += [
-                decomposed(demand, self.fabric, every=True, least=n)
-                for n in (0, _even_turns(most, count))
-            ]
+            edges = asked(self.fabric, demand, every=True)
+            decompositions += slots_of(edges, (0, _even_turns(most, count)))
         return [
             self._in_turn(slots, circuits)
             for slots in decompositions
@@ -255,18 +253,18 @@ class ByTemplate(CircuitPolicy):
 
     def _template(self, name: str, demand: Demand) -> Matchings | None:
         count, racks = len(planes(self.fabric)), np.array(demand.racks, dtype=object)
-        sends, receives = demand.sends, demand.receives
+        sends, receives, sinks = demand.sends, demand.receives, demand.sinks
         if name == "isolated-pod":
             return templates.isolated_pods(self.fabric, count)
         if not sends.any():
             return None
-        if name == "tree" and (receives & ~sends).any():
+        if name == "tree" and sinks.any():
             return templates.tree(*self._levels(racks, sends, receives), count)
         if name == "bipartite" and (groups := _answering(demand)):
             parts = [templates.bipartite(*sides, count) for sides in groups]
             return [[pair for part in parts for pair in part[j]] for j in range(count)]
-        if name == "bipartite" and (receives & ~sends).any():
-            return templates.bipartite(list(racks[sends]), list(racks[receives & ~sends]), count)
+        if name == "bipartite" and sinks.any():
+            return templates.bipartite(list(racks[sends]), list(racks[sinks]), count)
         if name == "mesh":
             return templates.mesh(list(racks[sends | receives]), count)
         return _best_rounds(demand, list(racks[sends | receives]), count)
@@ -305,7 +303,9 @@ class ByPhase(ByTemplate):
         if demand.idle:
             return circuits
         shape = "tree" if demand.phase == "weight_sync" else "rounds"
-        every = [self._bridged(name, demand) for name in (shape, "bipartite")]
+        # without racks that only receive, either template is the rounds that carry most
+        names = (shape, "bipartite") if demand.sinks.any() else ("rounds",)
+        every = [self._bridged(name, demand) for name in names]
         every.append(bridged(self.fabric, SOLVERS["bvn"](demand, self.fabric), demand))
         lit = [self._moved_to(matchings, circuits) for matchings in every]
         return min(lit, key=lambda c: completion(self.fabric, c, demand))

@@ -14,12 +14,12 @@ the circuits it has, as in D'Hondt's apportionment: the next circuit goes where 
 longest transfer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 import numpy as np
-import rustworkx
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
@@ -28,10 +28,10 @@ from ..routing import routes_of
 from ..routing.rows import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
+from .matched import Parts, joined_parts
 from .planes import Pair, region_table, uplinks
 from .templates import Matchings
 
-WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
 # looked at are each rack's heaviest pairs, so many more than it has uplinks: lighter ones get no
 # circuit anyway
 PAIRS_MORE = 2
@@ -59,6 +59,17 @@ class Asked:
         """Which edges this plane can join: a mask."""
         here = self.region[plane]
         return (here[self.rows] == here[self.columns]) & (here[self.rows] >= 0)
+
+    @cached_property
+    def openings(self) -> list[tuple[np.ndarray, Parts]]:
+        """By plane, the edges it can join, and the parts they make of the racks."""
+        known: dict[bytes, tuple[np.ndarray, Parts]] = {}
+        for plane, here in enumerate(self.region):
+            if here.tobytes() not in known:
+                some = np.flatnonzero(self.open_in(plane))
+                parts = Parts(len(self.racks), self.rows[some], self.columns[some])
+                known[here.tobytes()] = some, parts
+        return [known[here.tobytes()] for here in self.region]
 
     @cached_property
     def uplinks(self) -> np.ndarray:
@@ -155,10 +166,9 @@ def _plane_by_plane(a: Asked, given: np.ndarray, first: float = 0.0) -> Matching
     has no circuit yet weighs `first` more. Counts on in `given`, the circuits of each edge.
     """
     matchings = []
-    for plane in range(len(a.region)):
-        edges = np.flatnonzero(a.open_in(plane))
+    for edges, parts in a.openings:
         weight = a.wanted[edges] / (given[edges] + 1) + first * (given[edges] == 0)
-        best = edges[best_matching(a, edges, weight)]
+        best = edges[parts.matching(weight)]
         given[best] += 1
         matchings.append(a.named(best))
     return matchings
@@ -170,8 +180,7 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
     """
     a = asked(fabric, demand)
     left, given, matchings = _whole_circuits(a), np.zeros(len(a.wanted)), []
-    for plane in range(len(a.region)):
-        edges = np.flatnonzero(a.open_in(plane))
+    for plane, (edges, parts) in enumerate(a.openings):
         rest = a.uplinks.max(initial=0) - plane
         load = np.bincount(a.rows, left, len(a.racks)) + np.bincount(a.columns, left, len(a.racks))
         # a rack that is owed a circuit in every plane still to come must be in this matching
@@ -179,7 +188,7 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
         owed = left[edges] * (1 + 4 * (urgent[a.rows[edges]] + urgent[a.columns[edges]]))
         extra = a.wanted[edges] / (given[edges] + np.maximum(left[edges], 0) + 1)
         weight = owed + 0.5 * extra / extra.max(initial=1e-300)
-        best = edges[best_matching(a, edges, weight)]
+        best = edges[parts.matching(weight)]
         given[best] += 1
         left[best] = np.maximum(left[best] - 1, 0)
         matchings.append(a.named(best))
@@ -187,24 +196,36 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
 
 
 def slots(
-    demand: Demand, fabric: Fabric, every: bool = False, least: int = 0, most: int = MOST_SLOTS
+    demand: Demand, fabric: Fabric, every: bool = False, most: int = MOST_SLOTS
 ) -> list[Matchings]:
     """The demand as configurations of all planes, to be lit one after another, until every edge had
     its share.
 
     As `matching`, going on after the last plane: what a configuration carries counts for those
-    after it. As many as the busiest rack needs to meet all its partners once, or `least`; then
-    edges that had none come first, at most `most` in all.
+    after it. As many as the busiest rack needs to meet all its partners once; then edges that had
+    none come first, at most `most` in all.
     `every`: edges are all pairs that send, not each rack's heaviest.
     """
-    a = asked(fabric, demand, every)
+    return slots_of(asked(fabric, demand, every), (0,), most)[0]
+
+
+def slots_of(a: Asked, least: Sequence[int], most: int = MOST_SLOTS) -> list[list[Matchings]]:
+    """`slots`, once for each of `least`: so many at least before edges that had none come first.
+    What these begin alike is worked out once.
+    """
     partners = np.bincount(np.concatenate((a.rows, a.columns)), minlength=len(a.racks))
-    rounds = max(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0), least)
+    fewest = int(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0))
     given, heaviest = np.zeros(len(a.wanted)), a.wanted.max(initial=0.0)
-    configurations: list[Matchings] = []
-    while len(configurations) < most and (len(configurations) < rounds or (given == 0).any()):
-        configurations.append(_plane_by_plane(a, given, heaviest * (len(configurations) >= rounds)))
-    return configurations
+    alike: list[Matchings] = []
+    every: dict[int, list[Matchings]] = {}
+    for rounds in sorted({max(fewest, n) for n in least}):
+        while len(alike) < min(rounds, most):
+            alike.append(_plane_by_plane(a, given))
+        mine, had = list(alike), given.copy()
+        while len(mine) < most and (had == 0).any():
+            mine.append(_plane_by_plane(a, had, heaviest))
+        every[rounds] = mine
+    return [every[max(fewest, n)] for n in least]
 
 
 def starve(fabric: Fabric, some: list[Matchings], demand: Demand) -> bool:
@@ -271,41 +292,8 @@ def _circuits_within(a: Asked, seconds: float) -> np.ndarray | None:
 
 
 def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Positions in `edges` of a matching of maximum weight, ascending: part by part of what edges
-    join, equal parts once.
-    """
-    if not len(edges):
-        return np.zeros(0, np.int64)
-    shares = (weight / weight.max(initial=1e-300) * WEIGHT_STEPS).astype(np.int64)
-    n, (rows, columns) = len(a.racks), (a.rows[edges], a.columns[edges])
-    part = joined_parts(n, rows, columns)
-    order = np.argsort(part, kind="stable")
-    local = np.empty(n, np.int64)  # the number of a rack within its part
-    local[order] = np.arange(n) - np.searchsorted(part[order], part[order])
-    order = np.argsort(part[rows], kind="stable")
-    alike = np.stack((local[rows], local[columns], shares), axis=1)[order]
-    known: dict[bytes, np.ndarray] = {}
-    bounds = np.flatnonzero(np.diff(part[rows][order], prepend=-1, append=-1))
-    begins, several = bounds[:-1], np.diff(bounds) > 1
-    positions = [order[begins[~several]]]  # an edge alone is its part's matching
-    for begin, end in zip(begins[several], bounds[1:][several], strict=True):
-        own = alike[begin:end]
-        key = own.tobytes()
-        if key not in known:
-            known[key] = _matched(own)
-        positions.append(order[begin + known[key]])
-    return np.sort(np.concatenate(positions))
-
-
-def _matched(edges: np.ndarray) -> np.ndarray:
-    """Positions of a matching of maximum weight among rows (end, other end, weight)."""
-    rows = edges.tolist()
-    place = {(low, high): i for i, (low, high, _) in enumerate(rows)}
-    graph = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from(range(max(map(max, place)) + 1))
-    graph.add_edges_from(list(map(tuple, rows)))
-    pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
-    return np.array([place[min(pair), max(pair)] for pair in pairs], dtype=np.int64)
+    """Positions in `edges` of a matching of maximum weight, ascending."""
+    return Parts(len(a.racks), a.rows[edges], a.columns[edges]).matching(weight)
 
 
 # --- what a plan must not break -------------------------------------------------------------------
@@ -368,18 +356,6 @@ def _parts(fabric: Fabric, matchings: Matchings) -> np.ndarray:
     lit = [(index[a], index[b]) for pairs in matchings for a, b in pairs]
     cables = zip(range(len(calm)), calm.tolist(), strict=True)
     return joined_parts(len(calm), *np.array([*cables, *lit], dtype=np.int64).T)
-
-
-def joined_parts(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """For each rack the first rack of the part it lies in, where rows[i] and columns[i] are
-    joined.
-    """
-    part = np.arange(racks)
-    while ((low := part[rows]) != (high := part[columns])).any():
-        np.minimum.at(part, np.maximum(low, high), np.minimum(low, high))
-        while (part != (further := part[part])).any():
-            part = further
-    return part
 
 
 @kept

@@ -58,6 +58,7 @@ from rfabric.optics.solvers import (
     bridged,
     greedy,
     slots,
+    slots_of,
     thin_rates,
 )
 from rfabric.optics.solvers import asked as edges_of
@@ -805,7 +806,7 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
     assert slots(Demand.none(LONELY.racks), LONELY) == []
     wanted = asks(LONELY, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
     assert len(slots(wanted, LONELY)) == 2  # three partners, two uplinks
-    assert len(slots(wanted, LONELY, least=3)) == 3
+    assert [len(each) for each in slots_of(edges_of(LONELY, wanted), (0, 3, 1))] == [2, 3, 2]
     single = asks(LONELY, (0, 1, 1e9))
     assert len(slots(single, LONELY)) == 1
 
@@ -826,7 +827,18 @@ def test_slots_end_at_their_limit_whoever_is_left_out(most):
     fabric = rfabric(pods=1, tors=6, gpus=1, planes=1, electrical=0)
     everybody = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(6), 2)))
     assert len(slots(everybody, fabric, every=True, most=most)) == most
-    assert len(slots(everybody, fabric, every=True, least=9, most=most)) == most
+    edges = edges_of(fabric, everybody, every=True)
+    assert [len(each) for each in slots_of(edges, (0, 9), most)] == [most, most]
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=15, max_size=15), st.lists(st.integers(0, 9)))
+def test_slots_asked_for_together_are_those_asked_for_one_by_one(sizes, least):
+    fabric = rfabric(pods=1, tors=6, gpus=1, planes=2, electrical=0)
+    ends = combinations(range(6), 2)
+    wanted = asks(fabric, *((a, b, float(n)) for (a, b), n in zip(ends, sizes, strict=True) if n))
+    edges = edges_of(fabric, wanted, every=True)
+    alone = [slots_of(edges, (n,))[0] for n in least]
+    assert slots_of(edges, least) == alone
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=10, max_size=10))
