@@ -511,6 +511,16 @@ def test_a_model_that_only_the_runs_name_tells(job):
     assert "trainer.project_name" in made.origin["model"]
 
 
+@pytest.mark.parametrize("stated", ["microsoft/Phi-4-mini-instruct", "inclusionAI/Ring-1T"])
+def test_a_name_that_says_too_little_is_no_other_models(job, stated):
+    """Phi-4 is four times as large, and what has a trillion parameters has experts."""
+    with pytest.raises(RFabricError, match=f"model '{stated}' has no config here"):
+        job("verl", VERL.replace("Qwen/Qwen3-8B", stated).format(more=""))
+    said = VERL.replace("Qwen/Qwen3-8B", "/ckpt").format(more="trainer.experiment_name=q3-{name}")
+    made = job("verl", said.replace("q3-{name}", "Qwen3-4B-mini-batch"))
+    assert made.recipe()["model"] == "Qwen3-4B"
+
+
 # --- the other frameworks ---------------------------------------------------------------------
 
 

@@ -314,11 +314,22 @@ _RUN_NAME = re.compile(r"(^|[._-])(exp|experiment|trial|project|run)_name$|wandb
 
 
 def _named_in(text: str) -> str | None:
-    """The model that the longest run of words in a text means."""
+    """The model that the longest run of words in a text means, where none behind it says that it is
+    a smaller or larger one: Phi-4-mini is no Phi-4.
+    """
     words = re.split(r"[^A-Za-z0-9.]+", text)
-    runs = ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+    ends = [(i, j) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+    runs = [run for i, j in ends if _is_whole(run := "-".join(words[i:j]), *words[j : j + 1])]
     named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 3)
     return next((model.name for model in named if model is not None), None)
+
+
+def _is_whole(run: str, behind: str = "") -> bool:
+    """Whether the word behind a name leaves it as it is."""
+    return not _OTHER_SIZE.fullmatch(behind) or bool(re.search(r"\d[bB]$", run))
+
+
+_OTHER_SIZE = re.compile(r"(?i)mini|small|tiny|nano|micro|lite|medium|large|max|ultra")
 
 
 def _shaped(said: str | dict) -> Model:
