@@ -492,6 +492,25 @@ def test_what_slime_does_beside_a_step_is_noted(job, flag):
     assert not any(key.startswith(flag[2:].split()[0]) for key in made.unmapped)
 
 
+def test_of_what_stands_in_a_jobs_way_that_counts_which_nobody_may_assume(job):
+    """Positions are stretched as far as its sequences go, so that memory is what it lacks."""
+    words = SLIME.replace("4B", "14B").replace("4096", "62048")
+    made = job("slime", words.format(more="--rollout-max-response-len 60000"))
+    assert made.misfit.startswith("training: Qwen3-14B needs")
+    assert made.recipe()["generation"]["context"] == 62048
+    assert "exceeds the context" in made.origin["generation.context"]
+    assert "it would run with" in made.way_out
+
+
+def test_each_assumption_has_the_reason_that_it_answers(job):
+    ways = "--tensor-model-parallel-size 2 --context-parallel-size 4"
+    words = SLIME.replace("4B", "8B").replace("4096", "20000")
+    made = job("slime", words.format(more=f"--rollout-max-response-len 78000 {ways}"))
+    assert not made.misfit and {"cluster.gpu", "generation.context"} <= set(made.assumed)
+    assert "exceeds the context" in made.origin["generation.context"]
+    assert "a H100 has 86 GB" in made.origin["cluster.gpu"]
+
+
 # --- models -----------------------------------------------------------------------------------
 
 

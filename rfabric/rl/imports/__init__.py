@@ -210,15 +210,23 @@ _WIDER = (
 
 def _fit(recipe: SourcedValues) -> None:
     """Other assumptions where the job cannot run with the first ones: it did run, on GPUs and with
-    settings that its file does not name.
+    settings that its file does not name. Where none is enough, positions are stretched all the
+    same, so that what else stands in its way is heard of.
     """
     if not (why := _misfit(recipe.values)):
         return
-    for others in _other_assumptions(recipe):
-        if not _misfit(recipe.values | others):
-            for key, value in others.items():
-                recipe.assume(key, value, f"else it could not run: {why}")
-            return
+    ways = (o for o in _other_assumptions(recipe) if not _misfit(recipe.values | o))
+    longest = _stretched(recipe)
+    heard = longest if _misfit(recipe.values | longest) != why else {}
+    taken, values = next(ways, heard), dict(recipe.values)
+    for key, value in taken.items():
+        others = {other: taken[other] for other in taken if other != key}
+        recipe.assume(key, value, f"else it could not run: {_misfit(values | others) or why}")
+
+
+def _stretched(recipe: SourcedValues) -> dict[str, Any]:
+    """As many positions as the job's own lengths need."""
+    return {"generation.context": recipe.longest}
 
 
 def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
@@ -226,8 +234,7 @@ def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
     own lengths, larger GPUs, weights as the checkpoint has them, full recomputation.
     """
     free = set(recipe.assumed)
-    stated = ("generation.max_prompt", "generation.max_response")
-    longest = {"generation.context": sum(recipe.values[key] for key in stated)}
+    longest = _stretched(recipe)
     gpus = [recipe.values["cluster.gpu"]]
     if "cluster.gpu" in free:
         small = recipe.values.get("cluster.gpus_per_server") == 4  # as GB200 servers come
