@@ -86,10 +86,11 @@ def find_gpu(text: str) -> Gpu | None:
     """The GPU that `text` names in whatever spelling: `h100_sxm`, `DGX-H100`, `NVIDIA
     A100-SXM4-40GB`, `h200_8gpu_busbw`.
 
-    None where it names none; the first where it names several.
+    None where it names none, or one of another memory than the catalog's; the first where it names
+    several.
 
-    >>> find_gpu("NVIDIA A100-SXM4-40GB").name
-    'A100-40GB'
+    >>> find_gpu("NVIDIA A100-SXM4-40GB").name, find_gpu("H20 141GB")
+    ('A100-40GB', None)
     """
     wanted = str(text).upper()
     matched = _NAMES.search(wanted)
@@ -99,9 +100,25 @@ def find_gpu(text: str) -> Gpu | None:
     marked = (
         gpu
         for gpu in kinds
-        if "-" in gpu.name and gpu.name.upper().split("-")[1].rstrip("B") in wanted
+        if "-" in gpu.name
+        and re.search(rf"(?<!\d){gpu.name.upper().split('-')[1].rstrip('B')}", wanted)
     )
-    return next(marked, GPUS[matched[1]])
+    gpu = next(marked, GPUS[matched[1]])
+    return gpu if _holds(gpu, wanted) else None
+
+
+def _holds(gpu: Gpu, wanted: str) -> bool:
+    """Whether the GB that a name may state are its own, or its server's: DGX A100 640GB."""
+    stated = _MEMORY.search(wanted)
+    sizes = [gpu.hbm_bytes * count for count in (1, gpu.gpus_per_server)]
+    units = (1e9, 2**30)
+    return not stated or any(
+        abs(int(stated[1]) * unit / size - 1) < _NEAR for unit in units for size in sizes
+    )
+
+
+_MEMORY = re.compile(r"(?<!\d)(\d{2,4})[ _-]?GB(?![A-Z/])")
+_NEAR = 0.1  # drivers report some less than data sheets
 
 
 def _catalog() -> dict[str, Gpu]:

@@ -20,16 +20,20 @@ from .sizes import SLACK, Sizes, stated_sizes
 
 _EACH_LAYER = ("layer_types", "hybrid_override_pattern", "layers_block_type", "moe_layer_freq")
 _LIKE = 0.7  # how much closer, in the logarithm of parameters, a model of the same maker counts
+# How many times the parameters of the largest dense model here a dense one may have: what is larger
+# was trained with experts alone, and its name leaves out how many parameters are active.
+_LARGEST = 1.4
 # How much farther one whose heads 16 GPUs cannot share, or of the time before gated MLPs.
 _ODD = 0.5
 
 
 def config_like(name: str) -> tuple[dict, str] | None:
     """The config of a model shaped like the one that `name` states, and what it is; None where the
-    name states no size, or nothing here comes within SLACK of it.
+    name states no size, one that only experts have without the active one, or nothing here comes
+    within SLACK of it.
     """
     sizes = stated_sizes(name)
-    if sizes is None:
+    if sizes is None or _leaves_experts_out(sizes):
         return None
     ranked = sorted(_known(), key=lambda known: _distance(sizes, known))
     for known in ranked[:5]:
@@ -38,6 +42,11 @@ def config_like(name: str) -> tuple[dict, str] | None:
             layers = next(config[key] for key in _LAYERS if key in config)
             return config, f"shaped like {known.model.name} with {layers} layers"
     return None
+
+
+def _leaves_experts_out(sizes: Sizes) -> bool:
+    dense = max(known.model.parameters for known in _known() if known.model.experts is None)
+    return sizes.active == sizes.total > _LARGEST * dense
 
 
 @dataclass(frozen=True)

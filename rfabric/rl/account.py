@@ -39,11 +39,17 @@ from .phases import (
     under_way,
 )
 from .plan import phase_seconds
-from .sharing import update_exposed, update_exposed_sharded
+from .sharing import log_probs_exposed, update_exposed, update_exposed_sharded
 from .sources import Source, source_of
 from .step_terms import played_steps, reading_steps, seconds_by_term, steady_steps
 from .timing import trainer_of
-from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
+from .traffic import (
+    LogProbTraffic,
+    UpdateTraffic,
+    generation_traffic,
+    training_traffic,
+    weight_levels,
+)
 from .weight_sync import software_parts
 from .workload import Workload
 
@@ -173,8 +179,7 @@ def _training(w: Workload, step: Step) -> Seconds:
     )
     parts = np.split(lengths, t.mini_batches) * (len(trained.mini_batches) // t.mini_batches)
     updates = zip(parts, trained.mini_batches, sent.updates, strict=True)
-    loop = sent.log_probs.loop
-    computed, exposed = [], [_exposed(w, [loop] if loop else [])]
+    computed, exposed = [], [_log_prob_bytes(w, sent.log_probs)]
     for part, batch, traffic in updates:
         # a backward pass launches twice
         both = [(batch.ahead, 1), (batch.back, exchanges.training_passes(w))]
@@ -230,6 +235,13 @@ def _pass(average: PassSeconds, kernels: float, tokens: float, squares: float) -
     }
     waited = max(0.0, average.seconds - sum(terms.values())) if average.host else 0.0
     return terms | {"host": waited}
+
+
+def _log_prob_bytes(w: Workload, sent: LogProbTraffic) -> dict[str, float]:
+    """What the bytes of passes for log-probabilities add: exchanges, sharded layers to these."""
+    layers = _exposed(w, [sent.loop] if sent.loop else [])
+    both = log_probs_exposed(w, sent.loop, sent.sharded)
+    return {**layers, "sharded layers": _beyond(both, sum(layers.values()))}
 
 
 def _update_bytes(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> dict[str, float]:

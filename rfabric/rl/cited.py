@@ -58,7 +58,7 @@ _NETWORK = {
     "environments": ("recipe.environments.text_bytes", "recipe.environments.observation_bytes"),
     "reward": ("recipe.environments.text_bytes", "recipe.environments.reward_bytes"),
     "gradients": ("rl.sharing.update_exposed", "recipe.training.grad_dtype"),
-    "sharded layers": ("rl.sharing.update_exposed_sharded",),
+    "sharded layers": ("rl.sharing.update_exposed_sharded", "rl.sharing.log_probs_exposed"),
 }
 _SOFTWARE = {
     "setup": ("compute.sync_time.Software.setup",),

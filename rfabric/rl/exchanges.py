@@ -195,6 +195,19 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     return Repeated(turns, repeat, batch.seconds(w.training.buckets))
 
 
+def of_sharded_ahead(w: Workload, trained: Trained) -> Repeated | None:
+    """Parameters gathered for each layer in every micro-batch of the passes for log-probabilities,
+    beside the computing of the layer before.
+    """
+    micro = w.training.log_prob_passes * trained.log_prob_micro_batches
+    gathered = flows.sharded(w)[0] if micro and w.training.optimizer == "sharded" else flows.NONE
+    if not len(gathered.src):
+        return None
+    repeat = max(1, round(micro * w.model.layers / w.training.pp))
+    turn = Turn("all-gather", _scaled(gathered, micro / repeat), 0.0, 1.0)
+    return Repeated((turn,), repeat, float(trained.log_prob.max()))
+
+
 def _hides(w: Workload, passes: PassSeconds) -> float:
     """Share of the computing that rings of keys and values run beside: attention, where the job's
     passes say what it takes.

@@ -5,7 +5,8 @@ By label:
 
     reduce-scatter  gradients of a stage among ranks that hold it  (n-1)/n x gradient bytes an edge
     all-gather      bf16 parameters the other way                 (n-1)/n x 2 bytes
-                    sharded: in every micro-batch, parameters twice
+                    sharded: in every micro-batch, parameters twice, of passes for
+                    log-probabilities once
     all-reduce      gradients, where the optimizer is replicated  2 (n-1)/n x gradient bytes
     tensor          all-reduces of activations, where tp is wider than a server
     context         keys and values round a ring, or queries, keys, values and the output all to

@@ -269,8 +269,8 @@ def _training(out: _Rows, step: Step, before: list[int]) -> int:
 
 
 def _log_probs(out: _Rows, trained: Trained, sent: LogProbTraffic, before: list[int]) -> int:
-    loop = sent.loop
-    rows = [out.repeat(loop, before)] if loop else _ranks(out, trained.log_prob, "log-prob", before)
+    rows = [out.repeat(loop, before) for loop in sent.loops]
+    rows += [] if sent.loop else _ranks(out, trained.log_prob, "log-prob", before)
     return out.barrier(0, rows + out.send(sent.pipeline, "pipeline", before))
 
 

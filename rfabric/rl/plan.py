@@ -26,7 +26,7 @@ from .environments import environments_exposed
 from .exchanges import Repeated
 from .in_flight import period
 from .phases import MiniBatch, Step, handover, step_of
-from .sharing import update_exposed_sharded
+from .sharing import log_probs_exposed, update_exposed_sharded
 from .timing import COMMUNICATION, PHASE_KINDS, phase_within, residuals
 from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .workload import Workload
@@ -215,9 +215,8 @@ def generation_comm(w: Workload, step: Step) -> float:
 def training_comm(w: Workload, step: Step) -> float:
     """The collectives of training that compute cannot hide (s)."""
     sent, batches = training_traffic(w, step), step.trained.mini_batches
-    log_probs = sent.log_probs.loop
     updates = sum(_update_comm(w, *update) for update in zip(batches, sent.updates, strict=True))
-    return (log_probs.exposed(w) if log_probs else 0.0) + updates
+    return log_probs_exposed(w, sent.log_probs.loop, sent.log_probs.sharded) + updates
 
 
 def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:

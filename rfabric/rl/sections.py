@@ -172,7 +172,8 @@ class Training(Section):
     mini_batches: optimizer updates a step;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
     parameters; `replicated` all-reduces gradients; `sharded` shards parameters and gradients as
-    well (FSDP, ZeRO-3): in every micro-batch each layer is gathered and its gradients scattered;
+    well (FSDP, ZeRO-3): in every micro-batch each layer is gathered and its gradients scattered,
+    also gathered in the passes for log-probabilities;
     grad_dtype: of the gradients that are sent;
     buckets: the number of pieces in which gradients are sent, if they are not sharded;
     recompute: in the backward pass, only what flash attention leaves out (`selective`) or all

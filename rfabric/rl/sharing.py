@@ -92,7 +92,18 @@ def update_exposed_sharded(
     """What exchanges, and `sharded` layers gathered and scattered beside them, add to the computing
     of an update (s); where one of the two is not there, what the other adds.
     """
-    exchanged, sending = update_exposed(w, loops), [loop for loop in loops if loop.repeat]
+    return _beside(w, update_exposed(w, loops), [one for one in loops if one.repeat], sharded)
+
+
+def log_probs_exposed(w: Workload, loop: Repeated | None, sharded: Repeated | None) -> float:
+    """The same of the passes for log-probabilities, after which no gradients leave."""
+    return _beside(w, loop.exposed(w) if loop else 0.0, [loop] if loop else [], sharded)
+
+
+def _beside(
+    w: Workload, exchanged: float, sending: Sequence[Repeated], sharded: Repeated | None
+) -> float:
+    """What loops that `exchanged` so much by themselves (s) add where sharded layers go beside."""
     if not sharded:
         return exchanged
     alone = max(exchanged, sharded.exposed(w))

@@ -49,7 +49,7 @@ from .weight_sync import sync_bytes
 from .workload import Workload
 
 ROUNDING = 1e-9  # relative: of sums in another order
-GATHERS = 2  # of sharded parameters in a micro-batch, forward and backward
+GATHERS = 2  # of sharded parameters in a micro-batch of an update, forward and backward
 
 
 def check_bytes(trace: Trace, w: Workload, steps: Sequence[Step], phases: Iterable[str]) -> None:
@@ -156,7 +156,8 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
     grads = flows.gradient_bytes(w)
     if t.optimizer == "sharded":
         micro = sum(b.micro_batches for b in trained.mini_batches)
-        sent["all-gather"] += micro * GATHERS * _data_parallel(w, "all-gather", BF16_BYTES)
+        gathers = micro * GATHERS + ahead * trained.log_prob_micro_batches
+        sent["all-gather"] += gathers * _data_parallel(w, "all-gather", BF16_BYTES)
         sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", grads)
         return sent
     collective = flows.gradient_collective(w)

@@ -38,12 +38,18 @@ class GenerationTraffic:
 
 @dataclass(frozen=True, eq=False)
 class LogProbTraffic:
-    """What the forward passes before the first update exchange (None: nothing), and activations
-    between stages.
+    """What the forward passes before the first update exchange, sharded layers (None: nothing), and
+    activations between stages.
     """
 
     loop: Repeated | None
+    sharded: Repeated | None
     pipeline: Flows
+
+    @property
+    def loops(self) -> list[Repeated]:
+        """The loops that send something."""
+        return [loop for loop in (self.loop, self.sharded) if loop]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +75,7 @@ class TrainingTraffic:
     @property
     def loops(self) -> list[Repeated]:
         """The loops that send something, in order."""
-        every = [self.log_probs.loop]
+        every: list[Repeated | None] = [*self.log_probs.loops]
         for update in self.updates:
             every += [*update.loops, update.sharded]
         return [loop for loop in every if loop and loop.repeat]
@@ -118,7 +124,8 @@ def weight_levels(w: Workload) -> tuple[Level, ...]:
 
 def _log_probs(w: Workload, trained: Trained) -> LogProbTraffic:
     forward = flows.pipeline(w, trained.log_prob_tokens, w.training.log_prob_passes, 0)
-    return LogProbTraffic(exchanges.of_log_probs(w, trained), forward)
+    sharded = exchanges.of_sharded_ahead(w, trained)
+    return LogProbTraffic(exchanges.of_log_probs(w, trained), sharded, forward)
 
 
 def _update(w: Workload, batch: MiniBatch, trained: Trained) -> UpdateTraffic:

@@ -178,7 +178,8 @@ class Trace:
         same = np.flatnonzero((self.src == self.dst) & (self.size > 0))
         if len(same):
             raise RFabricError(
-                f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself"
+                f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself; leave it "
+                "out, or give it 0 bytes: then it computes"
             )
         self._check_forecasts()
         check_loops(self.loops, self._columns, self.after_offsets, self.after)
@@ -461,7 +462,7 @@ class Trace:
                 f"the trace names {len(missing)} hosts that {fabric.spec or fabric.name} "
                 f"lacks, first {missing[0]}; the fabric has {len(fabric.hosts)} hosts, "
                 f"{fabric.hosts[0]} to {fabric.hosts[-1]}; give one that has them (`rfabric list "
-                "fabrics` says how large each can be)"
+                "fabrics` says how large each can be), or name hosts as it does"
             )
         return self
 

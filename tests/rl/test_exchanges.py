@@ -17,7 +17,7 @@ from rfabric.rl import explain, flows, plan_of, read_recipe, trace_of
 from rfabric.rl.exchanges import of_log_probs, of_sharded, of_update, training_passes
 from rfabric.rl.phases import step_of
 from rfabric.rl.popularity import imbalance, popularity, routing
-from rfabric.rl.sharing import update_exposed_sharded
+from rfabric.rl.sharing import log_probs_exposed, update_exposed_sharded
 from rfabric.rl.timing import trainer_of
 from rfabric.rl.traffic import training_traffic
 from rfabric.simulate.world import simulate
@@ -172,8 +172,10 @@ def test_overlap_hides_what_is_shorter():
     )
 
 
-def test_sharded_parameters_are_gathered_twice_and_gradients_scattered_in_every_micro_batch():
-    w = job("grpo-64", *SHARDED)
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_sharded_parameters_are_gathered_and_gradients_scattered_in_every_micro_batch(ahead):
+    """Parameters twice in those of an update, once in those of passes for log-probabilities."""
+    w = job("grpo-64", *SHARDED, f"training.log_prob_passes={ahead}")
     gather, scatter = flows.sharded(w)
     (n, m, t) = w.dp, w.model, w.training
     # a data-parallel group runs a channel for each of its GPUs in a server
@@ -181,13 +183,14 @@ def test_sharded_parameters_are_gathered_twice_and_gradients_scattered_in_every_
     assert sum(gather.size) == pytest.approx(
         (n - 1) / n * 2 * m.parameters / t.tp * t.tp * (4 * rings) / rings
     )
-    trace, micro = trace_of(w), sum(b.micro_batches for b in step_of(w, 0, 0).trained.mini_batches)
-    for label, once in (
-        ("all-gather", 2 * sum(gather.size)),
-        ("reduce-scatter", sum(scatter.size)),
+    trace, trained = trace_of(w), step_of(w, 0, 0).trained
+    micro = sum(b.micro_batches for b in trained.mini_batches)
+    for label, sent in (
+        ("all-gather", (2 * micro + ahead * trained.log_prob_micro_batches) * sum(gather.size)),
+        ("reduce-scatter", micro * sum(scatter.size)),
     ):
         rows = trace.communication()[0, "training", label]
-        assert trace.total[rows].sum() == pytest.approx(micro * once, rel=1e-6)
+        assert trace.total[rows].sum() == pytest.approx(sent, rel=1e-6)
         assert (trace.loop[rows] >= 0).all()
     assert sum(scatter.size) == 2 * sum(gather.size)  # fp32 and bf16
 
@@ -206,6 +209,18 @@ def test_what_computing_does_not_hide_of_sharded_layers_is_exposed(nic):
             back, (1 - batch.forward_share) * computing
         )
         assert computing + loop.exposed(w) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("nic", ["400Gbit/s", "5Gbit/s"])
+def test_what_log_probabilities_do_not_hide_of_sharded_layers_is_exposed(nic):
+    w = job("grpo-64", *SHARDED, f"cluster.nic={nic}")
+    step = step_of(w, 0, 0)
+    sent, computing = training_traffic(w, step).log_probs, float(step.trained.log_prob.max())
+    gather = flows.wire_seconds(w, flows.sharded(w)[0])
+    gathers = w.training.log_prob_passes * step.trained.log_prob_micro_batches * gather
+    lasts = computing + log_probs_exposed(w, sent.loop, sent.sharded)
+    assert lasts == pytest.approx(max(computing, gathers))
+    assert (gathers > computing) == (nic == "5Gbit/s")
 
 
 @pytest.mark.parametrize(

@@ -621,6 +621,7 @@ def test_an_engine_of_pipeline_stages_is_taken_as_tensor_parallel(job):
     [
         ("actor_rollout_ref.actor.fsdp_config.fsdp_size=4", "sharded over all training GPUs"),
         ("+actor_rollout_ref.rollout.max_turns=5", "say generation.turns"),
+        ("+actor_rollout_ref.rollout.multi_turn.max_user_turns=5", "say generation.turns"),
         ("actor_rollout_ref.model.mtp.enable_rollout=True", "takes a pass"),
         ("actor_rollout_ref.rollout.update_weights_bucket_megabytes=512", "one transfer"),
     ],

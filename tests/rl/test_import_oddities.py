@@ -233,6 +233,8 @@ def test_what_prepares_a_job_is_none_however_much_it_says(tmp_path, before):
         ("${oc.env:HOME,${oc.env:B,8}}", {}, "8"),
         ("${oc.env:A,${oc.env:B,8}}", {"B": "16"}, "16"),
         ("${oc.env:A,}", {}, ""),
+        ("${oc.env:A,'8'}", {}, "8"),
+        ('${mul:${oc.decode:${oc.env:A,"4"}},2}', {}, 8),
         ("${oc.env:A}", {"A": "${oc.env:A}${oc.env:A}"}, "$A"),
         ("${mul:${oc.decode:${oc.env:A,4}},2}", {}, 8),
         ("${eval:'${b} * 2 + 1'}", {}, 9),
@@ -259,6 +261,16 @@ def test_a_config_file_sees_what_its_script_exports(tmp_path, script, answer):
     job = "python job.py --config_path . --config_name conf x=1 y=2"
     (path := tmp_path / "job.sh").write_text(script.format(job=job))
     assert str(read_settings(path).values["n"]) == answer
+
+
+@pytest.mark.parametrize("config", ["", "--config-name=there", "--config-name=away"])
+def test_words_name_the_settings_of_other_words(tmp_path, config):
+    (tmp_path / "there.yaml").write_text("a: {b: 2, c: 1}\n")
+    words = "a.b=8 'd=${a.b}' 'e.f=${mul:${a.b},2}' 'g=${oc.env:N,3}' 'h=${nobody.knows}'"
+    (path := tmp_path / "job.sh").write_text(f"export N=5\npython job.py {config} {words}\n")
+    values = read_settings(path).values
+    assert [values[key] for key in ("a.b", "d", "e.f", "g")] == [8, 8, 16, "5"]
+    assert values["h"] == "${nobody.knows}"
 
 
 # --- settings by their names ------------------------------------------------------------------
@@ -480,6 +492,25 @@ def test_what_slime_does_beside_a_step_is_noted(job, flag):
     assert not any(key.startswith(flag[2:].split()[0]) for key in made.unmapped)
 
 
+def test_of_what_stands_in_a_jobs_way_that_counts_which_nobody_may_assume(job):
+    """Positions are stretched as far as its sequences go, so that memory is what it lacks."""
+    words = SLIME.replace("4B", "14B").replace("4096", "62048")
+    made = job("slime", words.format(more="--rollout-max-response-len 60000"))
+    assert made.misfit.startswith("training: Qwen3-14B needs")
+    assert made.recipe()["generation"]["context"] == 62048
+    assert "exceeds the context" in made.origin["generation.context"]
+    assert "it would run with" in made.way_out
+
+
+def test_each_assumption_has_the_reason_that_it_answers(job):
+    ways = "--tensor-model-parallel-size 2 --context-parallel-size 4"
+    words = SLIME.replace("4B", "8B").replace("4096", "20000")
+    made = job("slime", words.format(more=f"--rollout-max-response-len 78000 {ways}"))
+    assert not made.misfit and {"cluster.gpu", "generation.context"} <= set(made.assumed)
+    assert "exceeds the context" in made.origin["generation.context"]
+    assert "a H100 has 86 GB" in made.origin["cluster.gpu"]
+
+
 # --- models -----------------------------------------------------------------------------------
 
 
@@ -497,6 +528,16 @@ def test_a_model_that_only_the_runs_name_tells(job):
     assert made.recipe()["model"] == "Qwen2.5-32B"
     assert "model" in made.assumed
     assert "trainer.project_name" in made.origin["model"]
+
+
+@pytest.mark.parametrize("stated", ["microsoft/Phi-4-mini-instruct", "inclusionAI/Ring-1T"])
+def test_a_name_that_says_too_little_is_no_other_models(job, stated):
+    """Phi-4 is four times as large, and what has a trillion parameters has experts."""
+    with pytest.raises(RFabricError, match=f"model '{stated}' has no config here"):
+        job("verl", VERL.replace("Qwen/Qwen3-8B", stated).format(more=""))
+    said = VERL.replace("Qwen/Qwen3-8B", "/ckpt").format(more="trainer.experiment_name=q3-{name}")
+    made = job("verl", said.replace("q3-{name}", "Qwen3-4B-mini-batch"))
+    assert made.recipe()["model"] == "Qwen3-4B"
 
 
 # --- the other frameworks ---------------------------------------------------------------------
@@ -731,6 +772,14 @@ def test_areal_roles_on_the_actors_gpus_are_no_third_pool(job, mode, shared):
     assert (made["cluster"]["training_gpus"], made["cluster"]["generation_gpus"]) == (8, 8)
     assert made["training"]["tp"] == 2
     assert ("placement" in made) == shared
+
+
+@pytest.mark.parametrize(("ffn", "cut"), [("d1t4e2", True), ("d4e2", False)])
+def test_areal_experts_that_are_cut_are_noted(job, ffn, cut):
+    mode = f"sglang:d8+megatron:(attn:d2t2c2|ffn:{ffn})"
+    made = job("areal", areal((mode,)).replace("Qwen3-8B", "Qwen3-30B-A3B"), "job.yaml")
+    assert made.recipe()["training"]["ep"] == 2
+    assert any("ffn:t4: experts are dealt whole" in note for note in made.notes) == cut
 
 
 def test_areal_without_a_mode_has_its_backends(job):

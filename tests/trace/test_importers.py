@@ -196,6 +196,7 @@ def test_process_groups_are_read(tmp_path):
         ([[work(0, 1), work(0, 1)]], "node ids stand twice"),
         ([[call(kind=12)]], r"node 0 \(call\): comm_type: '12' is no whole number from 0 to 9"),
         ([[call(size=0)]], r"comm_size: '0' is no whole number from 1"),
+        ([[call(kind=5, root_rank=1)]], r"root_rank 1 is none of the ranks of group ''"),
         ([[call(size=2**63 - 1)]], r"comm_size: '9223372036854775807' is no whole number"),
         ([[send(0, 3)]], r"node 0 \(send\): ranks missing: 3"),
         ([[send(0, 1)], [work(0, 1)]], "1 sends to rank 1 with tag 0 are never received"),
@@ -296,6 +297,41 @@ def test_pytorch_counts_the_peer_of_a_message_in_its_group(tmp_path):
     for rank, some in enumerate(calls):
         (tmp_path / f"s.{rank}.json").write_text(graph(*some))
     assert sent(read_trace(tmp_path)) == {("h2", "h4"): 400, ("h4", "h2"): 400}
+
+
+@pytest.mark.parametrize(
+    ("word", "pairs"),
+    [
+        ("broadcast", [(3, 4), (4, 2)]),
+        ("_reduce_oop", [(2, 4), (4, 3)]),
+        ("gather", [(2, 3), (4, 3)]),
+        ("scatter", [(3, 2), (3, 4)]),
+    ],
+)
+def test_pytorch_counts_the_root_of_a_collective_in_its_group(tmp_path, word, pairs):
+    """Ranks 1 to 3 are a group: its second rank is rank 2, h3."""
+    groups = json.dumps([{"pg_name": "5", "ranks": [1, 2, 3], "group_size": 3}])
+    for rank in range(4):
+        elements = 0 if word == "scatter" and rank != 2 else 300  # the root alone has some
+        tensors = [[1, 2, 0, elements, 4, "cuda:0"]]
+        values = [[groups], [tensors, 12, ["5", "dp"], 1, word]]
+        names = ["## process_group:init ##", "record_param_comms"][: 1 + (rank > 0)]
+        nodes = [
+            {"id": number, "name": name, "inputs": {"values": said}, "attrs": []}
+            for number, (name, said) in enumerate(zip(names, values, strict=False))
+        ]
+        text = json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": nodes})
+        (tmp_path / f"s.{rank}.json").write_text(text)
+    each = 400 if word == "scatter" else 1200
+    trace = read_trace(tmp_path)
+    assert sent(trace) == {(f"h{a}", f"h{b}"): each for a, b in pairs}
+    assert not any("different bytes" in note for note in trace.provenance["dropped"])
+
+
+def test_a_rank_may_put_nothing_into_a_collective(tmp_path):
+    """As one that has no tokens for the experts of others."""
+    folder = chakra(tmp_path / "c", [call(kind=6, size=800)], [call(kind=6, size=0)])
+    assert sent(read_trace(folder)) == {("h1", "h2"): 400, ("h2", "h1"): 400}
 
 
 @pytest.mark.parametrize("word", ["_broadcast_oop", "allgather_into_tensor_coalesced"])

@@ -280,6 +280,16 @@ def test_kineto_gathers_and_scatters_have_a_root(tmp_path, name, counts, size):
 
 
 @pytest.mark.parametrize(
+    "dtype, width",
+    [("Float8_e4m3fnuz", 1), ("Float8_e8m0fnu", 1), ("UInt16", 2), ("UInt32", 4), ("UInt64", 8),
+     ("ComplexHalf", 4), ("ComplexDouble", 16)],
+)  # fmt: skip
+def test_kineto_types_have_their_width(tmp_path, dtype, width):
+    trace = KINETO.read(profile(tmp_path / "t.json", kernel(dtype=dtype)), gpus_per_server=1)
+    assert set(trace.size[trace.size > 0].tolist()) == {1000 * width}
+
+
+@pytest.mark.parametrize(
     "event, text",
     [
         (kernel("frobnicate"), r"t.json: event 1 .*unknown collective 'frobnicate'.*skip="),

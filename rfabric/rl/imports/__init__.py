@@ -210,15 +210,23 @@ _WIDER = (
 
 def _fit(recipe: SourcedValues) -> None:
     """Other assumptions where the job cannot run with the first ones: it did run, on GPUs and with
-    settings that its file does not name.
+    settings that its file does not name. Where none is enough, positions are stretched all the
+    same, so that what else stands in its way is heard of.
     """
     if not (why := _misfit(recipe.values)):
         return
-    for others in _other_assumptions(recipe):
-        if not _misfit(recipe.values | others):
-            for key, value in others.items():
-                recipe.assume(key, value, f"else it could not run: {why}")
-            return
+    ways = (o for o in _other_assumptions(recipe) if not _misfit(recipe.values | o))
+    longest = _stretched(recipe)
+    heard = longest if _misfit(recipe.values | longest) != why else {}
+    taken, values = next(ways, heard), dict(recipe.values)
+    for key, value in taken.items():
+        others = {other: taken[other] for other in taken if other != key}
+        recipe.assume(key, value, f"else it could not run: {_misfit(values | others) or why}")
+
+
+def _stretched(recipe: SourcedValues) -> dict[str, Any]:
+    """As many positions as the job's own lengths need."""
+    return {"generation.context": recipe.longest}
 
 
 def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
@@ -226,8 +234,7 @@ def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
     own lengths, larger GPUs, weights as the checkpoint has them, full recomputation.
     """
     free = set(recipe.assumed)
-    stated = ("generation.max_prompt", "generation.max_response")
-    longest = {"generation.context": sum(recipe.values[key] for key in stated)}
+    longest = _stretched(recipe)
     gpus = [recipe.values["cluster.gpu"]]
     if "cluster.gpu" in free:
         small = recipe.values.get("cluster.gpus_per_server") == 4  # as GB200 servers come
@@ -314,11 +321,22 @@ _RUN_NAME = re.compile(r"(^|[._-])(exp|experiment|trial|project|run)_name$|wandb
 
 
 def _named_in(text: str) -> str | None:
-    """The model that the longest run of words in a text means."""
+    """The model that the longest run of words in a text means, where none behind it says that it is
+    a smaller or larger one: Phi-4-mini is no Phi-4.
+    """
     words = re.split(r"[^A-Za-z0-9.]+", text)
-    runs = ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+    ends = [(i, j) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+    runs = [run for i, j in ends if _is_whole(run := "-".join(words[i:j]), *words[j : j + 1])]
     named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 3)
     return next((model.name for model in named if model is not None), None)
+
+
+def _is_whole(run: str, behind: str = "") -> bool:
+    """Whether the word behind a name leaves it as it is."""
+    return not _OTHER_SIZE.fullmatch(behind) or bool(re.search(r"\d[bB]$", run))
+
+
+_OTHER_SIZE = re.compile(r"(?i)mini|small|tiny|nano|micro|lite|medium|large|max|ultra")
 
 
 def _shaped(said: str | dict) -> Model:

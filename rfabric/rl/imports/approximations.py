@@ -18,10 +18,12 @@ MORE_TURNS = (
     "turns with an environment are not read: each response comes in one; say generation.turns, "
     "environment_latency and observation"
 )
+WHOLE_EXPERTS = "experts are dealt whole to the GPUs of training.ep, not cut"
 _ONE_BY_ONE = (
     "decoding ahead of the model is not modelled: each token takes a pass, so that generation "
     "takes longer here"
 )
+_TURNS = ("max_rollout_turns", "max_turns", "max_turn", "max_assistant_turns", "max_user_turns")
 APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (
         ("fsdp_size",),
@@ -48,7 +50,7 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
         "modelled: here a step begins what it keeps and waits for the longest",
     ),
-    (("max_rollout_turns", "max_turns", "max_turn", "max_assistant_turns"), above(1), MORE_TURNS),
+    (_TURNS, above(1), MORE_TURNS),
     (("custom_generate_function_path",), bool, MORE_TURNS),
     (
         (
@@ -68,6 +70,6 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
     (
         ("expert_tensor_parallel_size",),
         above(1),
-        "experts are dealt whole to the GPUs of training.ep, not cut",
+        WHOLE_EXPERTS,
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...errors import RFabricError
-from .approximations import MORE_TURNS
+from .approximations import MORE_TURNS, WHOLE_EXPERTS
 from .settings import Settings, shown
 from .sourced_values import SourcedValues
 
@@ -52,7 +52,7 @@ _WAYS |= {"c": "context", "s": "context"}
 
 @dataclass(frozen=True)
 class Backend:
-    """An engine and how many ways it is parallel."""
+    """An engine and how many ways it is parallel; `cut`: the ways in which each expert is cut."""
 
     engine: str
     data: int = 1
@@ -60,6 +60,7 @@ class Backend:
     tensor: int = 1
     context: int = 1
     expert: int = 1
+    cut: int = 1
 
     @property
     def trainer(self) -> str:
@@ -87,8 +88,9 @@ def read_backend(text: str, where: str) -> Backend:
         for part in whole["sizes"].strip("()").split("|")
     )
     ways = _ways(parts.get("attn", ""), where)
-    experts = _ways(parts.get("ffn", ""), where).get("expert")
-    return Backend(engine, **ways | ({"expert": experts} if experts else {}))
+    experts = _ways(parts.get("ffn", ""), where)
+    own = {"expert": experts["expert"]} if "expert" in experts else {}
+    return Backend(engine, **ways | own, cut=experts.get("tensor", 1))
 
 
 def _ways(text: str, where: str) -> dict[str, int]:
@@ -238,6 +240,8 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
         ("ep", backend.expert),
     ):
         recipe.put(f"training.{key}", ways, origin)
+    if backend.cut > 1:
+        s.notes += (f"ffn:t{backend.cut}: {WHOLE_EXPERTS}",)
     if backend.trainer != "megatron":
         recipe.put("training.optimizer", "sharded", f"{backend.trainer}: FSDP2")
         if backend.context > 1:

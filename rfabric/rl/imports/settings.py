@@ -25,7 +25,7 @@ from .launchers import script_within
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names
-from .yaml_files import flattened, read_text, read_yaml
+from .yaml_files import flattened, read_text, read_yaml, resolved
 
 _FEW = 3  # words that a note shows
 _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
@@ -251,15 +251,16 @@ def _over_config(
     said = {key.replace("-", "_"): str(values[key]) for key in values if key.startswith("config")}
     name = said.get("config") or said.get("config_name")
     if not name:
-        return values, ()
+        return resolved(values, str(script.path), environment), ()
     name = readable("/".join(filter(None, (said.get("config_path", ""), name))))
     own = {key: each for key, each in values.items() if not key.startswith("config")}
     with _config_file(script, name) as (file, folder):
         if file is None:
             why = "is not near the script; what it sets is left out"
-            return values, (f"the config file {name} {why}",)
+            own = resolved(values, str(script.path), environment)
+            return own, (f"the config file {name} {why}",)
         below, notes = read_yaml(file, environment, own, removed, folder)
-    return below | own, (f"the config file {file.name} is read below the command's words", *notes)
+    return own | below, (f"the config file {file.name} is read below the command's words", *notes)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class ShellCommands(ShellReads):
             self.printed.append(unset_piece(names[0]) if names else unknown)
             self.printed.append("\n")
         if not self.asked:
-            told = any(word.lstrip("-").startswith("config") for word in words)
+            told = any(w.lstrip("-").startswith("config") or "env:" in w for w in words)
             seen = self.state.seen_by_programs().values if told else {}
             said = {name: readable(str(value)) for name, value in seen.items()}
             self.script.commands.append(Command(tuple(words), line, said))

@@ -27,7 +27,7 @@ Values = str | list[str]
 @dataclass(frozen=True)
 class Command:
     """The words of a command and the line it begins on; `environment`: variables that one sees
-    which is given a config file.
+    which is given a config file, or asks for them (`${oc.env:NAME}`).
     """
 
     words: tuple[str, ...]

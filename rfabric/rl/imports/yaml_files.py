@@ -28,6 +28,7 @@ DEPTH, MOST_KEYS, MOST_TEXT = 40, 100_000, 1000  # the last: characters of a var
 _ALONE = "_override_"  # NeMo-RL: nothing of the parents' section stays
 _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 _DECODED = re.compile(r"\$\{oc\.decode:\s*([^{}$]*)\}")
+_QUOTED = re.compile(r"^(['\"])(.*)\1\s*$")
 _ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*))?\}")
 
 
@@ -48,14 +49,34 @@ def read_yaml(
     nested = _merged(path, notes, folder=folder)
     for key in removed:
         _take_away(nested, key.split("."))
-    for key, value in (overrides or {}).items():
+    nested = _over(nested, _nested(overrides or {}))
+    return _flat(nested, str(path), environment), tuple(notes)
+
+
+def resolved(
+    values: Mapping[str, Any], file: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Values by dotted key, those that name others with what these are."""
+    asking = [key for key, value in values.items() if isinstance(value, str) and "${" in value]
+    told = _flat(_nested(values), file, environment) if asking else {}
+    return {**values, **{key: told[key] for key in asking if key in told}}
+
+
+def _nested(values: Mapping[str, Any]) -> dict:
+    nested: dict = {}
+    for key, value in values.items():
         for part in reversed(key.split(".")):
             value = {part: value}
         nested = _over(nested, value)
-    _check_size(nested, str(path))
+    return nested
+
+
+def _flat(nested: dict, file: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Nested values by dotted key, as OmegaConf resolves them."""
+    _check_size(nested, file)
     told = _with_environment(nested, environment)
-    _check_size(told, str(path))
-    return flattened(_resolved(nested, told)), tuple(notes)
+    _check_size(told, file)
+    return flattened(_resolved(nested, told))
 
 
 def read_text(path: Path) -> str:
@@ -240,7 +261,7 @@ def _with_environment(value: Any, environment: Mapping[str, str]) -> Any:
 
 def _set(environment: Mapping[str, str], asked: re.Match) -> str:
     """A variable's text, which is no name of anything; its default, or else its name."""
-    text = environment.get(asked[1], asked[2])
+    text = environment.get(asked[1], _QUOTED.sub(r"\2", asked[2]) if asked[2] else asked[2])
     known = text is not None and len(text) <= MOST_TEXT and "${" not in text
     return text if known else f"${asked[1]}"
 

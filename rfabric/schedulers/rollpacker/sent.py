@@ -152,8 +152,8 @@ def _lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
 
 def _exposed(w: Workload, step: Step, part: Trained) -> float:
     sent = training_traffic(w, replace(step, trained=part))
-    loops = [sent.log_probs.loop, *(loop for update in sent.updates for loop in _loops(update))]
-    return sum(loop.exposed(w) for loop in loops if loop)
+    loops = [*sent.log_probs.loops, *(loop for update in sent.updates for loop in _loops(update))]
+    return sum(loop.exposed(w) for loop in loops)
 
 
 def _streaming(w: Workload, step: Step, start: float) -> Iterator[Phase]:
@@ -241,8 +241,8 @@ def _train_ahead(out, step: Step, part: Trained, before: list[int]) -> int:
     out.phase(step, STREAMING)
     sent, done = training_traffic(out.workload, replace(step, trained=part)), out.barrier(0, before)
     if part.log_prob_micro_batches:
-        loop = sent.log_probs.loop
-        done = _beside(out, [loop] if loop else [], part.log_prob, sent.log_probs.pipeline, done)
+        ahead = sent.log_probs
+        done = _beside(out, ahead.loops, part.log_prob, ahead.pipeline, done)
     for batch, update in zip(part.mini_batches, sent.updates, strict=True):
         done = _beside(out, _loops(update), batch.first, update.pipeline, done)
     return done

@@ -204,8 +204,8 @@ def _collective(made: Placed, group: str, turn: int, nodes: dict[int, ChakraNode
     if other != rank:
         there = f"{made.graphs[other].name}: node {nodes[other].id}"
         raise RFabricError(f"{where} is a {kind}, its partner {there} another collective")
-    sizes = [_size(made, r, n) for r, n in nodes.items()] if kind != "barrier" else [0]
-    if len(set(sizes)) > 1:
+    sizes = _put_in(made, kind, nodes)
+    if len(set(sizes)) > 1 and kind != "scatter":  # in which the root alone puts in something
         made.notes.append("ranks of one collective put in different bytes: the most is taken")
     if len(members) == 1 and kind != "barrier":
         made.notes.append(
@@ -214,6 +214,8 @@ def _collective(made: Placed, group: str, turn: int, nodes: dict[int, ChakraNode
         )
     size = max(sizes) * (len(members) if kind == "all-gather" else 1)
     root = whole(first.attrs.get("root_rank", members[0]), f"{where}: root_rank")
+    if root not in members:
+        raise RFabricError(f"{where}: root_rank {root} is none of the ranks of group {group!r}")
     flows = lowered(kind, members, size, made.per_host, root)
     waits = [(r, dep) for r, node in nodes.items() for dep in node.deps]
     host, rows = members[0] // made.per_host, made.rows
@@ -224,6 +226,16 @@ def _collective(made: Placed, group: str, turn: int, nodes: dict[int, ChakraNode
     ]
     done = [rows.add(host, host, 0, ends, kind)] if ends else begin
     made.done |= {(r, node.id): done for r, node in nodes.items()}
+
+
+def _put_in(made: Placed, kind: str, nodes: dict[int, ChakraNode]) -> list[int]:
+    """Bytes that each rank puts in: nothing from some ranks, never from all."""
+    if kind == "barrier":
+        return [0]
+    sizes = [_size(made, r, n, least=0) for r, n in nodes.items()]
+    if not any(sizes):
+        _size(made, *next(iter(nodes.items())))
+    return sizes
 
 
 def _members(made: Placed, rank: int, group: str, nodes: dict[int, ChakraNode]) -> list[int]:

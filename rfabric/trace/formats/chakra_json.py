@@ -10,7 +10,7 @@ PyTorch's names operators, most without a time: what has none takes none, and it
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...errors import RFabricError
@@ -31,6 +31,7 @@ SQUEEZED = {kind.replace("-", ""): i for i, kind in enumerate(COLLECTIVES)} | {
     "allgatherintotensorcoalesced": 2, "reducescattertensorcoalesced": 7, "allreducesparse": 0,
     "broadcastoop": 5, "reduceoop": 1,
 }  # fmt: skip
+ROOTED = ("reduce", "gather", "scatter", "broadcast")
 COMMS = "record_param_comms"
 SILENT = ("wait", "init", "")  # records of no bytes
 
@@ -162,8 +163,8 @@ def _process_groups(nodes: list[dict]) -> tuple[dict[str, list[int]], dict]:
 
 
 def _comms(where: str, one: dict, groups: dict[str, list[int]], backends: dict) -> dict:
-    """Attributes of a collective, a send or a receive, whose peer is counted in its group; {} of a
-    record that sends nothing.
+    """Attributes of a collective, a send or a receive, whose root or peer is counted in its group;
+    {} of a record that sends nothing.
     """
     values = one["inputs"]["values"]
     said = {attr["name"]: attr.get("value") for attr in one.get("attrs", ())}
@@ -176,14 +177,22 @@ def _comms(where: str, one: dict, groups: dict[str, list[int]], backends: dict) 
     if group is None:
         group = next((backends[v] for v in values[1:at] if v in backends), said.get("pg_name", ""))
     attrs = {"comm_size": _bytes(values[0]), "pg_name": str(group)}
+    ranks = groups.get(str(group), ())
     if kind in ("send", "recv"):
-        peer, ranks = whole(values[at - 1], f"{where}: its peer"), groups.get(str(group), ())
-        peer = ranks[peer] if peer < len(ranks) else peer
         key = "comm_dst" if kind == "send" else "comm_src"
+        peer = _in_job(values[at - 1], ranks, f"{where}: its peer")
         return attrs | {"type": SEND if kind == "send" else RECEIVE, key: peer}
     if kind not in SQUEEZED:
         raise RFabricError(f"{where}: unknown collective {word!r}; known: {', '.join(COLLECTIVES)}")
+    if at and COLLECTIVES[SQUEEZED[kind]] in ROOTED and type(values[at - 1]) is int:
+        attrs["root_rank"] = _in_job(values[at - 1], ranks, f"{where}: its root")
     return attrs | {"type": COLLECTIVE, "comm_type": SQUEEZED[kind]}
+
+
+def _in_job(rank: object, ranks: Sequence[int], what: str) -> int:
+    """The rank of the job that this one of a group is."""
+    number = whole(rank, what)
+    return ranks[number] if number < len(ranks) else number
 
 
 def _bytes(value) -> int:

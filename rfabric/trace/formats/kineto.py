@@ -33,9 +33,11 @@ STEP, RANK = re.compile(r"ProfilerStep#(\d+)"), re.compile(r"(?i)rank[-_]?(\d{1,
 HEAD = 4096  # bytes of a file, by which it is told
 # bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters
 TYPES = {
-    1: "byte char bool uint8 int8 unsignedchar signedchar float8_e4m3fn float8_e5m2",
-    2: "half bfloat16 float16 short int16 c10::half c10::bfloat16",
-    4: "float float32 int int32", 8: "double long float64 int64 complexfloat",
+    1: "byte char bool uint8 int8 unsignedchar signedchar float8_e4m3fn float8_e5m2 "
+    "float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu",
+    2: "half bfloat16 float16 short int16 uint16 c10::half c10::bfloat16",
+    4: "float float32 int int32 uint32 complexhalf",
+    8: "double long float64 int64 uint64 complexfloat", 16: "complexdouble",
 }  # fmt: skip
 WIDTH = {name: width for width, names in TYPES.items() for name in names.split()}
 
