@@ -7,7 +7,6 @@ to misbehave:
 everything and then holds nothing new.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,13 +154,3 @@ def apply(table: dict[tuple, Entry], wire: bytes) -> None:
     else:
         for key in [k for k, e in table.items() if set(entry.match) <= set(e.match)]:
             del table[key]
-
-
-class RealClock(FakeClock):
-    """A `FakeClock` that runs and really sleeps, for a controller served over REST."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def sleep_until(self, instant: float) -> None:
-        time.sleep(max(0.0, instant - time.monotonic()))
