@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...compute.gpus import find_gpu
+from ...compute.memory import UTILISATION
 from ...compute.models import STORED_BYTES, Model
 from ...compute.named import find_model
 from ...compute.roofline import Server
@@ -24,7 +25,7 @@ SLACK_TOKENS = 1500
 MIXED_SGLANG = (0, 5, 6)
 # Share of HBM an engine takes by default: vLLM gpu_memory_utilization; SGLang mem_fraction_static
 # of 80 GB GPUs; TensorRT-LLM free_gpu_memory_fraction, which is of what weights leave.
-UTILISATION = {"vllm": 0.9, "sglang": 0.85, "trtllm": 0.9}
+UTILISATIONS = {"vllm": UTILISATION, "sglang": 0.85, "trtllm": 0.9}
 
 
 class Disaggregated(NamedTuple):
@@ -169,7 +170,7 @@ def server_of(row: dict, models: list[Path]) -> Server:
         gemm,
         experts,
         kv_bytes(backend, gemm),
-        UTILISATION.get(backend, 0.9),
+        UTILISATIONS.get(backend, UTILISATION),
     )
 
 
