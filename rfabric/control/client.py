@@ -23,15 +23,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric
+from ..fabric import Fabric, Pair
 from ..optics import Circuits, Demand, Rewire
 from ..routing.schemes import ECMP, Routing
 from .addresses import REST_URL
 from .border import read_tokens
 from .schema import demand_json, pairs_json
 from .sonic import CONFIG, LIST, PATCH, STATES, TABLE
-
-Pair = tuple[str, str]
 
 
 class RefusedError(RFabricError):

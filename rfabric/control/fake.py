@@ -16,7 +16,7 @@ from ..routing import walk
 from . import flowmods
 from .flowmods import Entry, decode
 from .seam import Push
-from .switches import Flows
+from .switches import HeldFlows
 
 
 @dataclass
@@ -75,7 +75,7 @@ class FakeSwitches:
         self.clock.sleep_until(started + (timeout_s if silent else self.clock.step))
         return Push(started, done, tuple(refused), silent)
 
-    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, HeldFlows]:
         """What they hold of what they are asked for; nothing of those that are silent."""
         return {
             d: {

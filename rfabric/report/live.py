@@ -40,7 +40,7 @@ from .summary import Run, summary_of
 FILE = "live.jsonl"
 BACKLOG = 64  # connections that may wait for the server to come up
 ENDS = 15.0  # s that the server may take to end; it stays no longer than `server.STAYS`
-Look = Callable[[dict], None]
+Onlooker = Callable[[dict], None]
 
 
 class LiveView:
@@ -100,7 +100,7 @@ class LiveView:
             self.doing = text
             self._write({"said": text})
 
-    def turn(self, expected: Result) -> Look:
+    def turn(self, expected: Result) -> Onlooker:
         """The emulation of `expected` begins, or begins again; returns what takes its looks."""
         i = next(i for i, heard in enumerate(self.heard) if heard.result is expected)
         row, heard = len(self.heard) + i, self.heard[i]

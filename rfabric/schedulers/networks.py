@@ -154,7 +154,7 @@ def _seconds(w: Workload, answers: Sequence[Answer]) -> float:
 # --- when it begins -------------------------------------------------------------------------------
 
 # What else a step sends while it generates: by its number, phases of the plan and their flows.
-Rounds = Callable[[int], Sequence[tuple[Phase, Flows]]]
+RoundsOfStep = Callable[[int], Sequence[tuple[Phase, Flows]]]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def agreed_start(
     made: Scheduled,
     seed: int,
     network: AnsweringNetwork,
-    rounds: Rounds = lambda _: (),
+    rounds: RoundsOfStep = lambda _: (),
     parts: Mapping[str, PhaseLowering] | None = None,
 ) -> Scheduled:
     """The job whose weights leave when the network has them there soonest: of those starts the

@@ -66,7 +66,7 @@ CASES = (*AGAINST_PEER, *ALONE, *STEPS, *GROWTH)
 EXACT = ("precision/timing:1e-14", "precision/work-amount:1e-12")
 EXACT_BEFORE_4 = ("surf/precision:1e-14", "maxmin/precision:1e-12")
 
-Progress = Callable[[str], None]
+CaseBegun = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def measure(
     cases: Iterable[str] = CASES,
     *,
     peer_patience_s: float = 20.0,
-    progress: Progress = lambda text: None,
+    progress: CaseBegun = lambda text: None,
 ) -> list[Measurement]:
     """Measure each case; where SimGrid is there and patience is not 0, the same work with it
     (patience: CPU s a run).
@@ -131,7 +131,7 @@ def measure(
     return rows
 
 
-def _join(progress: Progress, before: str, text: str) -> None:
+def _join(progress: CaseBegun, before: str, text: str) -> None:
     progress(f"{before} {text}")
 
 
@@ -391,7 +391,7 @@ def build_peer(folder: Path) -> Peer | None:
 
 
 def _peer_run(
-    peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path, progress: Progress
+    peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path, progress: CaseBegun
 ) -> dict:
     work, file = work_of(case), scratch / "peer.work"
     work.columns["size"] = np.rint(work.columns["size"])  # SimGrid's sizes are whole bytes

@@ -32,7 +32,7 @@ from .reference import SAME_INSTANT, ReferenceEngine
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[float, int, int], None]  # now (s), flows finished, flows known
+FlowProgress = Callable[[float, int, int], None]  # now (s), flows finished, flows known
 BREATH_S = 0.1  # least time between two calls of a progress function
 
 
@@ -102,7 +102,7 @@ class Engine:
         *,
         tolerance: float = 0.0,
         core: str = "auto",
-        progress: Progress | None = None,
+        progress: FlowProgress | None = None,
         engine: EngineCore | None = None,
     ):
         checked = inputs.capacities(capacity)
@@ -253,7 +253,7 @@ def completion_times(
     capacity,
     tolerance: float = 0.0,
     core: str = "auto",
-    progress: Progress | None = None,
+    progress: FlowProgress | None = None,
     **columns,
 ) -> np.ndarray:
     """Finish time of every flow, s; inf, with a Deadlock warning that names them, for flows that

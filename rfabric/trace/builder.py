@@ -19,7 +19,7 @@ SHARED = ("start", "gap", "step", "phase", "label", "loop", "turn")
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _AddedRows:
     """Rows that were added together: their columns, and what they share."""
 
     src: np.ndarray
@@ -43,7 +43,7 @@ class TraceBuilder:
 
     def __init__(self, hosts: Sequence[str]):
         self.hosts = tuple(hosts)
-        self._batches: list[_Batch] = []
+        self._batches: list[_AddedRows] = []
         self._rows = 0
         self._loops: list[Loop] = []
         self._names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
@@ -133,7 +133,7 @@ class TraceBuilder:
         }
         if not len(src):
             return []
-        self._batches.append(_Batch(src, dst, whole_bytes(sizes), shared | codes, tuple(after)))
+        self._batches.append(_AddedRows(src, dst, whole_bytes(sizes), shared | codes, tuple(after)))
         self._rows += len(src)
         return list(range(self._rows - len(src), self._rows))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import RFabricError
-from .settings import Settings
+from .settings import JobSettings
 
 
 @dataclass
@@ -14,7 +14,7 @@ class SourcedValues:
     stated. `shape`: the model's config as far as the job itself spells it out.
     """
 
-    settings: Settings
+    settings: JobSettings
     values: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
