@@ -383,6 +383,64 @@ def test_everything_public_says_what_it_is():
                             for f in sorted(ROOT.rglob("*.py"))})]  # fmt: skip
 
 
+def own(node, kept=()):
+    """What stands in a function itself, not in one inside it, nor where its own `except` sees."""
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, (*FUNCTIONS, ast.Lambda, ast.ClassDef)) or part in kept:
+            continue
+        yield part
+        yield from own(part, part.body if isinstance(part, ast.Try) and part.handlers else ())
+
+
+def raised(function):
+    """What a function itself raises, where it is not for those who derive from its class to do."""
+    made = (ast.unparse(n.exc) for n in own(function) if isinstance(n, ast.Raise) and n.exc)
+    return [text for text in made if text != "NotImplementedError"]
+
+
+TELLS = re.compile(r"\w+Error\b|\b[Rr]aises?\b|\bRefusedRow\b")
+
+
+def untold_in(sources):
+    """Public functions that raise what neither they nor their class or module tell of."""
+    for file, text in sources.items():
+        tree = ast.parse(text)
+        for within, node in public(tree.body):
+            told = " ".join(ast.get_docstring(n) or "" for n in (tree, within, node) if n)
+            if isinstance(node, FUNCTIONS) and raised(node) and not TELLS.search(told):
+                yield f"{file}: {within.name + '.' if within else ''}{node.name}"
+
+
+def test_everything_public_says_what_it_raises():
+    assert not [*untold_in({f.relative_to(ROOT).as_posix(): f.read_text(encoding="utf-8")
+                            for f in sorted(ROOT.rglob("*.py"))})]  # fmt: skip
+
+
+RAISING = '''
+def quiet(x):
+    """A number."""
+    raise ValueError(x)
+def telling(x):
+    """A number; ValueError for others."""
+    raise ValueError(x)
+def catching(x):
+    """A number, or nothing."""
+    try:
+        raise ValueError(x)
+    except ValueError:
+        return None
+class Base:
+    """For others."""
+    def decide(self):
+        """An answer."""
+        raise NotImplementedError
+'''
+
+
+def test_who_raises_and_does_not_say_so_is_told():
+    assert [*untold_in({"a.py": RAISING})] == ["a.py: quiet"]
+
+
 SOURCE = '''"""Policies."""
 class Asked(Protocol):
     """Whom one asks."""

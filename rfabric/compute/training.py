@@ -302,7 +302,7 @@ class Breakdown:
 
 def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1) -> Breakdown:
     """One optimizer step over `sequences` of `length` tokens, `micro_batch` of them at a time on a
-    data-parallel rank.
+    data-parallel rank. RFabricError where the sequences do not divide among the ranks.
     """
     if sequences % (t.layout.dp * micro_batch):
         raise RFabricError(

@@ -1,5 +1,5 @@
 """What REST requests may say: JSON in, checked nouns out; whatever else a request holds is an error
-naming it.
+naming it: RFabricError, or TooLargeError.
 
 Every number, list and text from outside has a limit, in the tables below; openapi.py tells them to
 who asks.

@@ -75,7 +75,9 @@ _log = logging.getLogger(__name__)
 
 # --- which of the two -----------------------------------------------------------------------------
 def flavour() -> str:
-    """Which framework this interpreter offers, `ryu` or `os-ken`; RFABRIC_SDN forces one."""
+    """Which framework this interpreter offers, `ryu` or `os-ken`; RFABRIC_SDN forces one.
+    RFabricError where there is none, or it names another.
+    """
     wanted = os.environ.get("RFABRIC_SDN", "")
     if wanted and wanted not in PACKAGES:
         raise RFabricError(f"RFABRIC_SDN={wanted}: unknown; use ryu or os-ken")
@@ -457,6 +459,7 @@ def serve_http(
 
     `handler` finds the app as `self.server`. http.server's own server class is not used: its
     selector is chosen when it is imported, and an eventlet patch made later does not reach it.
+    RFabricError where the address is taken.
     """
     hub = framework().hub
 

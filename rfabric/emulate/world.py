@@ -243,8 +243,8 @@ def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def job_folder(out: str | Path) -> Iterator[Path]:
-    """A folder of its own for one world, gone afterwards; what broken runs left there goes
-    first.
+    """A folder of its own for one world, gone afterwards; what broken runs left there goes first.
+    RFabricError where none can be made.
     """
     sandbox.require()
     sweep(out)
@@ -327,7 +327,7 @@ class Session:
         self._tell({"stop": True})
 
     def heard(self, progress: Progress) -> Iterator[str]:
-        """Lines until it is ready for the next order."""
+        """Lines until it is ready for the next order. RFabricError with what the worker refused."""
         while "ready" not in (message := next(self._messages)):
             if "refused" in message:
                 raise RFabricError(message["refused"])

@@ -357,7 +357,7 @@ def with_price(item: str, usd: float) -> tuple[Price, ...]:
 
 @cache
 def price_table(path: Path = TABLE) -> tuple[Price, ...]:
-    """The rows of a price table; a figure without a source is refused."""
+    """The rows of a price table; a figure without a source is refused (RFabricError)."""
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:

@@ -132,7 +132,9 @@ class LiveView:
 
 
 def listening(port: int) -> socket.socket:
-    """A socket that listens on loopback, at once: what is wrong with a port is said beforehand."""
+    """A socket that listens on loopback, at once: what is wrong with a port is said beforehand.
+    RFabricError where it is taken.
+    """
     try:
         return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
     except OSError as error:
@@ -150,7 +152,7 @@ def serving(
     module: str, listener: socket.socket, told: dict, kept: Sequence[int] = ()
 ) -> subprocess.Popen:
     """The process that serves a page: it gets the socket, these open files, and `told` as the first
-    line of its stdin. With it, the address is gone.
+    line of its stdin. With it, the address is gone. RFabricError where it does not begin to listen.
     """
     server = subprocess.Popen(
         [sys.executable, "-m", module],

@@ -2,6 +2,8 @@
 in, arrays out.
 
 They do what Python does there, to the last bit; `loops()` is None where the core was never built.
+
+MemoryError where there is no room for the answer.
 """
 
 import ctypes

@@ -98,7 +98,9 @@ class FabricNetwork:
 def foreseen(
     fabric: Fabric, policy: str = DEFAULT_CIRCUITS, timing: Timing = Timing()
 ) -> FabricNetwork:
-    """A fabric under a circuit policy, from circuits that suit all racks alike (`static`)."""
+    """A fabric under a circuit policy, from circuits that suit all racks alike (`static`).
+    RFabricError for circuits that turn within a stage.
+    """
     asked = parse_policy(policy, fabric)
     if fabric.ocses and asked.granularity in ("time-slotted", "intra-collective"):
         raise RFabricError(

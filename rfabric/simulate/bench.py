@@ -108,7 +108,7 @@ def measure(
     progress: CaseBegun = lambda text: None,
 ) -> list[Measurement]:
     """Measure each case; where SimGrid is there and patience is not 0, the same work with it
-    (patience: CPU s a run).
+    (patience: CPU s a run). RFabricError for a case that there is not.
     """
     cases = list(dict.fromkeys(cases))
     for case in cases:
@@ -361,7 +361,9 @@ class Peer:
 
 
 def build_peer(folder: Path) -> Peer | None:
-    """Compile the SimGrid driver into `folder`; None where SimGrid is not installed."""
+    """Compile the SimGrid driver into `folder`; None where SimGrid is not installed. RFabricError
+    where it does not compile.
+    """
     prefix = Path(os.environ.get("SIMGRID_PREFIX", "/usr"))
     header = prefix / "include/simgrid/version.h"
     if not header.exists():
@@ -429,7 +431,7 @@ def peer_time(
     peer: Peer, file: Path, flows: int, mode: str, patience_s: float, exact: tuple[str, ...] = ()
 ) -> tuple[float | None, np.ndarray | None]:
     """CPU seconds of the simulation and the finish times; (None, None) when patience, in CPU
-    seconds, ran out.
+    seconds, ran out. RFabricError where it fails.
     """
     out = file.with_suffix(".times")
     options = ["network/model:CM02", "network/crosstraffic:0", f"network/optim:{mode}", *exact]

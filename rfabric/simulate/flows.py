@@ -142,6 +142,7 @@ class Engine:
         Returns the events of that instant as records (time, flow, kind: READY or FINISHED), by
         flow; none if `until` was reached (`now` is then `until`) or if nothing more can happen
         (then `now` is the last instant at which something did, or `until` where that is finite).
+        RFabricError where `until` is over.
         """
         if not until >= self.now:
             raise RFabricError(
@@ -163,7 +164,7 @@ class Engine:
     def reroute(self, flows, path_offsets, path_links) -> None:
         """From now on these flows take these paths; what is left to send is kept.
 
-        Finished ones are left alone.
+        Finished ones are left alone. RFabricError for an empty path of one that has bytes left.
         """
         flows = inputs.ids("flows", flows, self.flows, "flows")
         offsets, links = inputs.paths(path_offsets, path_links, self.links, len(flows))

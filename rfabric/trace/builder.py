@@ -86,7 +86,8 @@ class TraceBuilder:
         label: str | Sequence[str] = "",
     ) -> list[int]:
         """Rows of a Loop whose turn t sends turns[t] (src, dst, size as in `flows`); `label`: one
-        of each turn, or one of all.
+        of each turn, or one of all. RFabricError where their numbers do not fit, or a turn sends
+        nothing.
         """
         made = Loop(repeat, tuple(between), tuple(beside))
         labels = [label] * len(turns) if isinstance(label, str) else list(label)
@@ -176,7 +177,7 @@ class TraceBuilder:
 
 
 def whole_bytes(sizes: list | np.ndarray) -> np.ndarray:
-    """Sizes (bytes) rounded up to whole ones: int64."""
+    """Sizes (bytes) rounded up to whole ones: int64. RFabricError for what is no number."""
     column = np.asarray(sizes)
     if column.dtype.kind in "iu":
         return column.astype(np.int64)

@@ -84,7 +84,9 @@ class SpreadFabric:
         self.unlit = next(filter(None, said), "")  # where light is late, why
 
     def plug(self, addresses: Sequence[str]) -> None:
-        """Make every world and every tunnel, and send a full packet through each, both ways."""
+        """Make every world and every tunnel, and send a full packet through each, both ways.
+        RFabricError for too many tunnels, or one through which no packet comes.
+        """
         if len(self.slices.tunnels) > CABLES:
             raise RFabricError(
                 f"{self.fabric.name}: {len(self.slices.tunnels)} cables would be cut, the limit is "
@@ -121,7 +123,9 @@ class SpreadFabric:
                 )
 
     def measured(self) -> Between:
-        """Steps of twice the rate, all pairs at once, until each has lost something."""
+        """Steps of twice the rate, all pairs at once, until each has lost something. RFabricError
+        where packets are lost at the least rate.
+        """
         rates, left, step = {}, set(self.slices.between()), LEAST_POURED
         while left and step <= MOST_POURED:
             fits = self.fits(dict.fromkeys(left, step))

@@ -110,7 +110,7 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
     """The settings of a YAML file, or of the command lines of a shell script or text file.
 
     `environment`: variables the job would find set; all others are unset, whatever the shell that
-    calls has.
+    calls has. RFabricError where the file is neither, or cannot be read.
     """
     path = Path(path)
     if path.suffix.lower() in (".json", ".toml", ".py"):

@@ -97,7 +97,8 @@ def _turns(seat: SharedJob) -> Iterator[NodeTurn]:
 
 def merge(out: TraceBuilder, seats: Sequence[SharedJob], foreseen: Foreseen) -> None:
     """The turns of one group, in the order of its round robin; a turn waits for who had its nodes
-    before. What their jobs foresee of them is added to `foreseen`.
+    before. What their jobs foresee of them is added to `foreseen`. RFabricError where they wait for
+    one another in a circle.
     """
     held: dict[tuple[str, int], tuple[int, SharedJob]] = {}
     every = [turn for seat in seats for turn in _turns(seat)]

@@ -36,7 +36,9 @@ def _line(line: str, where: str) -> tuple[int, float]:
 
 
 def database(path: Path, run: str = "") -> Iterator[LoggedMetrics]:
-    """The metrics of a run in MLflow's SQLite; of the only one, where none is named."""
+    """The metrics of a run in MLflow's SQLite; of the only one, where none is named. RFabricError
+    where there are several, or it cannot be read.
+    """
     steps: LoggedSteps = defaultdict(dict)
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:

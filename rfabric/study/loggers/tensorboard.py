@@ -23,7 +23,7 @@ TENSOR = {1: ("<f4", TENSOR_FLOATS), 2: ("<f8", TENSOR_DOUBLES)}
 
 
 def events(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
-    """Scalars of an event file, a step at a time."""
+    """Scalars of an event file, a step at a time. RFabricError where the file is damaged."""
     steps: LoggedSteps = defaultdict(dict)
     with open_bytes(path) as file:
         for number, (data, check) in enumerate(_records(file, path.name, notes), 1):

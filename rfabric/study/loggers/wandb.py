@@ -20,7 +20,7 @@ ITEM_KEY, ITEM_NESTED, ITEM_WHOLE, ITEM_NUMBER, ITEM_JSON = 1, 2, 5, 6, 16
 
 
 def history(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
-    """The history of an offline run, a row at a time."""
+    """The history of an offline run, a row at a time. RFabricError where the file is damaged."""
     for number, record in enumerate(_records(path, notes), 1):
         where = f"{path.name}, record {number}"
         try:

@@ -149,7 +149,7 @@ def _batching(row: dict, backend: str, prompt: int, clients: int, dp: int) -> Ba
 
 
 def server_of(row: dict, models: list[Path]) -> Server:
-    """The server of a row."""
+    """The server of a row. RFabricError for a model or GPU that is not known."""
     model, gpu = find_model(row["model_path"], models), find_gpu(row["system"])
     if model is None or gpu is None:
         raise RFabricError(
@@ -238,7 +238,7 @@ _MARKS = {
 
 
 def number_in(row: dict, key: str) -> float | None:
-    """A column's number; None where it is empty or says nan."""
+    """A column's number; None where it is empty or says nan. RFabricError where it is none."""
     text = (row.get(key) or "").strip()
     try:
         return None if text.lower() in _NOTHING else float(text)
