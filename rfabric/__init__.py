@@ -50,7 +50,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-class _Room(ModuleType):
+class _VerbRoom(ModuleType):
     """A subpackage with the name of a verb; to call it is to call the verb."""
 
     def __call__(self, *args, **settings):
@@ -59,11 +59,11 @@ class _Room(ModuleType):
 
 
 class _Face(ModuleType):
-    """This package: a subpackage that is a verb too becomes a _Room as soon as it is loaded."""
+    """This package: a subpackage that is a verb too becomes a _VerbRoom when it is loaded."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _VERBS and isinstance(value, ModuleType):
-            value.__class__ = _Room
+            value.__class__ = _VerbRoom
         super().__setattr__(name, value)
 
 

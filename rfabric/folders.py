@@ -22,6 +22,7 @@ def data_dir(name: str) -> Path:
     """The folder `topologies`, `controller` or `traffic`.
 
     Beside the package in a checkout, in share/rfabric when installed, for all or for one user.
+    RFabricError where it was not installed.
     """
     prefixes = sysconfig.get_path("data"), site.getuserbase()
     for base in (Path(__file__).parents[1], *(Path(p, "share/rfabric") for p in prefixes)):

@@ -20,8 +20,8 @@ from typing import Any
 from .errors import RFabricError, meant
 from .units import parse_rate, parse_size, parse_time
 
-Reader = Callable[[str, str], Any]  # (what was written, what errors call it) -> value
-SUFFIXES: dict[str, Reader] = {"_s": parse_time, "_bps": parse_rate, "_bytes": parse_size}
+ValueReader = Callable[[str, str], Any]  # (what was written, what errors call it) -> value
+SUFFIXES: dict[str, ValueReader] = {"_s": parse_time, "_bps": parse_rate, "_bytes": parse_size}
 FLAGS = {"on": True, "yes": True, "true": True, "1": True} | dict.fromkeys(
     ("off", "no", "false", "0"), False
 )
@@ -35,7 +35,7 @@ class Spec:
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     kind: str = ""
 
-    def values(self, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    def values(self, readers: Mapping[str, ValueReader]) -> dict[str, Any]:
         """The settings, read; RFabricError for a key without a reader, or what its reader says."""
         who = f"{self.kind} {self.head}".strip()
         for key, text in self.settings.items():
@@ -120,7 +120,7 @@ def _no_setting(who: str, part: str, known: Iterable[str] | None) -> RFabricErro
 # --- what values are read as -------------------------------------------------------------------
 
 
-def by_signature(function: Callable) -> dict[str, Reader]:
+def by_signature(function: Callable) -> dict[str, ValueReader]:
     """Readers of a function's settings: as written where it `takes_text`, else numbers.
 
     The function itself checks them: it is called from Python and by `mn` as well.
@@ -128,7 +128,7 @@ def by_signature(function: Callable) -> dict[str, Reader]:
     return {key: _argument(function, key) for key in inspect.signature(function).parameters}
 
 
-def _argument(function: Callable, key: str) -> Reader:
+def _argument(function: Callable, key: str) -> ValueReader:
     if takes_text(function, key):
         return as_written
     default = inspect.signature(function).parameters[key].default
@@ -141,7 +141,7 @@ def takes_text(function: Callable, key: str) -> bool:
     return isinstance(setting.default, str) or "str" in str(setting.annotation)
 
 
-def by_fields(made: Any, *without: str) -> dict[str, Reader]:
+def by_fields(made: Any, *without: str) -> dict[str, ValueReader]:
     """Readers of a dataclass by setting: `period` for a field `period_s`, which carries a unit.
 
     Times, rates and sizes end in _s, _bps, _bytes; others are read by their type, or by the
@@ -162,7 +162,7 @@ def setting_name(name: str) -> str:
     return next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name)
 
 
-def _reader(item: Field) -> Reader:
+def _reader(item: Field) -> ValueReader:
     if "parse" in item.metadata:
         return item.metadata["parse"]
     by_type = {"str": as_written, "int": _whole, "bool": _flag}

@@ -222,8 +222,8 @@ def _spell(value: float, units: dict[str, float]) -> str:
 
 
 def _show(value: float, unit: str) -> str:
-    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= factor:
+    for prefix in "PTGMk":
+        if abs(value) >= (factor := _DECIMAL[prefix]):
             return f"{value / factor:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
 

@@ -268,19 +268,42 @@ def lines_of(file):
 
 # --- names -------------------------------------------------------------------------------------
 
-SAME_NAMES: dict[str, str] = {}  # of classes that stand in two files, and why they must
+NOUN = re.compile(r"_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")  # not a constant
 
 
-def test_a_public_class_has_a_name_of_its_own():
-    """One noun, one meaning: who reads a name in one file may trust it in the next."""
+def nouns(body):
+    """Classes of a file, names of types, type variables."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        for target in getattr(node, "targets", ()):
+            if isinstance(target, ast.Name) and NOUN.fullmatch(target.id):
+                yield target.id
+
+
+def shared_nouns(sources):
+    """Public nouns that stand in several files, and private ones that a public one is called as."""
     files = defaultdict(list)
-    for file in sorted(ROOT.rglob("*.py")):
-        for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                files[node.name].append(file.relative_to(ROOT).as_posix())
-    shared = {name: where for name, where in files.items() if len(where) > 1}
-    assert {n: where for n, where in shared.items() if n not in SAME_NAMES} == {}
-    assert not set(SAME_NAMES) - set(shared), "no longer in two files: take them off the table"
+    for name, text in sources.items():
+        for noun in nouns(ast.parse(text).body):
+            files[noun].append(name)
+    meant = {noun: where + files.get(f"_{noun}", []) for noun, where in files.items()}
+    return {n: where for n, where in meant.items() if n[0] != "_" and len(where) > 1}
+
+
+def test_a_noun_has_one_meaning():
+    """Who reads a name in one file may trust it in the next."""
+    assert not shared_nouns({f.relative_to(ROOT).as_posix(): f.read_text(encoding="utf-8")
+                             for f in sorted(ROOT.rglob("*.py"))})  # fmt: skip
+
+
+def test_what_two_files_call_alike_is_told():
+    """Classes and names of types; of private ones, only what a public one is called too."""
+    one = "class Job: ...\nclass _Own: ...\nLIMIT = 3\nPair = tuple[str, str]\n"
+    two = "class _Job: ...\nclass _Own: ...\nLIMIT = 4\nPair = tuple[int, int]\n"
+    assert shared_nouns({"a.py": one, "b.py": two}) == {
+        "Job": ["a.py", "b.py"], "Pair": ["a.py", "b.py"]
+    }  # fmt: skip
 
 
 # --- docstrings --------------------------------------------------------------------------------
@@ -358,6 +381,64 @@ def test_everything_public_says_what_it_is():
     """
     assert not [*silent_in({f.relative_to(ROOT).as_posix(): f.read_text(encoding="utf-8")
                             for f in sorted(ROOT.rglob("*.py"))})]  # fmt: skip
+
+
+def own(node, kept=()):
+    """What stands in a function itself, not in one inside it, nor where its own `except` sees."""
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, (*FUNCTIONS, ast.Lambda, ast.ClassDef)) or part in kept:
+            continue
+        yield part
+        yield from own(part, part.body if isinstance(part, ast.Try) and part.handlers else ())
+
+
+def raised(function):
+    """What a function itself raises, where it is not for those who derive from its class to do."""
+    made = (ast.unparse(n.exc) for n in own(function) if isinstance(n, ast.Raise) and n.exc)
+    return [text for text in made if text != "NotImplementedError"]
+
+
+TELLS = re.compile(r"\w+Error\b|\b[Rr]aises?\b|\bRefusedRow\b")
+
+
+def untold_in(sources):
+    """Public functions that raise what neither they nor their class or module tell of."""
+    for file, text in sources.items():
+        tree = ast.parse(text)
+        for within, node in public(tree.body):
+            told = " ".join(ast.get_docstring(n) or "" for n in (tree, within, node) if n)
+            if isinstance(node, FUNCTIONS) and raised(node) and not TELLS.search(told):
+                yield f"{file}: {within.name + '.' if within else ''}{node.name}"
+
+
+def test_everything_public_says_what_it_raises():
+    assert not [*untold_in({f.relative_to(ROOT).as_posix(): f.read_text(encoding="utf-8")
+                            for f in sorted(ROOT.rglob("*.py"))})]  # fmt: skip
+
+
+RAISING = '''
+def quiet(x):
+    """A number."""
+    raise ValueError(x)
+def telling(x):
+    """A number; ValueError for others."""
+    raise ValueError(x)
+def catching(x):
+    """A number, or nothing."""
+    try:
+        raise ValueError(x)
+    except ValueError:
+        return None
+class Base:
+    """For others."""
+    def decide(self):
+        """An answer."""
+        raise NotImplementedError
+'''
+
+
+def test_who_raises_and_does_not_say_so_is_told():
+    assert [*untold_in({"a.py": RAISING})] == ["a.py: quiet"]
 
 
 SOURCE = '''"""Policies."""

@@ -1,4 +1,7 @@
-"""The verb `circuits`: circuits, their completion times and bounds, stage by stage."""
+"""The verb `circuits`: circuits, their completion times and bounds, stage by stage.
+
+RFabricError for options that do not go together.
+"""
 
 import argparse
 import json

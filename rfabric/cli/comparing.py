@@ -1,5 +1,7 @@
 """The verbs `compare`, `crossover` and `report`: grids of runs, resumable, and what they come
 to.
+
+RFabricError for options that do not go together.
 """
 
 import argparse

@@ -1,4 +1,7 @@
-"""The verbs around this machine: `doctor`, `selftest`, `drill`, `control`, `clean`, `bench`."""
+"""The verbs around this machine: `doctor`, `selftest`, `drill`, `control`, `clean`, `bench`.
+
+RFabricError for what is not there.
+"""
 
 import argparse
 import sys

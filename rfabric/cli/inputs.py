@@ -1,4 +1,7 @@
-"""The verbs around what goes into a run: `trace`, `topo`, `check`, `list`."""
+"""The verbs around what goes into a run: `trace`, `topo`, `check`, `list`.
+
+RFabricError for options that do not go together.
+"""
 
 import argparse
 import logging

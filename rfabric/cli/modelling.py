@@ -1,4 +1,7 @@
-"""The verbs around the phase model: `validate`, `validate-run`, `model`, `import`."""
+"""The verbs around the phase model: `validate`, `validate-run`, `model`, `import`.
+
+RFabricError for what cannot be modelled.
+"""
 
 import argparse
 import json

@@ -1,4 +1,7 @@
-"""The verb `cost`: bills of networks, and which price decides between two."""
+"""The verb `cost`: bills of networks, and which price decides between two.
+
+RFabricError for options that do not go together.
+"""
 
 import argparse
 import json

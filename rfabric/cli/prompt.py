@@ -2,6 +2,8 @@
 
 Ctrl-C ends what runs, Ctrl-D the session; Tab completes, the arrows lead through history.
 Where stdin is no terminal, each of its lines is an order; exit code 1 where one was refused.
+
+RFabricError for options that do not go together.
 """
 
 import argparse

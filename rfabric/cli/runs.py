@@ -1,4 +1,7 @@
-"""The verbs `emulate`, `simulate` and `replay`: fabrics under policies, one trace, a run folder."""
+"""The verbs `emulate`, `simulate` and `replay`: fabrics under policies, one trace, a run folder.
+
+RFabricError for what cannot be run.
+"""
 
 import argparse
 import gc

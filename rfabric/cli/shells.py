@@ -1,4 +1,7 @@
-"""The verbs for who types: `completion`, `man`; both are made from the parsers."""
+"""The verbs for who types: `completion`, `man`; both are made from the parsers.
+
+RFabricError where a package is missing.
+"""
 
 import argparse
 from pathlib import Path

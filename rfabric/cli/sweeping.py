@@ -1,5 +1,7 @@
 """The verbs `sweep`, `best`, `query` and `merge`: many cells, the store they fill, and what it
 says.
+
+RFabricError for options that do not go together.
 """
 
 import argparse

@@ -182,7 +182,8 @@ def collective_seconds(
     """Seconds of one collective of `size` bytes, all ranks ready at once, nothing else on the
     links.
 
-    algorithm: the fastest when None; else one of `algorithms(kind, ...)`.
+    algorithm: the fastest when None; else one of `algorithms(kind, ...)`. RFabricError for negative
+    bytes, or an algorithm that the group does not have.
     """
     group = group_of(gpus, net)
     if size < 0:
@@ -200,7 +201,9 @@ def collective_seconds(
 
 
 def algorithms(kind: str, size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
-    """Seconds by algorithm, each with its best protocol."""
+    """Seconds by algorithm, each with its best protocol. RFabricError for a collective that is not
+    known.
+    """
     kind = kind.replace("_", "-")
     if kind not in KINDS:
         raise RFabricError(f"no collective {kind!r}; there are {', '.join(KINDS)}")

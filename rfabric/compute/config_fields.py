@@ -118,7 +118,7 @@ _CHANGES = re.compile(
 
 
 def read_config(path: str | Path) -> dict:
-    """The object that a config file holds."""
+    """The object that a config file holds. RFabricError where it cannot be read or holds none."""
     try:
         config = read_json(path)
     except (OSError, ValueError) as error:
@@ -172,7 +172,7 @@ class Fields:
         return value
 
     def number(self, key: str, default: int = 0) -> int:
-        """The whole number in the field `key`."""
+        """The whole number in the field `key`. RFabricError where it holds none above 0."""
         value = self.raw(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise RFabricError(f"model {self.name}: {key} {value!r} must be a whole number above 0")

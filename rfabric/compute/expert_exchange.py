@@ -67,7 +67,8 @@ def exchange_seconds(
     sms: int = DEFAULT_SMS,
 ) -> float:
     """Seconds of one `dispatch` or `combine` in `normal` or `low-latency` mode, every GPU of
-    `group` with as many tokens.
+    `group` with as many tokens. RFabricError for another mode or direction, or fewer experts than
+    GPUs.
     """
     if (mode, direction) not in STARTS:
         raise RFabricError(

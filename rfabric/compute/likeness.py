@@ -50,7 +50,7 @@ def _leaves_experts_out(sizes: Sizes) -> bool:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownModel:
     model: Model
     config: dict
 
@@ -59,12 +59,12 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
 @functools.cache
-def _known() -> tuple[_Known, ...]:
+def _known() -> tuple[_KnownModel, ...]:
     configs = [(f.stem, read_config(f)) for f in sorted((data_dir("traffic") / "models").glob("*"))]
-    return tuple(_Known(model_of(config, name), config) for name, config in configs)
+    return tuple(_KnownModel(model_of(config, name), config) for name, config in configs)
 
 
-def _distance(sizes: Sizes, known: _Known) -> float:
+def _distance(sizes: Sizes, known: _KnownModel) -> float:
     model = known.model
     dense = sizes.active == sizes.total
     if dense != (model.experts is None):
@@ -78,7 +78,7 @@ def _distance(sizes: Sizes, known: _Known) -> float:
     )
 
 
-def _resized(known: _Known, sizes: Sizes) -> dict | None:
+def _resized(known: _KnownModel, sizes: Sizes) -> dict | None:
     """The config with as many layers as give the stated parameters, where they come near."""
     config = {key: value for key, value in known.config.items() if not key.startswith("_")}
     key = next((key for key in _LAYERS if key in config), "")

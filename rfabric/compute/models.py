@@ -236,7 +236,7 @@ class Model:
 
     def weight_bytes_at(self, precision: str) -> float:
         """Bytes of one copy whose layers' matrices are stored at `precision`, the rest in bf16;
-        MXFP4 is for experts only.
+        MXFP4 is for experts only. RFabricError for a precision that is not known.
         """
         if precision not in STORED_BYTES:
             raise RFabricError(

@@ -225,11 +225,14 @@ def backward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) 
     return _hosted(t, _backward, (tokens, squares, micro_batches), launches)
 
 
-_Batch = tuple[float, float, int]  # tokens, squares, micro-batches
+_PassTokens = tuple[float, float, int]  # tokens, squares, micro-batches
 
 
 def _hosted(
-    t: Trainer, passed: Callable[[Trainer, _Batch], PassSeconds], batch: _Batch, launches: float
+    t: Trainer,
+    passed: Callable[[Trainer, _PassTokens], PassSeconds],
+    batch: _PassTokens,
+    launches: float,
 ) -> PassSeconds:
     """A pass with what the GPU waits for its host, which launches as much as in so many forward
     passes. What is left to a fabric keeps the GPU busy as well, for as long as without other
@@ -249,14 +252,14 @@ def _recomputed(t: Trainer) -> float:
     return 1.0 if t.recompute == "full" else t.recomputed_share
 
 
-def _forward(t: Trainer, batch: _Batch) -> PassSeconds:
+def _forward(t: Trainer, batch: _PassTokens) -> PassSeconds:
     tokens, squares, micro = batch
     matmul, attention = _matmul(t, tokens, micro), _attention(t, tokens, squares)
     memory = _memory_bound(t, tokens) + pass_kernels(t) * micro * KERNEL_S
     return _exchanged(t, batch, PassSeconds(matmul, attention, memory))
 
 
-def _backward(t: Trainer, batch: _Batch) -> PassSeconds:
+def _backward(t: Trainer, batch: _PassTokens) -> PassSeconds:
     once = _forward(t, batch)
     computed = PassSeconds(
         (1 + t.learns) * once.matmul, ATTENTION_BACKWARD * once.attention, 2 * once.memory
@@ -265,7 +268,9 @@ def _backward(t: Trainer, batch: _Batch) -> PassSeconds:
     return _recomputed(t) * once + _exchanged(t, batch, computed, turns)
 
 
-def _exchanged(t: Trainer, batch: _Batch, computed: PassSeconds, turns: int = 1) -> PassSeconds:
+def _exchanged(
+    t: Trainer, batch: _PassTokens, computed: PassSeconds, turns: int = 1
+) -> PassSeconds:
     """A pass with what its collectives add; context ranks exchange `turns` times what they do in a
     forward pass.
     """
@@ -297,7 +302,7 @@ class Breakdown:
 
 def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1) -> Breakdown:
     """One optimizer step over `sequences` of `length` tokens, `micro_batch` of them at a time on a
-    data-parallel rank.
+    data-parallel rank. RFabricError where the sequences do not divide among the ranks.
     """
     if sequences % (t.layout.dp * micro_batch):
         raise RFabricError(

@@ -38,7 +38,7 @@ from .core import Core
 from .infer import contradiction, infer
 from .journal import Journal, folder_of
 from .rest import serve
-from .switches import Flows, SystemClock
+from .switches import HeldFlows, SystemClock
 from .telling import pipe_of, tell
 
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
@@ -119,7 +119,7 @@ class FabricApp(seam.App):
         self.refused: dict[int, str] = {}  # who wanted to be a switch of this fabric, and is none
         self.generation = 0  # how many controllers there were; 0: without a journal
         self.leader = 0  # the process for which this one stands by
-        self._flows: dict[int, Flows] = {}
+        self._flows: dict[int, HeldFlows] = {}
         self.counters: dict[int, tuple[float, dict[int, tuple[int, int]]]] = {}
         self._lost: dict[int, tuple[object, dict[int, int]]] = {}  # with whose connection told it
         self._inbox = seam.hub.Queue()
@@ -167,7 +167,7 @@ class FabricApp(seam.App):
         """Datapath ids of the switches that are connected."""
         return set(self.switches)
 
-    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, HeldFlows]:
         """What these switches hold of what they are asked for.
 
         Replies come before that of the barrier: when `push` returns they are all here.

@@ -202,7 +202,9 @@ def hub_ssl() -> Any:
 
 
 def read_tls(words: str, option: str, module: Any = ssl) -> ssl.SSLContext | None:
-    """The server side of TLS from `cert=FILE,key=FILE[,ca=FILE]`; None where nothing is said."""
+    """The server side of TLS from `cert=FILE,key=FILE[,ca=FILE]`; None where nothing is said.
+    RFabricError where a file cannot be read or holds none of that.
+    """
     if not words:
         return None
     given = tls_files(words, option)

@@ -23,15 +23,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric
+from ..fabric import Fabric, Pair
 from ..optics import Circuits, Demand, Rewire
 from ..routing.schemes import ECMP, Routing
 from .addresses import REST_URL
 from .border import read_tokens
 from .schema import demand_json, pairs_json
 from .sonic import CONFIG, LIST, PATCH, STATES, TABLE
-
-Pair = tuple[str, str]
 
 
 class RefusedError(RFabricError):
@@ -242,7 +240,9 @@ class Client:
         return self.ask("POST", path, body)
 
     def ask(self, method: str, path: str, body: object = None) -> dict:
-        """One request: the JSON of the answer, or an error with the controller's text."""
+        """One request: the JSON of the answer, or an error with the controller's text. RunError
+        where no answer comes or the controller failed, RefusedError where it refuses.
+        """
         address = urllib.parse.urlsplit(self.url)
         connection = self._connection(address)
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
@@ -281,7 +281,7 @@ class Client:
 
 def token_of(file: str = "") -> str:
     """The first token of a token file, of that in RFABRIC_REST_TOKENS where none is named; '' where
-    that is not set either.
+    that is not set either. RFabricError where the file cannot be read.
     """
     file = file or os.environ.get("RFABRIC_REST_TOKENS", "")
     if file and not os.path.exists(file):

@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import cache
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric, Port
+from ..fabric import Fabric, Pair, Port
 from ..optics import (
     Circuits,
     Decision,
@@ -48,7 +48,7 @@ from .journal import Journal
 from .recovery import both_ways
 from .schema import Intent, PlanRequest
 from .switches import PortMap, Switches, SystemClock, crossbar_of
-from .tables import Change, Pair, Wires
+from .tables import Change, Wires
 
 _log = logging.getLogger(__name__)
 UNKNOWN = -1  # no port: of a rule that a switch may or may not hold

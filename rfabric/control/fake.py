@@ -7,7 +7,6 @@ to misbehave:
 everything and then holds nothing new.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from ..routing import walk
 from . import flowmods
 from .flowmods import Entry, decode
 from .seam import Push
-from .switches import Flows
+from .switches import HeldFlows
 
 
 @dataclass
@@ -76,7 +75,7 @@ class FakeSwitches:
         self.clock.sleep_until(started + (timeout_s if silent else self.clock.step))
         return Push(started, done, tuple(refused), silent)
 
-    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, HeldFlows]:
         """What they hold of what they are asked for; nothing of those that are silent."""
         return {
             d: {
@@ -155,13 +154,3 @@ def apply(table: dict[tuple, Entry], wire: bytes) -> None:
     else:
         for key in [k for k, e in table.items() if set(entry.match) <= set(e.match)]:
             del table[key]
-
-
-class RealClock(FakeClock):
-    """A `FakeClock` that runs and really sleeps, for a controller served over REST."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def sleep_until(self, instant: float) -> None:
-        time.sleep(max(0.0, instant - time.monotonic()))

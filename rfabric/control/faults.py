@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import RunError
-from ..fabric import Fabric, Port, host_ip
+from ..fabric import Fabric, Pair, Port, host_ip
 from ..optics import Circuits, Demand, parse_policy
 from ..routing import Routes
 from . import flowmods
@@ -22,8 +22,8 @@ from .epochs import MESSAGE_S, Epochs, RewirePlan
 from .journal import Journal
 from .recovery import Remembered, judge
 from .seam import Push
-from .switches import Flows, Switches, SystemClock, crossbar_of
-from .tables import Change, Key, Pair, Table, Wires, change_of, repair, table_of, without
+from .switches import HeldFlows, Switches, SystemClock, crossbar_of
+from .tables import Change, Key, RuleTable, Wires, change_of, repair, table_of, without
 
 # s that one rewire may keep all others waiting: its dark time or its control time, dilated
 LONGEST_WAIT_S = 3600.0
@@ -60,7 +60,7 @@ class Upkeep(Remembered):
         self.dead: frozenset[Port] = frozenset()  # ports without light
         self.sound = fabric  # what of it works
         self.routes = Routes(fabric, self.epochs.circuits, self.routing)
-        self.table: Table = table_of(self.epochs.circuits, self.routes, self.pairs)
+        self.table: RuleTable = table_of(self.epochs.circuits, self.routes, self.pairs)
         self.left: frozenset[Key] = frozenset()  # of `table`, what no pair needs any more
         self.synced: set[str] = set()  # switches that hold what `table` says
         self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
@@ -149,7 +149,7 @@ class Upkeep(Remembered):
 
     # --- what the switches shall hold -------------------------------------------------------------
 
-    def _table(self, circuits: Circuits, routes: Routes, pairs: frozenset[Pair]) -> Table:
+    def _table(self, circuits: Circuits, routes: Routes, pairs: frozenset[Pair]) -> RuleTable:
         """What all switches shall hold; pairs that only what is broken connects keep that way."""
         if routes.fabric is self.fabric:
             return table_of(circuits, routes, pairs)
@@ -159,7 +159,7 @@ class Upkeep(Remembered):
         return {**table_of(circuits, whole, cut), **table} if cut else table
 
     def _change(
-        self, old: Table, new: Table, epoch: int, lit: Callable[[Pair], bool] | None = None
+        self, old: RuleTable, new: RuleTable, epoch: int, lit: Callable[[Pair], bool] | None = None
     ) -> Change:
         return change_of(self.fabric, self._addresses, old, new, epoch, lit, self.left)
 
@@ -214,12 +214,12 @@ class Upkeep(Remembered):
             strikes = {d: w for d, w in strikes.items() if d in ocses}
         self._told({d: [*w, *adds[d]] for d, w in strikes.items()})
 
-    def _held(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Flows]:
+    def _held(self, dpids: Iterable[int], timeout_s: float) -> dict[int, HeldFlows]:
         """All that those of these switches hold that answer."""
         asked = {d: [flowmods.ask_flows()] for d in sorted(dpids)}
         return self.switches.flows(asked, timeout_s) if asked else {}
 
-    def _missing(self, names: Sequence[str], held: Mapping[int, Flows]) -> tuple[Wires, Wires]:
+    def _missing(self, names: Sequence[str], held: Mapping[int, HeldFlows]) -> tuple[Wires, Wires]:
         """By switch, what it must lose and what it must get to hold what `table` says."""
         epoch, address = self.epochs.active, self._addresses.__getitem__
         wanted = {n: flowmods.base(self.fabric.node[n].kind, epoch) for n in names}
@@ -326,6 +326,6 @@ class Upkeep(Remembered):
             )
 
 
-def _proven(flows: Flows, proof: int) -> bool:
+def _proven(flows: HeldFlows, proof: int) -> bool:
     """Whether a switch has taken the drop of everything else under this cookie."""
     return any(not e.match and e.cookie == proof for e in flows.values())

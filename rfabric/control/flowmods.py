@@ -229,7 +229,7 @@ def _flow_mod(
 
 
 def decode(wire: bytes) -> tuple[int, Entry]:
-    """The command and the entry of a flow-mod as it is packed here."""
+    """The command and the entry of a flow-mod as it is packed here. ValueError where it is none."""
     version, kind, size = struct.unpack_from("!BBH", wire)
     if (version, kind, size) != (VERSION, FLOW_MOD, len(wire)):
         raise ValueError(f"not one OpenFlow 1.3 flow-mod of {len(wire)} bytes: {wire[:8].hex()}")

@@ -7,8 +7,8 @@ import struct
 from dataclasses import dataclass
 
 from ..fabric import Fabric, host_ip, host_mac
+from .flowmods import ARP, IPV4
 
-ARP, IPV4 = 0x0806, 0x0800
 ARP_REQUEST, ARP_REPLY = 1, 2
 
 

@@ -51,7 +51,9 @@ class Look:
         self.elems = _elems(prefix, path)
 
     def value(self) -> Any:
-        """The JSON there; None: nothing of that kind."""
+        """The JSON there; None: nothing of that kind. Raises what gNMI answers to a path that leads
+        nowhere.
+        """
         if not self.elems:
             documents = map(self._document, DOCUMENTS[self.kind])
             return {key: value for document in documents for key, value in document.items()}
@@ -139,7 +141,9 @@ def _no_such(elems: Sequence[Any], more: str = "") -> Refused:
 
 
 def order(client: Client, request: Any) -> None:
-    """All of a SetRequest, as one request of REST."""
+    """All of a SetRequest, as one request of REST. Raises what gNMI answers to one that asks for
+    more.
+    """
     ocs = _ocs(client, request.prefix, next(iter(_paths(request)), None))
     if any(path.target not in ("", ocs) for path in _paths(request)):
         raise invalid("one Set changes one OCS; send one for each")

@@ -44,7 +44,9 @@ class JsonLines(logging.Formatter):
 def write_json_lines(
     epoch: Callable[[], int | None], environment: Mapping[str, str] = os.environ
 ) -> None:
-    """Let every handler of the root logger write JSON lines, where RFABRIC_LOG says so."""
+    """Let every handler of the root logger write JSON lines, where RFABRIC_LOG says so.
+    RFabricError where it names another format.
+    """
     wanted = environment.get("RFABRIC_LOG", "text")
     if wanted not in FORMATS:
         raise RFabricError(f"RFABRIC_LOG={wanted}: choose one of {', '.join(FORMATS)}")

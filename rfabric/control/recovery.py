@@ -16,14 +16,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from ..errors import RunError
-from ..fabric import Fabric
+from ..fabric import Fabric, Pair
 from ..optics import Circuit, Circuits
 from ..routing.schemes import ECMP, Routing
 from .epochs import Epochs, RewirePlan
 from .journal import Journal
 from .schema import pairs_json, pairs_request
 from .switches import PortMap
-from .tables import Pair
 from .watch import Watched
 
 PLAN_LIFE_S = 3600.0  # a plan that nobody commits by then is given up

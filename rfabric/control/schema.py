@@ -1,5 +1,5 @@
 """What REST requests may say: JSON in, checked nouns out; whatever else a request holds is an error
-naming it.
+naming it: RFabricError, or TooLargeError.
 
 Every number, list and text from outside has a limit, in the tables below; openapi.py tells them to
 who asks.
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from .. import files
 from ..errors import RFabricError
-from ..fabric import Fabric
+from ..fabric import Fabric, Pair
 from ..optics import IN_FLIGHT, Circuit, Circuits, Demand, parse_policy
 from ..plugins import refuse_unlisted
 from ..routing.schemes import Routing, Sent, one_way
 
-Pair = tuple[str, str]
 MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON
 MAX_DEPTH = 16  # lists in objects in lists: the deepest request that means something has 6
 MAX_SHOWN = 200  # characters of a wrong value that its error repeats

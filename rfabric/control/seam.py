@@ -47,7 +47,7 @@ from typing import Any, TypeVar
 from ..errors import RFabricError, RunError
 from .alone import claim_port
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 PACKAGES = {"ryu": "ryu", "os-ken": "os_ken"}
 BASES = {"ryu": "RyuApp", "os-ken": "OSKenApp"}
@@ -75,7 +75,9 @@ _log = logging.getLogger(__name__)
 
 # --- which of the two -----------------------------------------------------------------------------
 def flavour() -> str:
-    """Which framework this interpreter offers, `ryu` or `os-ken`; RFABRIC_SDN forces one."""
+    """Which framework this interpreter offers, `ryu` or `os-ken`; RFABRIC_SDN forces one.
+    RFabricError where there is none, or it names another.
+    """
     wanted = os.environ.get("RFABRIC_SDN", "")
     if wanted and wanted not in PACKAGES:
         raise RFabricError(f"RFABRIC_SDN={wanted}: unknown; use ryu or os-ken")
@@ -211,7 +213,7 @@ class Push:
 
 
 @dataclass(eq=False)
-class _Batch:
+class _PushedRules:
     """What one push sent one switch: transaction numbers first..last, the barrier's."""
 
     datapath: Any
@@ -221,7 +223,7 @@ class _Batch:
 
 
 @dataclass
-class _Call:
+class _LoopCall:
     """A function for the event loop, and the queue in which its result is awaited."""
 
     fn: Callable[[], Any]
@@ -254,7 +256,7 @@ class Doors:
         super().__init__(*args, **kwargs)
         self.switches: dict[int, Any] = {}
         self._loop: Any = None
-        self._pending: dict[int, list[_Batch]] = {}
+        self._pending: dict[int, list[_PushedRules]] = {}
         self.register_handler(_work_event(), self._do_work)
 
     def stranger(self, dpid: int) -> str:
@@ -267,14 +269,14 @@ class Doors:
     def switch_down(self, dpid: int) -> None:
         """A switch has gone. For the app to override."""
 
-    def call(self, fn: Callable[[], Result], timeout_s: float = 5.0) -> Result:
+    def call(self, fn: Callable[[], Returned], timeout_s: float = 5.0) -> Returned:
         """Run `fn()` in the app's event loop, from any thread; return or raise what it does.
 
         Raises RunError when there is no result in time; `fn` is then dropped, unless it has begun.
         """
         if _here() == self._loop:
             return fn()
-        work, event = _Call(fn, framework().hub.Queue()), _work_event()()
+        work, event = _LoopCall(fn, framework().hub.Queue()), _work_event()()
         event.work = work
         self._send_event(event, None)
         try:
@@ -335,7 +337,9 @@ class Doors:
         except Exception as error:
             ev.work.answer.put((None, error))
 
-    def _send(self, messages: Mapping[int, Sequence[bytes]], answers: Any) -> dict[int, _Batch]:
+    def _send(
+        self, messages: Mapping[int, Sequence[bytes]], answers: Any
+    ) -> dict[int, _PushedRules]:
         barrier = wire(framework().parser.OFPBarrierRequest(offline()))
         present = {dpid: self.switches[dpid] for dpid in messages if dpid in self.switches}
         return {
@@ -343,12 +347,12 @@ class Doors:
             for dpid, dp in present.items()
         }
 
-    def _send_one(self, datapath: Any, wires: list[bytes], answers: Any) -> _Batch:
+    def _send_one(self, datapath: Any, wires: list[bytes], answers: Any) -> _PushedRules:
         if datapath.xid + len(wires) > datapath.ofproto.MAX_XID:
             datapath.xid = 0
         first = datapath.xid + 1
         datapath.xid += len(wires)
-        batch = _Batch(datapath, first, datapath.xid, answers)
+        batch = _PushedRules(datapath, first, datapath.xid, answers)
         self._pending.setdefault(datapath.id, []).append(batch)
         numbered = [w[:4] + struct.pack("!I", first + i) + w[8:] for i, w in enumerate(wires)]
         datapath.send(b"".join(numbered))  # one write a switch
@@ -380,11 +384,11 @@ class Doors:
         )
         datapath.close()
 
-    def _forget(self, dpid: int, batch: _Batch) -> None:
+    def _forget(self, dpid: int, batch: _PushedRules) -> None:
         with contextlib.suppress(ValueError):  # the other thread was first
             self._pending[dpid].remove(batch)
 
-    def _batch_of(self, msg: Any) -> _Batch | None:
+    def _batch_of(self, msg: Any) -> _PushedRules | None:
         batches = self._pending.get(msg.datapath.id, ())
         return next(
             (
@@ -455,6 +459,7 @@ def serve_http(
 
     `handler` finds the app as `self.server`. http.server's own server class is not used: its
     selector is chosen when it is imported, and an eventlet patch made later does not reach it.
+    RFabricError where the address is taken.
     """
     hub = framework().hub
 

@@ -9,6 +9,8 @@ CONFIG_DB of its virtual optical switch; state words of `optical-circuit-switch`
 OCP model, see `Core.port_states`.
 
 What a request asks for becomes one plan and one commit: all of it or nothing.
+
+RFabricError for what is not of that form.
 """
 
 import re

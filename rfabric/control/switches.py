@@ -9,7 +9,7 @@ from .flowmods import Entry
 from .seam import Push
 
 PortMap = dict[int, int]  # in-port -> out-port of one OCS
-Flows = dict[tuple, Entry]  # all that a switch holds, by Entry.key
+HeldFlows = dict[tuple, Entry]  # all that a switch holds, by Entry.key
 # s: eventlet's sleep ends up to a millisecond late (epoll counts whole ones); the rest is waited
 # for awake
 SPIN = 1.5e-3
@@ -24,7 +24,7 @@ class Switches(Protocol):
     def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push:
         """Send to all in a burst, and wait for all their barriers."""
 
-    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, HeldFlows]:
         """What those hold that answer, of what they are asked for (`flowmods.ask_flows`)."""
 
     def received(self, dpid: int) -> Mapping[int, int]:
@@ -38,7 +38,7 @@ class Switches(Protocol):
         """
 
 
-def crossbar_of(flows: Flows) -> PortMap:
+def crossbar_of(flows: HeldFlows) -> PortMap:
     """The crossbar among the flows of an OCS; 0 for an in-port that leads nowhere."""
     return {
         fields["in_port"]: entry.out or 0

@@ -7,17 +7,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..fabric import Fabric, Port
+from ..fabric import Fabric, Pair, Port
 from ..optics import Circuits
 from ..routing import Routes, Rule, circuit_rules
 from . import flowmods
 from .flowmods import Entry
-from .switches import Flows
+from .switches import HeldFlows
 
-Pair = tuple[str, str]
 Wires = dict[int, list[bytes]]  # by datapath id
 Key = tuple[str, tuple]  # switch and match
-Table = dict[Key, Rule]
+RuleTable = dict[Key, Rule]
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Change:
     only packets under way. `swept`: deletions of what was left before.
     """
 
-    old: Table
-    new: Table
+    old: RuleTable
+    new: RuleTable
     down: Wires
     routes: Wires
     up: Wires
@@ -50,7 +49,7 @@ class Change:
         return self.ocses | set(self.routes) | set(self.late)
 
 
-def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table:
+def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> RuleTable:
     """The crossbar rules of `circuits`, and the rules that `routes` gives the pairs."""
     return {
         (r.switch, r.match): r for r in (*circuit_rules(circuits), *routes.rules(sorted(pairs)))
@@ -60,8 +59,8 @@ def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table
 def change_of(
     fabric: Fabric,
     address: Mapping[str, str],
-    old: Table,
-    new: Table,
+    old: RuleTable,
+    new: RuleTable,
     epoch: int,
     lit: Callable[[Pair], bool] | None = None,
     left: frozenset[Key] = frozenset(),
@@ -74,7 +73,7 @@ def change_of(
     Without `lit` all is changed at once.
     """
     down, routes, up, late, swept = (defaultdict(list) for _ in range(5))
-    stay: Table = {}
+    stay: RuleTable = {}
     for key, rule in old.items():
         node = fabric.node[rule.switch]
         if new.get(key) == rule or node.kind != "ocs" and key in new:
@@ -99,7 +98,7 @@ def passes(fabric: Fabric, rule: Rule) -> bool:
     return rule.match[0] == "pair" and rule.switch != fabric.rack_of[rule.match[1]]
 
 
-def repair(wanted: Iterable[bytes], held: Flows) -> tuple[list[bytes], list[bytes]]:
+def repair(wanted: Iterable[bytes], held: HeldFlows) -> tuple[list[bytes], list[bytes]]:
     """What takes a switch from what it holds to what these flow-mods would make of an empty one:
     what to strike, what to add after that. Flows that are as they should be are not touched.
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..fabric import Pair
 from ..optics import Circuits
 from ..report.result import Result
 from ..trace import routing_of
 from ..trace.pairs import Pairs, PairWays
 from .sampling import meeting
-from .shaping import Pair
 
 
 @dataclass(frozen=True)

@@ -458,7 +458,7 @@ def scales(fabric: Fabric) -> tuple[float, float]:
 def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
     """Refuse a scale that puts the fastest cable outside what HTB can shape; names those that fit.
 
-    Slower ones may carry nothing: `scale.check_rates_of` knows which do.
+    Slower ones may carry nothing: `scale.check_rates_of` knows which do (RFabricError).
     """
     rates = [link.rate for link in fabric.links]
     low, high = scales(fabric)
@@ -509,7 +509,7 @@ def deepen_packet_sockets(pid: int, deaf: Collection[str] = ()) -> int:
 
 def offloads_off(interfaces: Iterable[str]) -> None:
     """`ethtool -K IF tx off sg off tso off gso off gro off` for interfaces of this namespace,
-    without forks.
+    without forks. RunError where the kernel refuses.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for name in interfaces:

@@ -79,7 +79,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def require() -> None:
-    """Refuse, with the way out, where this process is not root or something is not installed."""
+    """Refuse, with the way out, where this process is not root or something is not installed
+    (RFabricError).
+    """
     if lacks := list(_lacks()):
         raise RFabricError("; ".join(lacks))
     interpreter()  # says what to install where there is neither Ryu nor os-ken
@@ -192,7 +194,7 @@ def runs(root: str | Path) -> dict[str, bool]:
 def clean(root: str | Path, run_id: str | None = None) -> list[str]:
     """Forget stale runs below `root`; with `run_id`, end that run even if it lives.
 
-    Returns the ids of both.
+    Returns the ids of both. RFabricError where no unfinished run has that id.
     """
     states = _states(root)
     chosen = {
@@ -520,7 +522,7 @@ def run(argv: Sequence[str], text: str | None = None) -> str:
 
 def sysctl(key: str, value: object, optional: bool = False) -> None:
     """Set one sysctl of the network namespace this thread is in; `optional` where older kernels do
-    not have it.
+    not have it. RunError where it cannot be set.
     """
     try:
         Path("/proc/sys", key).write_text(f"{value}\n")

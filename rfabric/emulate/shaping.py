@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ..fabric import Fabric, Port
+from ..fabric import Fabric, Pair, Port
 from ..routing.rows import offsets_of, spread
 from ..trace.packets import HEADERS, MTU, PAYLOAD
 from ..units import bytes_in
@@ -64,7 +64,6 @@ MOST_CLASSES, MOST_WAITED_FOR = 24576, 12288
 SHORT, SHORT_CLASS = 200, 0xFFFE
 TCP, IP_HEADER = 6, 20  # IP protocol's number; bytes, without options
 
-Pair = tuple[str, str]
 Number = TypeVar("Number", int, np.ndarray)
 
 

@@ -115,7 +115,9 @@ class Alarm:
             raise _failed()
 
     def set(self, at: float) -> None:
-        """It rings at `at` (s, time.monotonic), at once where that is over, and not before."""
+        """It rings at `at` (s, time.monotonic), at once where that is over, and not before.
+        RunError where the kernel refuses.
+        """
         whole, part = divmod(at, 1)
         instant = _Instant(0, 0, int(whole), max(int(1e9 * part), 1))  # all 0 would disarm it
         if _LIBC.timerfd_settime(self.fd, TFD_TIMER_ABSTIME, ctypes.byref(instant), None):
@@ -301,7 +303,8 @@ class Wire:
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
         """Have flow `flow` of `nbytes` start with the next `flush` or `poll`, on a free lane of the
-        pair; opens one more where all are busy.
+        pair; opens one more where all are busy. RFabricError for one that is under way, or for no
+        bytes.
         """
         if flow in self._flows:
             raise RFabricError(f"flow {flow} is already under way")

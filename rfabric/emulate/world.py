@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,7 @@ from ..errors import BY_NAME, PaceError, RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..optics.policies import spelled
-from ..report.result import Pace, Result, Scale
+from ..report.result import Pace, Progress, Result, Scale
 from ..routing.schemes import DEFAULT_SCHEME, one_way
 from ..trace import Trace, write_trace
 from ..units import show_rate, show_time
@@ -44,7 +44,6 @@ from .network import fastest_line, scales
 from .soak import Soaked
 from .stream import Loss
 
-Progress = Callable[[dict], None]
 JOB_FOLDER = re.compile(r"emulation-\d+-[0-9a-f]{4}")
 SILENT = "the emulation ended without a result"
 HEARS = 1 << 20  # bytes that a world may say before it is heard: it is not to wait for us
@@ -244,8 +243,8 @@ def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def job_folder(out: str | Path) -> Iterator[Path]:
-    """A folder of its own for one world, gone afterwards; what broken runs left there goes
-    first.
+    """A folder of its own for one world, gone afterwards; what broken runs left there goes first.
+    RFabricError where none can be made.
     """
     sandbox.require()
     sweep(out)
@@ -328,7 +327,7 @@ class Session:
         self._tell({"stop": True})
 
     def heard(self, progress: Progress) -> Iterator[str]:
-        """Lines until it is ready for the next order."""
+        """Lines until it is ready for the next order. RFabricError with what the worker refused."""
         while "ready" not in (message := next(self._messages)):
             if "refused" in message:
                 raise RFabricError(message["refused"])

@@ -4,13 +4,13 @@ The builders are those of `topologies/`: `from rfabric.fabric import fat_tree` o
 topologies/fat_tree.py.
 """
 
-from .model import Fabric, Link, Node, Port, host_ip, host_mac
+from .model import Fabric, Link, Node, Pair, Port, host_ip, host_mac
 from .shipped import BUILDERS, fabric_names
 from .spec import Needs, parse_fabric
 
 __all__ = [
-    "BUILDERS", "Fabric", "Link", "Needs", "Node", "Port", "fabric_names", "host_ip", "host_mac",
-    "parse_fabric",
+    "BUILDERS", "Fabric", "Link", "Needs", "Node", "Pair", "Port", "fabric_names", "host_ip",
+    "host_mac", "parse_fabric",
     *(name.replace("-", "_") for name in BUILDERS),
 ]  # fmt: skip
 

@@ -235,7 +235,7 @@ def _sold(fabric: Fabric) -> None:
             )
 
 
-class _Ends:
+class _CabledPorts:
     """The ports of a fabric as masks, in the order of `cabling_of(fabric)`; `metres` of the cable
     at each.
     """
@@ -259,7 +259,7 @@ class _Ends:
 
 
 def _parts(fabric: Fabric, copper: bool, metres: Mapping[str, float]) -> Counter[Part]:
-    ends = _Ends(fabric, metres)
+    ends = _CabledPorts(fabric, metres)
     short = ends.in_rack & copper
     split = fabric.parameters.get("nic_ports", 1)
     count: Counter[Part] = Counter()
@@ -357,7 +357,7 @@ def with_price(item: str, usd: float) -> tuple[Price, ...]:
 
 @cache
 def price_table(path: Path = TABLE) -> tuple[Price, ...]:
-    """The rows of a price table; a figure without a source is refused."""
+    """The rows of a price table; a figure without a source is refused (RFabricError)."""
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:

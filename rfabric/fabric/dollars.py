@@ -128,7 +128,8 @@ def step_cost(
     servers: CpuServers | None = None,
 ) -> StepCost:
     """What one step of `step_s` costs on a network that is written off over `years`, of which it is
-    `busy` a share; `servers`: CPU servers that the job has beside its GPUs.
+    `busy` a share; `servers`: CPU servers that the job has beside its GPUs. RFabricError for
+    figures out of bounds; RunError where the parts are not the whole.
     """
     for name, value in (("step_s", step_s), ("usd_per_kwh", usd_per_kwh)):
         if not 0 <= value < math.inf:

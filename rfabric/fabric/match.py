@@ -35,6 +35,7 @@ def matched(fabric: Fabric, to: Fabric, by: str) -> Match:
     a GPU out of its rack).
 
     Both grow with the uplinks, so that a search by halves finds it among many without building all.
+    RFabricError for another measure.
     """
     if by not in MEASURES:
         raise RFabricError(f"match by {by!r}: there are {', '.join(MEASURES)}")
@@ -72,7 +73,7 @@ def bandwidth(fabric: Fabric) -> float:
 
 def variants(fabric: Fabric) -> list[BuilderSettings]:
     """The settings of every way to thin `fabric` that its builder knows, by uplinks, up or down;
-    its own among them.
+    its own among them. RFabricError for a fabric that no builder of ours made.
     """
     if fabric.name not in BUILDERS:
         raise RFabricError(
@@ -112,7 +113,8 @@ def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
 
     It has the pods and racks of `fabric` where that has any that a Fat-Tree of its packet switches
     can join. Candidates are the oversubscription ratios that leave each ToR a whole number of
-    uplinks.
+    uplinks. RFabricError where the fabric says no shape
+    or rate of a Fat-Tree.
     """
     given, known = fabric.parameters, fabric.name in BUILDERS
     missing = [key for key in (*SHAPE, "rate_bps") if key not in given]

@@ -28,6 +28,8 @@ MOST_RATE = 1e18  # bit/s: above it sums leave the whole numbers of 64 bits
 MOST_DELAY = 1e9  # s: so that times keep microseconds
 MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three digits
 
+Pair = tuple[str, str]  # names of two hosts: who sends, who receives
+
 
 class Port(NamedTuple):
     """Port `number` of `node`; prints as `o2:3`.

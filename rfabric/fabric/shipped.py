@@ -51,7 +51,7 @@ def load_topology(file: Path) -> dict[str, Builder]:
 
 
 def builder_of(head: str) -> Builder:
-    """The builder that NAME or FILE.py[:NAME] names."""
+    """The builder that NAME or FILE.py[:NAME] names. RFabricError where there is none."""
     if is_file(head):
         file, name = Path(file_of(head)), name_in(head)
         return _checked(file, name or next(iter(table_of(file, "fabrics"))), entry(head, "fabrics"))

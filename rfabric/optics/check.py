@@ -18,13 +18,11 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Port
+from ..fabric import Fabric, Pair, Port
 from ..routing import Rule, routes_of, where_lost
 from ..routing.schemes import ECMP, SPLIT, Routing, split
 from .circuits import Circuits, Rewire
 from .planner import changed_cables
-
-Pair = tuple[str, str]
 
 
 def faults(

@@ -34,7 +34,9 @@ class Circuit(NamedTuple):
 
     @classmethod
     def of(cls, a: Port, b: Port) -> "Circuit":
-        """The circuit between two ports; they must differ and belong to one switch."""
+        """The circuit between two ports; they must differ and belong to one switch. RFabricError
+        where they do not.
+        """
         if a.node != b.node or a == b:
             raise RFabricError(
                 f"circuit {a}-{b}: a circuit joins two different ports of one switch"

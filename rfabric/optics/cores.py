@@ -12,11 +12,11 @@ core with a share of 2q cables carries q colours.
 
 from collections.abc import Sequence
 
-Edge = tuple[int, int]
+PodPair = tuple[int, int]  # their numbers
 Used = tuple[list[list[int]], list[list[int]]]
 
 
-def cores_of(pairs: Sequence[Edge], cables: int, cores: int) -> list[int]:
+def cores_of(pairs: Sequence[PodPair], cables: int, cores: int) -> list[int]:
     """The core of each pair of pods; no pod has more than `cables` / `cores` pairs at one core.
 
     No pod may stand in more than `cables` pairs, and `cables` / `cores` must be even.
@@ -26,7 +26,7 @@ def cores_of(pairs: Sequence[Edge], cables: int, cores: int) -> list[int]:
     return [colour // each for colour in _coloured(_oriented(pairs), colours)]
 
 
-def _oriented(pairs: Sequence[Edge]) -> list[Edge]:
+def _oriented(pairs: Sequence[PodPair]) -> list[PodPair]:
     """The pairs, each turned so that every pod is left and entered equally often, give or take
     one.
     """
@@ -35,7 +35,7 @@ def _oriented(pairs: Sequence[Edge]) -> list[Edge]:
     for i, (a, b) in enumerate(edges):
         at.setdefault(a, []).append(i)
         at.setdefault(b, []).append(i)
-    oriented: list[Edge | None] = [None] * len(edges)
+    oriented: list[PodPair | None] = [None] * len(edges)
     for start in sorted(at):
         here = start
         while at[here]:  # every degree is even: a walk ends where it began
@@ -47,7 +47,7 @@ def _oriented(pairs: Sequence[Edge]) -> list[Edge]:
     return oriented[: len(pairs)]
 
 
-def _evening(pairs: Sequence[Edge]) -> list[Edge]:
+def _evening(pairs: Sequence[PodPair]) -> list[PodPair]:
     """Pairs of the pods that stand in an odd number of pairs: with them every pod stands in an even
     number.
     """
@@ -59,7 +59,7 @@ def _evening(pairs: Sequence[Edge]) -> list[Edge]:
     return list(zip(odd[::2], odd[1::2], strict=True))
 
 
-def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
+def _coloured(edges: Sequence[PodPair], colours: int) -> list[int]:
     """A colour for each directed edge: none twice out of a pod, none twice into one (Koenig, by
     alternating chains).
     """
@@ -77,7 +77,9 @@ def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
     return colour
 
 
-def _flip(edges: Sequence[Edge], colour: list[int], used: Used, pod: int, a: int, b: int) -> None:
+def _flip(
+    edges: Sequence[PodPair], colour: list[int], used: Used, pod: int, a: int, b: int
+) -> None:
     """Swap colours `a` and `b` along the chain that begins with the edge of colour `a` into a pod
     where `b` is free.
     """

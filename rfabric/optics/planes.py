@@ -22,7 +22,7 @@ from .circuits import Circuits
 from .cores import cores_of
 from .numbered import NumberedCircuits
 
-Pair = tuple[str, str]
+RackPair = tuple[str, str]  # their names
 
 
 def planes(fabric: Fabric) -> list[int]:
@@ -30,14 +30,14 @@ def planes(fabric: Fabric) -> list[int]:
     return list(uplinks(fabric))
 
 
-def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
+def light(fabric: Fabric, matchings: dict[int, Iterable[RackPair]]) -> Circuits:
     """The circuits that join, in each plane, the pairs of racks of its matching; each rack at most
     once a plane.
     """
     return join(fabric, {plane: numbers(fabric, plane, p) for plane, p in matchings.items()})
 
 
-def numbers(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> np.ndarray:
+def numbers(fabric: Fabric, plane: int, pairs: Iterable[RackPair]) -> np.ndarray:
     """Pairs of racks of a plane as numbers of racks, int64[2, pairs]; RFabricError for a name that
     is no rack's.
     """

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric
+from ..fabric import Fabric, Pair
 from ..fabric.cabling import cabling_of
 from ..routing import routes_of, unreachable
 from ..units import show_time
@@ -27,7 +27,6 @@ from .circuits import Circuits, Demand, Rewire, together
 from .outlook import NEVER, Begins, Outlook, Prospect, ends_after, gain
 from .policies import Policy
 
-Pair = tuple[str, str]  # host names
 IN_FLIGHT = ("hold", "drain", "drop")
 # up to so many racks circuits are also sought for all that begins or comes, taken together: one
 # more run of the solver

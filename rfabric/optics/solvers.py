@@ -29,7 +29,7 @@ from ..routing.rows import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
 from .matched import Parts, joined_parts
-from .planes import Pair, region_table, uplinks
+from .planes import RackPair, region_table, uplinks
 from .templates import Matchings
 
 # looked at are each rack's heaviest pairs, so many more than it has uplinks: lighter ones get no
@@ -76,7 +76,7 @@ class Asked:
         """How many uplinks each rack has."""
         return (self.region >= 0).sum(0)
 
-    def named(self, edges: np.ndarray) -> list[Pair]:
+    def named(self, edges: np.ndarray) -> list[RackPair]:
         """Edges as pairs of rack names."""
         rows, columns = self.rows[edges].tolist(), self.columns[edges].tolist()
         return [(self.racks[a], self.racks[b]) for a, b in zip(rows, columns, strict=True)]
@@ -319,8 +319,8 @@ def bridged(fabric: Fabric, matchings: Matchings, demand: Demand) -> Matchings:
 
 
 def _joining(
-    fabric: Fabric, kept: Matchings, plane: int, demand: Demand, were: list[Pair]
-) -> list[Pair]:
+    fabric: Fabric, kept: Matchings, plane: int, demand: Demand, were: list[RackPair]
+) -> list[RackPair]:
     """The matching of a plane that joins as many parts as its uplinks reach, largest first, then
     what fits of `were`.
     """

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ..fabric import Fabric
-from .planes import Pair, planes, regions
+from .planes import RackPair, planes, regions
 
-Matchings = list[list[Pair]]
+Matchings = list[list[RackPair]]
 
 
 def rounds(racks: Sequence[str]) -> Matchings:
@@ -32,7 +32,7 @@ def turns(racks: int) -> int:
     return max(racks + racks % 2 - 1, 0)
 
 
-def round_of(racks: Sequence[str], turn: int) -> list[Pair]:
+def round_of(racks: Sequence[str], turn: int) -> list[RackPair]:
     """One round: the first rack keeps its seat, the others have moved `turn` seats on; an odd one
     out rests.
     """
@@ -81,7 +81,7 @@ def _by_region(region: Mapping[str, int]) -> Iterable[list[str]]:
     return groups.values()
 
 
-def _turned(racks: Sequence[str], turn: int) -> list[Pair]:
+def _turned(racks: Sequence[str], turn: int) -> list[RackPair]:
     """A round of the tournament, which starts over after the last."""
     every = turns(len(racks))
     return round_of(racks, turn % every) if every else []
@@ -92,7 +92,7 @@ def bipartite(sources: Sequence[str], sinks: Sequence[str], count: int) -> Match
     return [_zip(sources, sinks, j) for j in range(count)]
 
 
-def answering(pairs: Iterable[Pair]) -> list[tuple[list[str], list[str]]] | None:
+def answering(pairs: Iterable[RackPair]) -> list[tuple[list[str], list[str]]] | None:
     """The groups of racks that these pairs join, each in two sides so that every pair lies across;
     None where a group has no such sides.
 
@@ -148,7 +148,7 @@ def tree(
     return matchings
 
 
-def _zip(parents: Sequence[str], children: Sequence[str], turn: int) -> list[Pair]:
+def _zip(parents: Sequence[str], children: Sequence[str], turn: int) -> list[RackPair]:
     """Pair the shorter list with as many of the longer, which goes on with every `turn` so that
     none is left out.
     """
@@ -158,6 +158,6 @@ def _zip(parents: Sequence[str], children: Sequence[str], turn: int) -> list[Pai
     return [(parents[i], children[(i + turn * n) % len(children)]) for i in range(n)]
 
 
-def _without(racks: Sequence[str], pairs: Sequence[Pair]) -> list[str]:
+def _without(racks: Sequence[str], pairs: Sequence[RackPair]) -> list[str]:
     taken = {rack for pair in pairs for rack in pair}
     return [rack for rack in racks if rack not in taken]

@@ -15,10 +15,10 @@ from .summary import Run, cost, setting
 
 UNSAID = "usual"  # a setting that one of the recipes or fabrics leaves as it is
 OCS_DELAY = "OCS delay"
-Chosen = dict[str, object]
+PageChoice = dict[str, object]
 
 
-def choices(runs: Sequence[Run]) -> list[Chosen]:
+def choices(runs: Sequence[Run]) -> list[PageChoice]:
     """Of each run its value of everything that differs; None where it has none."""
     fabrics = [_fabric(run) for run in runs]
     recipes = [dict(_flat(run.result.trace.provenance.get("settings") or {})) for run in runs]
@@ -34,7 +34,7 @@ def choices(runs: Sequence[Run]) -> list[Chosen]:
     return _differing(parts)
 
 
-def choices_of_cells(rows: Sequence[Mapping]) -> list[Chosen]:
+def choices_of_cells(rows: Sequence[Mapping]) -> list[PageChoice]:
     """As `choices`, of the rows of a store: in the words that they were asked in."""
     specs = [read_spec(row["fabric"]) for row in rows]
     settings = [dict(_words(row.get("settings") or "")) for row in rows]
@@ -55,7 +55,7 @@ def choices_of_cells(rows: Sequence[Mapping]) -> list[Chosen]:
     return _differing(parts)
 
 
-def _files(row: Mapping, kind: str) -> Chosen:
+def _files(row: Mapping, kind: str) -> PageChoice:
     """Which contents of the files that its words name, where a store holds cells of several."""
     return {kind.replace("_", " "): row.get(kind) or UNSAID}
 
@@ -66,7 +66,7 @@ def _words(settings: str) -> Iterator[tuple[str, str]]:
         yield key.replace(".", " ").replace("_", " "), value
 
 
-def _words_of_cell(row: Mapping) -> Chosen:
+def _words_of_cell(row: Mapping) -> PageChoice:
     optical = row["policy"] != "ecmp"
     return {
         "policy": row["policy"] if optical else None,
@@ -77,12 +77,12 @@ def _words_of_cell(row: Mapping) -> Chosen:
     }
 
 
-def _price_of_cell(row: Mapping) -> Chosen:
+def _price_of_cell(row: Mapping) -> PageChoice:
     usd = row.get("network_usd")
     return {"network's price": UNSAID if usd is None else f"{usd / 1e3:,.0f} k$"}
 
 
-def _differing(parts: Iterable[Sequence[Mapping]]) -> list[Chosen]:
+def _differing(parts: Iterable[Sequence[Mapping]]) -> list[PageChoice]:
     """What is not the same for all that have it."""
     every = [_joined(some) for some in zip(*parts, strict=True)]
     names = dict.fromkeys(name for one in every for name in one)
@@ -90,7 +90,7 @@ def _differing(parts: Iterable[Sequence[Mapping]]) -> list[Chosen]:
     return [{name: one.get(name) for name in differ} for one in every]
 
 
-def _joined(parts: Iterable[Mapping]) -> Chosen:
+def _joined(parts: Iterable[Mapping]) -> PageChoice:
     return {name: value for part in parts for name, value in part.items()}
 
 
@@ -98,7 +98,7 @@ def _given(values: Iterable) -> list:
     return [value for value in values if value is not None]
 
 
-def _settings(run: Run) -> Chosen:
+def _settings(run: Run) -> PageChoice:
     result = run.result
     return {
         "policy": result.policy if result.fabric.ocses else None,
@@ -109,7 +109,7 @@ def _settings(run: Run) -> Chosen:
     }
 
 
-def _fabric(run: Run) -> Chosen:
+def _fabric(run: Run) -> PageChoice:
     """Its parameters, as one reads them."""
     fabric = run.result.fabric
     settings = {k.rsplit("_", 1)[0]: setting(k, v) for k, v in fabric.parameters.items()}
@@ -132,9 +132,9 @@ def _flat(settings: Mapping, before: str = "") -> Iterator[tuple[str, object]]:
             yield name, str(value)
 
 
-def _within(groups: Sequence[str], every: Sequence[Mapping]) -> list[Chosen]:
+def _within(groups: Sequence[str], every: Sequence[Mapping]) -> list[PageChoice]:
     """What differs between those of one group; the others have nothing of it."""
-    differing: list[Chosen] = [{} for _ in every]
+    differing: list[PageChoice] = [{} for _ in every]
     for group in dict.fromkeys(groups):
         mine = [i for i, name in enumerate(groups) if name == group]
         for key in dict.fromkeys(key for i in mine for key in every[i]):

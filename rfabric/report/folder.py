@@ -135,7 +135,9 @@ def sweep(out: str | Path) -> list[Path]:
 def write_folder(
     folder: Path, runs: Sequence[Run], summary: dict, inputs: Iterable[Path] = ()
 ) -> None:
-    """Write trace, inputs, the files of each run and summary.json under `folder`."""
+    """Write trace, inputs, the files of each run and summary.json under `folder`. RFabricError for
+    runs of several traces.
+    """
     if len({id(run.result.trace) for run in runs}) != 1:
         raise RFabricError("a run folder holds the runs of one trace")
     with writing(folder):
@@ -184,7 +186,9 @@ def write_long(folder: Path, runs: Sequence[Run]) -> list[Path]:
 
 
 def read_folder(folder: str | Path) -> tuple[list[Run], dict]:
-    """The runs and the summary of a complete run folder."""
+    """The runs and the summary of a complete run folder. RFabricError where it is none, or
+    incomplete.
+    """
     folder = as_path(folder, "run folder")
     if not (folder / "summary.json").is_file():
         raise RFabricError(f"{folder} is no run folder: it has no summary.json")

@@ -249,7 +249,9 @@ def kinds(runs: Sequence[Run]) -> set[str]:
 
 
 def render(template: str, **values) -> str:
-    """A page from one of the templates beside this file."""
+    """A page from one of the templates beside this file. RFabricError where what draws it is not
+    installed.
+    """
     try:
         import jinja2
     except ImportError as error:

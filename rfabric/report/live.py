@@ -40,7 +40,7 @@ from .summary import Run, summary_of
 FILE = "live.jsonl"
 BACKLOG = 64  # connections that may wait for the server to come up
 ENDS = 15.0  # s that the server may take to end; it stays no longer than `server.STAYS`
-Look = Callable[[dict], None]
+Onlooker = Callable[[dict], None]
 
 
 class LiveView:
@@ -100,7 +100,7 @@ class LiveView:
             self.doing = text
             self._write({"said": text})
 
-    def turn(self, expected: Result) -> Look:
+    def turn(self, expected: Result) -> Onlooker:
         """The emulation of `expected` begins, or begins again; returns what takes its looks."""
         i = next(i for i, heard in enumerate(self.heard) if heard.result is expected)
         row, heard = len(self.heard) + i, self.heard[i]
@@ -132,7 +132,9 @@ class LiveView:
 
 
 def listening(port: int) -> socket.socket:
-    """A socket that listens on loopback, at once: what is wrong with a port is said beforehand."""
+    """A socket that listens on loopback, at once: what is wrong with a port is said beforehand.
+    RFabricError where it is taken.
+    """
     try:
         return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
     except OSError as error:
@@ -150,7 +152,7 @@ def serving(
     module: str, listener: socket.socket, told: dict, kept: Sequence[int] = ()
 ) -> subprocess.Popen:
     """The process that serves a page: it gets the socket, these open files, and `told` as the first
-    line of its stdin. With it, the address is gone.
+    line of its stdin. With it, the address is gone. RFabricError where it does not begin to listen.
     """
     server = subprocess.Popen(
         [sys.executable, "-m", module],

@@ -99,7 +99,9 @@ class Comparison(Sequence[Outcome]):
         return _drawn(figures.comparison(self.runs, figures.PRINT), file)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the run folder `folder`, which must not exist yet."""
+        """Write the run folder `folder`, which must not exist yet. RFabricError where it does,
+        or there is no run.
+        """
         folder = as_path(folder, "cannot write")
         if not self.runs:
             raise RFabricError(f"cannot write {folder}: there is no run to write")

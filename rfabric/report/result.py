@@ -11,6 +11,7 @@ is never negative. Where phases come one after the other, it is what a phase tak
 compute, and those of all phases add up to what the step takes beyond its own.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,6 +24,7 @@ from ..optics import Circuits, RewireRecord
 from ..trace import PhaseKey, Trace
 from ..units import show_time, transfer_seconds
 
+Progress = Callable[[dict], None]  # is told the news of a run, in plain values
 ROUNDING = 1e-12  # of the time of day: what differences of two of them are off by
 # share by which a run may be sooner than its bound: rounding, a clock
 SLACK = {"simulate": 1e-6, "ns3": 0.01, "emulate": 0.01}

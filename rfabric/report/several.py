@@ -37,7 +37,9 @@ def read_folders(paths: Sequence[Path]) -> list[Folder]:
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The folder of a run itself, or those of the cells of a comparison of several traces."""
+    """The folder of a run itself, or those of the cells of a comparison of several traces.
+    RFabricError where none is done.
+    """
     if not (path / "grid.json").is_file() or (path / "trace.csv").is_file():
         return [path]
     folders = sorted(file.parent for file in (path / "cells").glob("[!.]*/summary.json"))

@@ -336,7 +336,7 @@ def read_summary(path: str | Path) -> dict:
 
 
 def check_summary(data: object, name: str) -> dict:
-    """`data`, when it has the form of a summary."""
+    """`data`, when it has the form of a summary. RFabricError where it has not."""
     if not isinstance(data, dict):
         raise RFabricError(f"{name}: a summary is an object with {', '.join(KEYS)}")
     _has(data, KEYS, name)

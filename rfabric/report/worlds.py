@@ -12,7 +12,7 @@ from .compare import Table
 SAME = ("traffic", "fabric", "policy", "scheduler", "routing", "seed")
 WORLDS = {"simulate": "simulated", "ns3": "ns-3 packets", "emulate": "real packets"}
 STEP = "step"
-Seconds = dict[str, float]  # of a phase, by the engine of the world
+WorldSeconds = dict[str, float]  # of a phase, by the engine of the world
 
 
 def side_by_side(entries: Sequence[dict]) -> list[dict]:
@@ -77,9 +77,9 @@ def _word_of(entry: dict, key: str) -> str:
     return f"seed {entry[key]}" if key == "seed" else entry.get(key) or ""
 
 
-def _phases(runs: Mapping[str, dict]) -> Iterator[tuple[str, Seconds]]:
+def _phases(runs: Mapping[str, dict]) -> Iterator[tuple[str, WorldSeconds]]:
     yield STEP, {engine: entry["step_s"] for engine, entry in runs.items()}
-    phases: dict[str, Seconds] = {}
+    phases: dict[str, WorldSeconds] = {}
     for engine, entry in runs.items():
         for name, phase in ((entry["fidelity"] or {}).get("phases", {})).items():
             of_world = phases.setdefault(name, {"simulate": phase["simulated_s"]})
@@ -87,14 +87,14 @@ def _phases(runs: Mapping[str, dict]) -> Iterator[tuple[str, Seconds]]:
     yield from phases.items()
 
 
-def _shown(seconds: Seconds, engine: str) -> str:
+def _shown(seconds: WorldSeconds, engine: str) -> str:
     if engine not in seconds:
         return "–"
     s = seconds[engine]
     return f"{s:,.3f} s" if s >= 1 else f"{s * 1e3:.3f} ms"
 
 
-def _difference(seconds: Seconds, one: str, other: str) -> str:
+def _difference(seconds: WorldSeconds, one: str, other: str) -> str:
     if one not in seconds or other not in seconds or not seconds[one]:
         return "–"
     return f"{seconds[other] / seconds[one] - 1:+.1%}"

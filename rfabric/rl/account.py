@@ -54,7 +54,7 @@ from .weight_sync import software_parts
 from .workload import Workload
 
 ROUNDING = 1e-9  # relative: of sums in another order
-Seconds = dict[tuple[str, str], float]  # part of a phase, term
+AccountSeconds = dict[tuple[str, str], float]  # part of a phase, term
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def sources_of(w: Workload, accounts: Iterable[Account]) -> dict[str, Source]:
     return {name: source_of(w, name) for name in dict.fromkeys(names)}
 
 
-def _generation(w: Workload, step: Step) -> Seconds:
+def _generation(w: Workload, step: Step) -> AccountSeconds:
     """Of the replica whose last byte leaves last."""
     made, sent = step.generated, _sent(w, step)
     times = made.times
@@ -123,11 +123,11 @@ def _generation(w: Workload, step: Step) -> Seconds:
     }
 
 
-def _computed(w: Workload, made: Generated, r: int) -> Seconds:
+def _computed(w: Workload, made: Generated, r: int) -> AccountSeconds:
     """What a replica's engine computes, and before it begins others that read its prompts."""
     group, count = w.generation.group_size, len(w.prefilling)
     own = made.prompts[r], made.outputs[r]
-    terms: Seconds = {}
+    terms: AccountSeconds = {}
     if count:
         before = np.concatenate([p[::group] for p in made.prompts[r % count : r + 1 : count]])
         terms |= _named("prompts read apart", seconds_by_term(w, reading_steps(before)))
@@ -170,7 +170,7 @@ def _exposed(w: Workload, loops: Iterable[Repeated]) -> dict[str, float]:
     )
 
 
-def _training(w: Workload, step: Step) -> Seconds:
+def _training(w: Workload, step: Step) -> AccountSeconds:
     """Of the slowest rank in each pass, and of the collectives that computing cannot hide."""
     t, trained, sent = w.training, step.trained, training_traffic(w, step)
     lengths = _trained_lengths(w, step)
@@ -259,7 +259,7 @@ def _update_bytes(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> dict[st
     }
 
 
-def _weight_sync(w: Workload) -> Seconds:
+def _weight_sync(w: Workload) -> AccountSeconds:
     """Of the software, or what colocated GPUs hand over; then level after level."""
     software = handover(w) if w.colocated else software_parts(w)
     levels = (
@@ -274,7 +274,7 @@ def _beyond(seconds: float, others: float) -> float:
     return seconds - others if seconds - others > ROUNDING * seconds else 0.0
 
 
-def _named(part: str, terms: Mapping[str, float]) -> Seconds:
+def _named(part: str, terms: Mapping[str, float]) -> AccountSeconds:
     return {(part, term): seconds for term, seconds in terms.items()}
 
 

@@ -75,7 +75,7 @@ class Lengths:
     @classmethod
     def read(cls, path: str | Path, side: str = "output") -> "Lengths":
         """The distribution in a file of one of the forms above; `side`: prompt or output, of files
-        that have both.
+        that have both. RFabricError for a file of another form, or without rows.
         """
         path = Path(path)
         if side not in SIDES:
@@ -102,7 +102,7 @@ class Lengths:
     @classmethod
     def of_samples(cls, name: str, tokens, weights=None, source: str = "") -> "Lengths":
         """The distribution that takes exactly the values `tokens`, each as often as its weight
-        says.
+        says. RFabricError for weights that are negative, endless or all 0.
         """
         tokens = np.asarray(tokens, dtype=float)
         weights = np.ones(len(tokens)) if weights is None else np.asarray(weights, dtype=float)
@@ -122,7 +122,8 @@ class Lengths:
 
         `most` whose mean is `mean` and of which the largest of `count` draws is `most`.
 
-        The largest is taken at its median quantile, 2^(-1/count).
+        The largest is taken at its median quantile, 2^(-1/count). RFabricError where there
+        is none.
         """
         if not 1 <= least <= mean <= most:
             raise RFabricError(

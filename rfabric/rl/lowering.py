@@ -111,7 +111,7 @@ def trace_of(workload: Workload, seed: int = 0) -> Trace:
     return trace_of_steps(workload, steps, plan_of_steps(workload, steps), seed)
 
 
-PhaseLowering = Callable[["_Rows", Step, list[int]], int]
+PhaseLowering = Callable[["_StepBuilder", Step, list[int]], int]
 NOTICE = 1.0  # s before weights leave early that circuits are asked for them: assumed
 SAME = 1e-9  # of seconds worked out twice: sums in another order
 
@@ -134,7 +134,7 @@ def trace_of_steps(
     """
     if "generation" in (parts or {}):
         refuse_parts(w)
-    out = _Rows(w, holds or {})
+    out = _StepBuilder(w, holds or {})
     done: dict[PhaseKey, int] = {}
     lower = {"generation": _generation, "training": _training, "weight_sync": _weight_sync} | dict(
         parts or {}
@@ -168,7 +168,7 @@ def _check_seconds(trace: Trace, plan: Plan, done: Mapping[PhaseKey, int]) -> No
             )
 
 
-class _Rows:
+class _StepBuilder:
     """A TraceBuilder that knows the workload, when weights leave early, and the phase it is in."""
 
     def __init__(self, workload: Workload, holds: Mapping[int, float]):
@@ -229,7 +229,7 @@ class _Rows:
         return self.builder.flows(*what, after=after, label=label, **self.kind)
 
 
-def _generation(out: _Rows, step: Step, before: list[int]) -> int:
+def _generation(out: _StepBuilder, step: Step, before: list[int]) -> int:
     out.phase(step, "generation")
     w, ends, sent = out.workload, [], generation_traffic(out.workload, step)
     read = _prompts_read(out, step, sent, before) if w.prefilling else [before] * len(w.decoding)
@@ -247,7 +247,7 @@ def _generation(out: _Rows, step: Step, before: list[int]) -> int:
 
 
 def _prompts_read(
-    out: _Rows, step: Step, sent: GenerationTraffic, before: list[int]
+    out: _StepBuilder, step: Step, sent: GenerationTraffic, before: list[int]
 ) -> list[list[int]]:
     """The rows after which each replica that decodes has the KV cache of its prompts."""
     w, read = out.workload, []
@@ -259,7 +259,7 @@ def _prompts_read(
     return read
 
 
-def _training(out: _Rows, step: Step, before: list[int]) -> int:
+def _training(out: _StepBuilder, step: Step, before: list[int]) -> int:
     out.phase(step, "training")
     sent, trained = training_traffic(out.workload, step), step.trained
     done = _log_probs(out, trained, sent.log_probs, before)
@@ -268,14 +268,14 @@ def _training(out: _Rows, step: Step, before: list[int]) -> int:
     return done
 
 
-def _log_probs(out: _Rows, trained: Trained, sent: LogProbTraffic, before: list[int]) -> int:
+def _log_probs(out: _StepBuilder, trained: Trained, sent: LogProbTraffic, before: list[int]) -> int:
     rows = [out.repeat(loop, before) for loop in sent.loops]
     rows += [] if sent.loop else _ranks(out, trained.log_prob, "log-prob", before)
     return out.barrier(0, rows + out.send(sent.pipeline, "pipeline", before))
 
 
 def _update(
-    out: _Rows, batch: MiniBatch, sent: UpdateTraffic, optimizer: float, before: int
+    out: _StepBuilder, batch: MiniBatch, sent: UpdateTraffic, optimizer: float, before: int
 ) -> int:
     """Forward and backward; buckets of gradients beside the last backward pieces; optimizer;
     parameters.
@@ -298,12 +298,12 @@ def _update(
     return out.barrier(0, gathered) if gathered else done
 
 
-def _ranks(out: _Rows, seconds, label: str, after: list[int]) -> list[int]:
+def _ranks(out: _StepBuilder, seconds, label: str, after: list[int]) -> list[int]:
     """One compute row a data-parallel rank, on its first GPU."""
     return [out.compute(out.workload.rank(0, d), s, label, after) for d, s in enumerate(seconds)]
 
 
-def _weight_sync(out: _Rows, step: Step, before: list[int]) -> int:
+def _weight_sync(out: _StepBuilder, step: Step, before: list[int]) -> int:
     early, first = step.number in out.held, out.workload.replicas[0][0]
     # of what it waits for, training is first
     leave = [out.notice(step.number + 1, before[0])] if early else []
@@ -314,13 +314,13 @@ def _weight_sync(out: _Rows, step: Step, before: list[int]) -> int:
     return out.barrier(first, _weights(out, before) or before)
 
 
-def _software(out: _Rows, before: list[int]) -> list[int]:
+def _software(out: _StepBuilder, before: list[int]) -> list[int]:
     for what, seconds in handover(out.workload).items():
         before = [out.compute(out.workload.replicas[0][0], seconds, what, before)]
     return before
 
 
-def _weights(out: _Rows, before: list[int]) -> list[int]:
+def _weights(out: _StepBuilder, before: list[int]) -> list[int]:
     rows: list[int] = []
     every: list[int] = []  # what no later level passes on must arrive as well
     for level in weight_levels(out.workload):
@@ -329,7 +329,7 @@ def _weights(out: _Rows, before: list[int]) -> list[int]:
     return every
 
 
-def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:
+def _level(out: _StepBuilder, level: Level, before: list[int]) -> list[int]:
     """A row for each flow of a level, so that the next can wait for it; inside a server, over
     NVLink, a row without bytes.
     """

@@ -46,7 +46,7 @@ def count(low: int = 1, high: int = 10**9) -> Callable[[Any, str], int]:
 
 
 def fraction(value: Any, name: str) -> float:
-    """A number above 0, 1 at most."""
+    """A number above 0, 1 at most. RFabricError for another value."""
     number = _number(value, name)
     if not 0 < number <= 1:
         raise RFabricError(
@@ -61,7 +61,7 @@ def number(low: float, high: float) -> Callable[[Any, str], float]:
 
 
 def flag(value: Any, name: str) -> bool:
-    """true or false."""
+    """true or false. RFabricError for another value."""
     if not isinstance(value, bool):
         raise RFabricError(f"{name}: {value!r} is neither true nor false; write one of them")
     return value
@@ -73,7 +73,7 @@ def choice(*options: str) -> Callable[[Any, str], str]:
 
 
 def rate(value: Any, name: str) -> float:
-    """A rate above 0 with its unit, or a float of bit/s."""
+    """A rate above 0 with its unit, or a float of bit/s. RFabricError for another value."""
     bps = parse_rate(value, name)
     if bps == 0:
         raise RFabricError(f"{name}: {value} must be above 0; write for example 400Gbit/s")
@@ -99,7 +99,9 @@ def what_may_be(parse: Callable[[Any, str], Any]) -> str:
 
 
 def make(cls: type[Section], values: Any) -> Section:
-    """The section `cls` from a mapping; unknown and missing keys are errors."""
+    """The section `cls` from a mapping; unknown and missing keys are errors. RFabricError for other
+    values.
+    """
     where = cls.section.rstrip(".")
     if not isinstance(values, dict):
         raise RFabricError(
@@ -139,7 +141,7 @@ def refuse_unknown(values: dict, known: Iterable[str], section: str = "") -> Non
 
 
 def read_yaml(path: Path) -> dict:
-    """The mapping in a YAML file."""
+    """The mapping in a YAML file. RFabricError where it cannot be read or holds none."""
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:
@@ -154,7 +156,8 @@ def read_yaml(path: Path) -> dict:
 
 
 def override(values: dict, settings: Iterable[str]) -> dict:
-    """A copy of a recipe's mapping with each setting `key.path=value` put in.
+    """A copy of a recipe's mapping with each setting `key.path=value` put in. RFabricError for
+    what is no such setting.
 
     >>> override({"steps": 1, "training": {"tp": 4}}, ["training.tp=2", "pipeline=async"])
     {'steps': 1, 'training': {'tp': 2}, 'pipeline': 'async'}

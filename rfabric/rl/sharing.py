@@ -34,7 +34,7 @@ MOST_TURNS = 4000
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _NicTime:
     """What flows ask of the ends of NICs (float64[2 x GPUs]): seconds in all, and of the largest
     flow.
     """
@@ -64,12 +64,12 @@ class _Bucket:
 
 
 @dataclass(frozen=True, eq=False)
-class _Turn:
+class _TurnSeconds:
     """Seconds of computing before a collective and beside it, and what it asks of NICs."""
 
     before: float
     beside: float
-    asked: _Asked
+    asked: _NicTime
 
 
 def update_exposed(w: Workload, loops: Sequence[Repeated]) -> float:
@@ -114,7 +114,7 @@ def _beside(
 
 
 @dataclass
-class _Stage:
+class _TurnAtEnd:
     """What is left of a turn at one end of a NIC: seconds of computing before it sends, of sending
     alone, of computing beside; and how many flows send there.
     """
@@ -152,13 +152,13 @@ def _less(left: float, by: float) -> float:
     return left - by if left - by > 1e-9 * left else 0.0
 
 
-def _asked_by_turn(w: Workload, loops: Sequence[Repeated]) -> dict[int, _Asked]:
+def _asked_by_turn(w: Workload, loops: Sequence[Repeated]) -> dict[int, _NicTime]:
     """What turns ask of NICs, by their id: loops of an update send the same turns."""
     turns = {id(turn): turn for loop in loops for turn in loop.turns}
     return {key: _asked(w, turn.flows) for key, turn in turns.items()}
 
 
-def _at_one_end(w: Workload, two: Sequence[Sequence[Repeated]]) -> list[Iterator[_Stage]]:
+def _at_one_end(w: Workload, two: Sequence[Sequence[Repeated]]) -> list[Iterator[_TurnAtEnd]]:
     """Both sides' turns at the end that is busiest with both."""
     every = [loop for side in two for loop in side]
     asked = _asked_by_turn(w, every)
@@ -171,8 +171,8 @@ def _at_one_end(w: Workload, two: Sequence[Sequence[Repeated]]) -> list[Iterator
 
 
 def _stages(
-    side: Sequence[Repeated], asked: dict[int, _Asked], end: int, together: float
-) -> Iterator[_Stage]:
+    side: Sequence[Repeated], asked: dict[int, _NicTime], end: int, together: float
+) -> Iterator[_TurnAtEnd]:
     """The turns of a side's loops, one after the other, so many repetitions put `together`."""
     for loop in side:
         count = max(1, round(loop.repeat / together))
@@ -181,10 +181,10 @@ def _stages(
             its = asked[id(turn)]
             wire, largest = float(its.busy[end]), float(its.largest[end])
             seconds = (times * some for some in (loop.before(turn), wire, loop.beside(turn)))
-            yield _Stage(*seconds, flows=wire / largest if wire else 0.0)
+            yield _TurnAtEnd(*seconds, flows=wire / largest if wire else 0.0)
 
 
-def _seconds_of_two(one: Iterator[_Stage], other: Iterator[_Stage]) -> float:
+def _seconds_of_two(one: Iterator[_TurnAtEnd], other: Iterator[_TurnAtEnd]) -> float:
     """Seconds until both sides have played all their turns."""
     took, sides, now = 0.0, [one, other], [next(one, None), next(other, None)]
     while any(now):
@@ -199,11 +199,13 @@ def _seconds_of_two(one: Iterator[_Stage], other: Iterator[_Stage]) -> float:
     return took
 
 
-def _turns(w: Workload, loop: Repeated, asked: dict[int, _Asked]) -> list[_Turn]:
+def _turns(w: Workload, loop: Repeated, asked: dict[int, _NicTime]) -> list[_TurnSeconds]:
     """One repetition of a loop; of one that sends nothing, all its computing."""
     if not loop.repeat:
-        return [_Turn(loop.seconds, 0.0, _asked(w, flows.NONE))]
-    return [_Turn(loop.before(turn), loop.beside(turn), asked[id(turn)]) for turn in loop.turns]
+        return [_TurnSeconds(loop.seconds, 0.0, _asked(w, flows.NONE))]
+    return [
+        _TurnSeconds(loop.before(turn), loop.beside(turn), asked[id(turn)]) for turn in loop.turns
+    ]
 
 
 class _Leaving:
@@ -214,7 +216,7 @@ class _Leaving:
     def __init__(self, bucket: _Bucket):
         self.bucket, self.left, self.waiting = bucket, np.zeros(len(bucket.seconds)), 0
 
-    def pass_beside(self, turns: Sequence[_Turn], repeat: int) -> float:
+    def pass_beside(self, turns: Sequence[_TurnSeconds], repeat: int) -> float:
         """Seconds that the turns take, `repeat` times, with what leaves beside them."""
         took, to_go = 0.0, float(repeat)
         while to_go > 0:
@@ -238,7 +240,7 @@ class _Leaving:
         if self.waiting and not (self.left > 0).any():
             self.left, self.waiting = self.bucket.seconds, self.waiting - 1
 
-    def _once(self, turns: Sequence[_Turn], sends: np.ndarray) -> tuple[float, np.ndarray]:
+    def _once(self, turns: Sequence[_TurnSeconds], sends: np.ndarray) -> tuple[float, np.ndarray]:
         """Seconds of all turns once, and how many of its own each flow that `sends` gets done."""
         rivals = self.bucket.by_end(sends)
         lasts, moved = 0.0, np.zeros(len(sends))
@@ -263,11 +265,11 @@ def _bucket(w: Workload) -> _Bucket:
     return _Bucket(2 * src, 2 * dst + 1, _seconds(w, sent), 2 * w.gpus)
 
 
-def _asked(w: Workload, sent: Flows) -> _Asked:
+def _asked(w: Workload, sent: Flows) -> _NicTime:
     ends = np.concatenate((2 * np.array(sent.src, np.int64), 2 * np.array(sent.dst, np.int64) + 1))
     seconds, largest = np.tile(_seconds(w, sent), 2), np.zeros(2 * w.gpus)
     np.maximum.at(largest, ends, seconds)
-    return _Asked(np.bincount(ends, seconds, 2 * w.gpus), largest)
+    return _NicTime(np.bincount(ends, seconds, 2 * w.gpus), largest)
 
 
 def _seconds(w: Workload, sent: Flows) -> np.ndarray:

@@ -30,7 +30,7 @@ OVERHEADS = {  # of `roofline.overheads`, as terms
     "activations": "activations through HBM",
     "host": "host",
 }
-Parts = dict[str, np.ndarray]
+StepParts = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ def _sides(w: Workload) -> list[_Side]:
     return [_Side(step.attention, attention, each), _Side(step.ffn, ffn, {})]
 
 
-def _parts(side: _Side, s: EngineSteps) -> Parts:
+def _parts(side: _Side, s: EngineSteps) -> StepParts:
     """Seconds of each step by term, as if this side were all there is."""
     memory, computing = _memory(side.step, s), _computing(side.step, s)
     reads = sum(memory.values()) >= sum(computing.values())
@@ -125,7 +125,7 @@ def _parts(side: _Side, s: EngineSteps) -> Parts:
     return parts
 
 
-def _memory(step: DecodeStep, s: EngineSteps) -> Parts:
+def _memory(step: DecodeStep, s: EngineSteps) -> StepParts:
     """What is read: weights, the experts that tokens touch, the context of layers that see all or a
     window of it.
     """
@@ -138,7 +138,7 @@ def _memory(step: DecodeStep, s: EngineSteps) -> Parts:
     }
 
 
-def _computing(step: DecodeStep, s: EngineSteps) -> Parts:
+def _computing(step: DecodeStep, s: EngineSteps) -> StepParts:
     """Matmuls of responses and of prompt tokens; attention to context and within prompts."""
     pairs = np.minimum(s.pairs, s.tokens * step.window)
     return {

@@ -48,7 +48,7 @@ SECTIONS = {
 
 def read_recipe(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Workload:
     """The workload of a recipe in traffic/ or at a path, with settings such as `training.tp=2` put
-    over it.
+    over it. RFabricError says which key is wrong.
     """
     path = _recipe_path(str(name_or_path))
     values = override(read_yaml(path), overrides)

@@ -2,6 +2,8 @@
 in, arrays out.
 
 They do what Python does there, to the last bit; `loops()` is None where the core was never built.
+
+MemoryError where there is no room for the answer.
 """
 
 import ctypes
@@ -12,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import native
+from .rows import leads_nearer
 
 COUNT, ARRAY = ctypes.c_int64, ctypes.c_void_p
 NO_WAY, NO_MEMORY = 1, -1
@@ -207,7 +210,7 @@ def _nearer(cost: np.ndarray, steps: np.ndarray) -> np.ndarray | None:
     if len(steps) > KINDS:
         return None
     there, here = cost + steps[:, None], cost[:, None, None]
-    fits = np.abs(there - here) <= 1e-6 * steps[:, None] + 1e-15 * here
+    fits = leads_nearer(there, here, steps[:, None])
     if (fits.sum(2) > 1).any():
         return None
     nearer = np.full((NEAR + 1, KINDS), NO_RING, np.uint16)

@@ -27,6 +27,7 @@ from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric, Port
 from .choices import Choices
 from .lightpaths import lights
+from .rows import SPLITMIX
 from .schemes import Chosen, Routing, Sent, chosen, one_way
 from .ways import Ways
 
@@ -58,6 +59,7 @@ class Rule:
 
 
 PAIR_PRIORITY, HOST_PRIORITY, CIRCUIT_PRIORITY = 200, 300, 100
+WORD = 2**64 - 1
 
 
 def light_paths(
@@ -365,7 +367,8 @@ def where_lost(
 
 def mix(x: int) -> int:
     """splitmix64's finaliser (Steele, Lea, Flood 2014): a public, fast, well-spread 64-bit hash."""
-    x = (x + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
-    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    step, first, second = SPLITMIX
+    x = (x + step) & WORD
+    x = ((x ^ x >> 30) * first) & WORD
+    x = ((x ^ x >> 27) * second) & WORD
     return x ^ x >> 31

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 DIGIT = 16  # bits: numbers so narrow numpy sorts in linear time
+SPLITMIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # as its finaliser has them
 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:
@@ -107,10 +108,21 @@ def some_of(key: np.ndarray, most: int) -> np.ndarray:
 
 def mixed(x: np.ndarray) -> np.ndarray:
     """`paths.mix` of every element (uint64): splitmix64's finaliser."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    step, first, second = map(np.uint64, SPLITMIX)
+    x = x + step
+    x = (x ^ x >> np.uint64(30)) * first
+    x = (x ^ x >> np.uint64(27)) * second
     return x ^ x >> np.uint64(31)
+
+
+def leads_nearer(there: np.ndarray, here: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Whether an arc of cost `step` leads on a cheapest way: `there`, what its end costs and itself
+    added up, is what it costs from `here`.
+
+    In a sum with the cost of a very slow link, a cheap arc the wrong way is lost: it must not pass
+    for one that fits.
+    """
+    return np.abs(there - here) <= 1e-6 * step + 1e-15 * here
 
 
 class Entries(NamedTuple):

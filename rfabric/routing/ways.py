@@ -20,6 +20,7 @@ from .rows import (
     begins,
     distinct,
     in_order,
+    leads_nearer,
     mixed,
     numbered,
     offsets_of,
@@ -348,9 +349,7 @@ class Ways:
         here = self.cost(row, rack)[owner]
         there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
         with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
-            # in a sum with the cost of a very slow link, a cheap arc the wrong way is lost: it
-            # must not pass for one that fits
-            fits = np.abs(there - here) <= 1e-6 * self.step[arcs] + 1e-15 * here
+            fits = leads_nearer(there, here, self.step[arcs])
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]
 

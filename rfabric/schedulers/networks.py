@@ -98,7 +98,9 @@ class FabricNetwork:
 def foreseen(
     fabric: Fabric, policy: str = DEFAULT_CIRCUITS, timing: Timing = Timing()
 ) -> FabricNetwork:
-    """A fabric under a circuit policy, from circuits that suit all racks alike (`static`)."""
+    """A fabric under a circuit policy, from circuits that suit all racks alike (`static`).
+    RFabricError for circuits that turn within a stage.
+    """
     asked = parse_policy(policy, fabric)
     if fabric.ocses and asked.granularity in ("time-slotted", "intra-collective"):
         raise RFabricError(
@@ -154,7 +156,7 @@ def _seconds(w: Workload, answers: Sequence[Answer]) -> float:
 # --- when it begins -------------------------------------------------------------------------------
 
 # What else a step sends while it generates: by its number, phases of the plan and their flows.
-Rounds = Callable[[int], Sequence[tuple[Phase, Flows]]]
+RoundsOfStep = Callable[[int], Sequence[tuple[Phase, Flows]]]
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def agreed_start(
     made: Scheduled,
     seed: int,
     network: AnsweringNetwork,
-    rounds: Rounds = lambda _: (),
+    rounds: RoundsOfStep = lambda _: (),
     parts: Mapping[str, PhaseLowering] | None = None,
 ) -> Scheduled:
     """The job whose weights leave when the network has them there soonest: of those starts the

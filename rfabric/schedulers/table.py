@@ -156,7 +156,7 @@ class Policies:
 
 def parse_policies(text: str) -> Policies:
     """`SCHEDULER`, `CIRCUITS` or `SCHEDULER+CIRCUITS`; who is not a scheduler is left to
-    `optics.parse_policy`.
+    `optics.parse_policy`. RFabricError where what stands before the + is none.
     """
     refuse_bare(text, ",:+")
     first, *rest = (part.strip() for part in split_at(text, "+", 1))

@@ -66,7 +66,7 @@ CASES = (*AGAINST_PEER, *ALONE, *STEPS, *GROWTH)
 EXACT = ("precision/timing:1e-14", "precision/work-amount:1e-12")
 EXACT_BEFORE_4 = ("surf/precision:1e-14", "maxmin/precision:1e-12")
 
-Progress = Callable[[str], None]
+CaseBegun = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ def measure(
     cases: Iterable[str] = CASES,
     *,
     peer_patience_s: float = 20.0,
-    progress: Progress = lambda text: None,
+    progress: CaseBegun = lambda text: None,
 ) -> list[Measurement]:
     """Measure each case; where SimGrid is there and patience is not 0, the same work with it
-    (patience: CPU s a run).
+    (patience: CPU s a run). RFabricError for a case that there is not.
     """
     cases = list(dict.fromkeys(cases))
     for case in cases:
@@ -131,7 +131,7 @@ def measure(
     return rows
 
 
-def _join(progress: Progress, before: str, text: str) -> None:
+def _join(progress: CaseBegun, before: str, text: str) -> None:
     progress(f"{before} {text}")
 
 
@@ -361,7 +361,9 @@ class Peer:
 
 
 def build_peer(folder: Path) -> Peer | None:
-    """Compile the SimGrid driver into `folder`; None where SimGrid is not installed."""
+    """Compile the SimGrid driver into `folder`; None where SimGrid is not installed. RFabricError
+    where it does not compile.
+    """
     prefix = Path(os.environ.get("SIMGRID_PREFIX", "/usr"))
     header = prefix / "include/simgrid/version.h"
     if not header.exists():
@@ -391,7 +393,7 @@ def build_peer(folder: Path) -> Peer | None:
 
 
 def _peer_run(
-    peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path, progress: Progress
+    peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path, progress: CaseBegun
 ) -> dict:
     work, file = work_of(case), scratch / "peer.work"
     work.columns["size"] = np.rint(work.columns["size"])  # SimGrid's sizes are whole bytes
@@ -429,7 +431,7 @@ def peer_time(
     peer: Peer, file: Path, flows: int, mode: str, patience_s: float, exact: tuple[str, ...] = ()
 ) -> tuple[float | None, np.ndarray | None]:
     """CPU seconds of the simulation and the finish times; (None, None) when patience, in CPU
-    seconds, ran out.
+    seconds, ran out. RFabricError where it fails.
     """
     out = file.with_suffix(".times")
     options = ["network/model:CM02", "network/crosstraffic:0", f"network/optim:{mode}", *exact]

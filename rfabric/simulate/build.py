@@ -68,7 +68,9 @@ def compile_to(output: Path, words: Sequence[str], libraries: Sequence[str] = ()
 
 
 def compiler() -> list[str]:
-    """The C++ compiler as argv words: CXX, or the first of c++, g++, clang++."""
+    """The C++ compiler as argv words: CXX, or the first of c++, g++, clang++. RFabricError where
+    there is none.
+    """
     if "CXX" in os.environ:
         return shlex.split(os.environ["CXX"])
     for name in ("c++", "g++", "clang++"):

@@ -32,7 +32,7 @@ from .reference import SAME_INSTANT, ReferenceEngine
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[float, int, int], None]  # now (s), flows finished, flows known
+FlowProgress = Callable[[float, int, int], None]  # now (s), flows finished, flows known
 BREATH_S = 0.1  # least time between two calls of a progress function
 
 
@@ -102,7 +102,7 @@ class Engine:
         *,
         tolerance: float = 0.0,
         core: str = "auto",
-        progress: Progress | None = None,
+        progress: FlowProgress | None = None,
         engine: EngineCore | None = None,
     ):
         checked = inputs.capacities(capacity)
@@ -142,6 +142,7 @@ class Engine:
         Returns the events of that instant as records (time, flow, kind: READY or FINISHED), by
         flow; none if `until` was reached (`now` is then `until`) or if nothing more can happen
         (then `now` is the last instant at which something did, or `until` where that is finite).
+        RFabricError where `until` is over.
         """
         if not until >= self.now:
             raise RFabricError(
@@ -163,7 +164,7 @@ class Engine:
     def reroute(self, flows, path_offsets, path_links) -> None:
         """From now on these flows take these paths; what is left to send is kept.
 
-        Finished ones are left alone.
+        Finished ones are left alone. RFabricError for an empty path of one that has bytes left.
         """
         flows = inputs.ids("flows", flows, self.flows, "flows")
         offsets, links = inputs.paths(path_offsets, path_links, self.links, len(flows))
@@ -253,7 +254,7 @@ def completion_times(
     capacity,
     tolerance: float = 0.0,
     core: str = "auto",
-    progress: Progress | None = None,
+    progress: FlowProgress | None = None,
     **columns,
 ) -> np.ndarray:
     """Finish time of every flow, s; inf, with a Deadlock warning that names them, for flows that

@@ -31,7 +31,6 @@ A caller that knows flows to be identical can say so by the `weight` of `Engine.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from weakref import WeakKeyDictionary, WeakMethod
@@ -46,7 +45,7 @@ from ..optics.outlook import Foresight, Prospect
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
-from ..report.result import Result, Scale
+from ..report.result import Progress, Result, Scale
 from ..routing.schemes import DEFAULT_SCHEME, SPLIT, one_way
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
@@ -58,7 +57,6 @@ from .packets import refuse_hosts, refuse_long, refuse_part, share_of
 from .playing import RunningRounds, best_rounds
 from .transport import FLUID, TCP, TRANSPORTS, TransportOutlook, known_transport
 
-Progress = Callable[[dict], None]
 REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
 BREATH_S = 0.5  # least time between two messages inside a phase
 PACKETS = "ns3"

@@ -108,7 +108,9 @@ def _policies(asked: AnyPolicy) -> Policies:
 
 
 def one_scheduler(asked: Sequence[Policies]) -> str:
-    """The compute scheduler of a run: its folder holds one trace."""
+    """The compute scheduler of a run: its folder holds one trace. RFabricError where several are
+    asked for.
+    """
     schedulers = list(dict.fromkeys(policy.scheduler for policy in asked))
     if len(schedulers) > 1:
         names = " and ".join(name or "the recipe's own" for name in schedulers)
@@ -123,7 +125,9 @@ def one_scheduler(asked: Sequence[Policies]) -> str:
 
 
 def fabric_of(words: AnyFabric, needs: Needs) -> Fabric:
-    """The fabric of these words; if they name no size, with room for what a job needs."""
+    """The fabric of these words; if they name no size, with room for what a job needs. RFabricError
+    where nothing can be made of them.
+    """
     if isinstance(words, Fabric):
         return words
     if not isinstance(words, (str, Path)):

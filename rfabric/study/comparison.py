@@ -55,7 +55,7 @@ def finish(grid: Grid, folder: Path, places: Sequence[Path], page: bool) -> None
 
 def finish_again(folder: Path) -> None:
     """Make the table, the picture and the page of several traces again, from the cells that are
-    there.
+    there. RFabricError where none is done.
     """
     places = sorted(path.parent for path in (folder / "cells").glob("[!.]*/summary.json"))
     if not places:

@@ -86,7 +86,7 @@ def sweep(
         routing=asked.routing,
         repetitions=asked.repetitions,
     )
-    told = _Told(total, progress)
+    told = _SweepProgress(total, progress)
     flat = (
         _entries(replace(base, fabrics=asked.flat), folder / "flat", jobs, told)
         if asked.flat
@@ -165,7 +165,7 @@ def crossing(
     return math.exp(a + share * (b - a)), "breaks even"
 
 
-class _Told:
+class _SweepProgress:
     """Progress over all grids of a sweep."""
 
     def __init__(self, total: int, progress: Callable[[dict], None]):
@@ -175,7 +175,7 @@ class _Told:
         self.progress(news | {"done_cells": self.before + news["done_cells"], "cells": self.total})
 
 
-def _entries(grid: Grid, folder: Path, jobs: int, told: _Told) -> list[dict]:
+def _entries(grid: Grid, folder: Path, jobs: int, told: _SweepProgress) -> list[dict]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "grid.json").is_file():
         begin(grid, folder)

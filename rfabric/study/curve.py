@@ -72,7 +72,7 @@ def is_case(name: str) -> bool:
 
 def sizes_of(cases: Iterable[str], up_to: int = USUAL_LIMIT) -> list[int]:
     """The sizes, GPUs, that these cases name: `curve` is every size up to `up_to`, and
-    `curve-262144` that one, however large.
+    `curve-262144` that one, however large. RFabricError for others.
     """
     if up_to < SIZES[0]:
         raise RFabricError(f"--up-to {up_to}: the curve begins at {SIZES[0]} GPUs; say more")

@@ -28,7 +28,9 @@ LEAST_SOAK = 10.0  # s: fewer samples than are judged come of less
 
 
 def fabric(hosts: int) -> Fabric:
-    """Two pods, with so many hosts in all: of two racks each, or of racks of MOST_IN_RACK."""
+    """Two pods, with so many hosts in all: of two racks each, or of racks of MOST_IN_RACK.
+    RFabricError where so many do not make two pods.
+    """
     if not _makes_pods(hosts):
         near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _makes_pods)
         raise RFabricError(
@@ -74,7 +76,7 @@ def drill(
 def soak(
     hosts: int, seconds: float, out: str | Path = "runs", tell: Tell = lambda *_: None
 ) -> Soaked:
-    """Rewires under packets for so many s of wall clock (root)."""
+    """Rewires under packets for so many s of wall clock (root); RFabricError for too few."""
     from ..emulate import world
 
     if seconds < LEAST_SOAK:

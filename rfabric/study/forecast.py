@@ -77,7 +77,7 @@ def forecast(
 
 
 @dataclass(eq=False)
-class _Wave:
+class _RowsTogether:
     """Rows that began together. left: bytes of each; goes: those that do not stand still.
 
     Of each directed link they go by: seconds that it has still to serve, as it was `asked` at last,
@@ -98,7 +98,7 @@ class _Wave:
 
 
 @dataclass(eq=False)
-class _UnderWay:
+class _TurnUnderWay:
     """A turn between request and usable; rows whose way crosses `cables`, now or `after`, stand
     from `dark` on.
 
@@ -111,13 +111,13 @@ class _UnderWay:
     cables: np.ndarray
     dark: float
     usable: float
-    drain: list[_Wave]
+    drain: list[_RowsTogether]
 
 
 class _Links:
     """All waves on all links at one instant: who is served when, and what is left a while later."""
 
-    def __init__(self, waves: Sequence[_Wave]):
+    def __init__(self, waves: Sequence[_RowsTogether]):
         self.wave = np.repeat(np.arange(len(waves)), [len(w.links) for w in waves])
         links, self.seconds, self.flows = (
             np.concatenate([NONE, *(getattr(w, name) for w in waves)])
@@ -176,7 +176,7 @@ class _Walk:
         self.lit, self.ways = lit, PairWays(fabric, self.pairs, lit, routing)
         self.kind, self.latency = self._kinds(stages), self._latency()
         self.waiting, self.times = dict(enumerate(turns)), [(NEVER, NEVER)] * len(turns)
-        self.under_way: _UnderWay | None = None
+        self.under_way: _TurnUnderWay | None = None
         self.begun: dict[int, float] = {}  # when stages that have a turn begin
         self.opens: dict[int, list[int]] = {}  # the stages that may begin as a row is ready
         for number in {turn.stage for turn in turns}:
@@ -187,7 +187,7 @@ class _Walk:
         # heap: s, a number that no other has, rows that start then
         self.due: list[tuple[float, int, np.ndarray]] = []
         self.pushed = 0
-        self.waves: list[_Wave] = []
+        self.waves: list[_RowsTogether] = []
         self.ends = np.zeros(0)  # s at which each wave ends if nothing changes
         self.links: _Links | None = None  # as they were at `since`; None: something has changed
         self.now = self.since = 0.0
@@ -276,7 +276,7 @@ class _Walk:
         for kind in np.unique(self.kind[rows]):
             self._serve()
             mine = rows[self.kind[rows] == kind]
-            self.waves.append(_Wave(mine, self.trace.size[mine].astype(float)))
+            self.waves.append(_RowsTogether(mine, self.trace.size[mine].astype(float)))
             self._load(self.waves[-1])
 
     def _end(self) -> None:
@@ -322,7 +322,7 @@ class _Walk:
 
     # --- ways -------------------------------------------------------------------------------------
 
-    def _load(self, wave: _Wave) -> None:
+    def _load(self, wave: _RowsTogether) -> None:
         """Lay what is left of a wave on its links."""
         wave.goes = ~self._stand(wave)
         rows, left = wave.rows[wave.goes], wave.left[wave.goes]
@@ -336,19 +336,19 @@ class _Walk:
         wave.seconds = wave.asked = asked[wave.links]
         wave.flows = np.bincount(links, flows, minlength=len(self.rate))[wave.links]
 
-    def _stand(self, wave: _Wave) -> np.ndarray:
+    def _stand(self, wave: _RowsTogether) -> np.ndarray:
         """Which rows of a wave stand still, as a mask: for the rewire, or without a way."""
         going, stand = self.under_way, self.ways.lost(wave.rows)
         if going and going.dark <= self.now and wave not in going.drain:
             return stand | self._concerned(going, wave)
         return stand
 
-    def _concerned(self, going: _UnderWay, wave: _Wave) -> np.ndarray:
+    def _concerned(self, going: _TurnUnderWay, wave: _RowsTogether) -> np.ndarray:
         return self.ways.crossing(wave.rows, going.cables) | going.after.crossing(
             wave.rows, going.cables
         )
 
-    def _unload(self, wave: _Wave) -> None:
+    def _unload(self, wave: _RowsTogether) -> None:
         """Take what is left off the links again: of each row as much as where it is served last."""
         rows = wave.rows[wave.goes]
         if not len(rows):
@@ -386,7 +386,7 @@ class _Walk:
         del self.waiting[number]
         drops = self.timing.in_flight == "drop"
         cables = cable_mask(self.fabric, self.lit, circuits)
-        going = _UnderWay(
+        going = _TurnUnderWay(
             number, circuits, after, cables, self.now + drops * self.timing.control, NEVER, []
         )
         if self.timing.in_flight == "drain":  # what begins at this instant has not left yet
@@ -403,7 +403,7 @@ class _Walk:
         if drops:
             self._wake(going.dark)
 
-    def _will_be_usable(self, going: _UnderWay) -> None:
+    def _will_be_usable(self, going: _TurnUnderWay) -> None:
         going.usable = self.now + self.timing.takes(self.fabric)
         self.times[going.number] = self.times[going.number][0], going.usable
 
@@ -416,7 +416,7 @@ class _Walk:
         elif going and going.dark == self.now:
             self._take(self.ways, going)
 
-    def _take(self, ways: PairWays, going: _UnderWay | None) -> None:
+    def _take(self, ways: PairWays, going: _TurnUnderWay | None) -> None:
         """From now on all go by these ways, under this rewire."""
         self._serve()
         for wave in self.waves:

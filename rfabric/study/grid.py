@@ -116,7 +116,7 @@ class Grid:
 
 
 def read_grid(folder: str | Path) -> Grid:
-    """The grid of a folder that `run` began."""
+    """The grid of a folder that `run` began. RFabricError where there is none to resume."""
     path = Path(folder) / "grid.json"
     try:
         data = read_json(path)

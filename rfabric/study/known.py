@@ -23,7 +23,9 @@ Known = dict[str, dict[str, str]]
 
 
 def known(kinds: Iterable[str] = ()) -> Known:
-    """kind -> name -> what it is, in a line; of all kinds where none is named."""
+    """kind -> name -> what it is, in a line; of all kinds where none is named. RFabricError for a
+    kind that there is not.
+    """
     asked = list(kinds) or list(KINDS)
     for kind in asked:
         if kind not in KINDS:

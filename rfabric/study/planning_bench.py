@@ -90,7 +90,9 @@ def measure(
     peer: bool = True,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[PlanningRow]:
-    """Every policy on each case, or every way to take turns; the peer beside `matching`."""
+    """Every policy on each case, or every way to take turns; the peer beside `matching`.
+    RFabricError for a case that there is not.
+    """
     rows = []
     for case in cases:
         if case not in (known := (*CASES, *IN_TURN_CASES)):

@@ -110,7 +110,9 @@ def quantiles(errors: np.ndarray) -> dict[str, float]:
 
 
 def fabrics(hosts: int) -> dict[str, Fabric]:
-    """The five, with as many hosts, four to a rack or server."""
+    """The five, with as many hosts, four to a rack or server. RFabricError where so many do not
+    make pods.
+    """
     if not _makes_pods(hosts):
         near = nearest(min(max(hosts, LEAST_HOSTS), MOST_HOSTS), _makes_pods)
         raise RFabricError(

@@ -22,7 +22,7 @@ from statistics import fmean
 
 from ..errors import RFabricError
 from ..files import json_objects, lines_of, open_text, parse_json, twice
-from .loggers import Told, as_told
+from .loggers import LoggedMetrics, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
 PHASES = {
@@ -119,7 +119,7 @@ def _refuse_pickles(path: Path) -> None:
                                    "lines")  # fmt: skip
 
 
-def _collected(told: Iterable[Told]) -> StepLog:
+def _collected(told: Iterable[LoggedMetrics]) -> StepLog:
     steps: dict[int, dict[str, float]] = {}
     dropped, unused = 0, {}
     for where, number, metrics in told:
@@ -169,7 +169,7 @@ def _timing(key: str) -> str | None:
     return key if key in KNOWN else ENDS.sub("", key)
 
 
-def _told(path: Path) -> Iterator[Told]:
+def _told(path: Path) -> Iterator[LoggedMetrics]:
     with open_text(path, newline=None) as file:
         lines = lines_of(file)
         first = next((line for line in lines if line.strip()), "")
@@ -201,7 +201,7 @@ def _column(name: str) -> str:
     return "" if name.endswith(("__MIN", "__MAX")) else name.rpartition(" - ")[2].strip()
 
 
-def _csv(lines: Iterator[str]) -> Iterator[Told]:
+def _csv(lines: Iterator[str]) -> Iterator[LoggedMetrics]:
     rows = csv.DictReader(lines)
     names = {name: _column(name) for name in rows.fieldnames or ()}
     double = twice(metric for metric in names.values() if metric and _timing(metric))
@@ -214,11 +214,11 @@ def _csv(lines: Iterator[str]) -> Iterator[Told]:
         yield f"line {number}", _step(cells, number), _numbers(cells)
 
 
-def _json_lines(lines: Iterator[str]) -> Iterator[Told]:
+def _json_lines(lines: Iterator[str]) -> Iterator[LoggedMetrics]:
     return (_row(said, "line", number) for number, said in json_objects(lines))
 
 
-def _json_list(text: str) -> Iterator[Told]:
+def _json_list(text: str) -> Iterator[LoggedMetrics]:
     try:
         every = parse_json(text)
     except ValueError as error:
@@ -229,7 +229,7 @@ def _json_list(text: str) -> Iterator[Told]:
         yield _row(said, "row", number)
 
 
-def _row(said: dict, what: str, number: int) -> Told:
+def _row(said: dict, what: str, number: int) -> LoggedMetrics:
     """What one object tells: a step."""
     inner = said.get("data") or said.get("metrics") or {}
     flat = said | inner if isinstance(inner, dict) else said
@@ -255,7 +255,7 @@ def _numbers(cells: dict) -> dict[str, float]:
     return {key: value for key, value in numbers.items() if key not in STEP_KEYS}
 
 
-def _console(lines: Iterator[str]) -> Iterator[Told]:
+def _console(lines: Iterator[str]) -> Iterator[LoggedMetrics]:
     now = 0
     for number, line in enumerate(lines, 1):
         line = COLOUR.sub("", line.rstrip())

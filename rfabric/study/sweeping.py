@@ -97,7 +97,7 @@ def sweep_cells(
         tally.cached = len(keyed) - tally.stored - len(missing)
         check_cells(grid, _each_word_once(cell for _, cell in missing))
         if missing:
-            _run(grid, place, missing, _Watch(tally, saved, tell))
+            _run(grid, place, missing, _Answers(tally, saved, tell))
     finally:
         saved.flush()
     _complain(tally, place)
@@ -143,7 +143,7 @@ def _each_word_once(cells: Iterable[Cell]) -> list[Cell]:
 # --- running -----------------------------------------------------------------------------------
 
 
-def _run(grid: Grid, place: Place, missing: list[tuple[str, Cell]], watch: "_Watch") -> None:
+def _run(grid: Grid, place: Place, missing: list[tuple[str, Cell]], watch: "_Answers") -> None:
     code = code_here()
 
     def words(keyed: Sequence[tuple[str, Cell]]) -> tuple[str]:
@@ -181,7 +181,7 @@ def _answers(outcome: bytes | LostItems, count: int) -> list[dict]:
     return said["cells"]
 
 
-class _Watch:
+class _Answers:
     """What is done with each answer: kept, counted, told; and when it is time to stop."""
 
     def __init__(self, tally: Tally, saved: "_Saved", tell: Callable[[dict], None]):

@@ -19,7 +19,7 @@ SHARED = ("start", "gap", "step", "phase", "label", "loop", "turn")
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _AddedRows:
     """Rows that were added together: their columns, and what they share."""
 
     src: np.ndarray
@@ -43,7 +43,7 @@ class TraceBuilder:
 
     def __init__(self, hosts: Sequence[str]):
         self.hosts = tuple(hosts)
-        self._batches: list[_Batch] = []
+        self._batches: list[_AddedRows] = []
         self._rows = 0
         self._loops: list[Loop] = []
         self._names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
@@ -86,7 +86,8 @@ class TraceBuilder:
         label: str | Sequence[str] = "",
     ) -> list[int]:
         """Rows of a Loop whose turn t sends turns[t] (src, dst, size as in `flows`); `label`: one
-        of each turn, or one of all.
+        of each turn, or one of all. RFabricError where their numbers do not fit, or a turn sends
+        nothing.
         """
         made = Loop(repeat, tuple(between), tuple(beside))
         labels = [label] * len(turns) if isinstance(label, str) else list(label)
@@ -133,7 +134,7 @@ class TraceBuilder:
         }
         if not len(src):
             return []
-        self._batches.append(_Batch(src, dst, whole_bytes(sizes), shared | codes, tuple(after)))
+        self._batches.append(_AddedRows(src, dst, whole_bytes(sizes), shared | codes, tuple(after)))
         self._rows += len(src)
         return list(range(self._rows - len(src), self._rows))
 
@@ -176,7 +177,7 @@ class TraceBuilder:
 
 
 def whole_bytes(sizes: list | np.ndarray) -> np.ndarray:
-    """Sizes (bytes) rounded up to whole ones: int64."""
+    """Sizes (bytes) rounded up to whole ones: int64. RFabricError for what is no number."""
     column = np.asarray(sizes)
     if column.dtype.kind in "iu":
         return column.astype(np.int64)

@@ -36,7 +36,7 @@ class Flows(NamedTuple):
 
 def ring(kind: str, gpus: Sequence[int], size: float, gpus_per_server: int, turn: int = 0) -> Flows:
     """A ring collective of `size` bytes among `gpus`; `turn` 1 runs channel 0 the other way
-    round.
+    round. RFabricError for another kind.
 
     >>> ring("all-reduce", [0, 1, 8, 9], 1e6, gpus_per_server=8)
     Flows(src=[0, 8, 9, 1], dst=[8, 0, 1, 9], size=[750000.0, 750000.0, 750000.0, 750000.0])

@@ -207,7 +207,7 @@ def play(
     (folded), or all as one (whole).
 
     A loop takes the place of its first row. What waits for a row of a loop waits for the loop's
-    end.
+    end. RFabricError for too many rows.
     """
     loop = columns["loop"]
     parts = rows_of_loops(loop)

@@ -264,7 +264,7 @@ class Trace:
 
     def played(self, how: str) -> "Trace":
         """`folded`, `unrolled` or `whole`; self where nothing is repeated, else the same object
-        each time: runs share it.
+        each time: runs share it. RFabricError for another word.
         """
         if how not in PLAYS:
             raise RFabricError(f"a trace is not played {how!r}; there are {', '.join(PLAYS)}")

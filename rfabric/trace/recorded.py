@@ -117,6 +117,7 @@ def trace_of_ranks(
     """The trace of a recorded job of `world` ranks, `server` of them in a server (0: the usual).
 
     Rank r is host h(r+1). said: of the format, for provenance; notes: what was left out or assumed.
+    RFabricError where no collective has a known size.
     """
     if not any(log.collectives for log in logs):
         raise RFabricError("holds no collective of a known size; record with NCCL in use")

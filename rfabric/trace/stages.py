@@ -65,8 +65,8 @@ class Stage:
 
 
 def stages(trace: Trace, granularity: str) -> list[Stage]:
-    """The stages of `trace` that send bytes or are phases, in the order in which they could
-    begin.
+    """The stages of `trace` that send bytes or are phases, in the order in which they could begin.
+    RFabricError for another granularity.
     """
     if granularity not in GRANULARITIES:
         raise RFabricError(f"no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")

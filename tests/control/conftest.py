@@ -4,9 +4,8 @@ import threading
 from http.server import ThreadingHTTPServer
 
 import pytest
-from ground import Served
+from ground import RealClock, Served
 
-from rfabric.control.fake import RealClock
 from rfabric.control.rest import Handler
 
 

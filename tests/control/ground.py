@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 
 import numpy as np
 
@@ -13,6 +14,16 @@ from rfabric.fabric import rfabric
 from rfabric.optics import Circuits, Demand, light, planes
 
 SMALL = rfabric(pods=2, tors=2, gpus=2)
+
+
+class RealClock(FakeClock):
+    """A `FakeClock` that runs and really sleeps, for a controller served over REST."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep_until(self, instant: float) -> None:
+        time.sleep(max(0.0, instant - time.monotonic()))
 
 
 def all_pairs(fabric):

@@ -25,7 +25,7 @@ from types import SimpleNamespace
 
 import pytest
 import schemathesis
-from ground import PLAN, SMALL, Served, changed, other_circuits, with_demand
+from ground import PLAN, SMALL, RealClock, Served, changed, other_circuits, with_demand
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real import RYU_PYTHON, WITHOUT_RYU, child, free_port, listens, until
@@ -35,7 +35,6 @@ from rfabric import cli
 from rfabric.control import border, logs, openapi, rest, schema, sonic, views, watch
 from rfabric.control.client import Client, both_ways, token_of
 from rfabric.control.epochs import Epochs
-from rfabric.control.fake import RealClock
 from rfabric.control.launch import command
 from rfabric.errors import RFabricError
 from rfabric.fabric import Port, rfabric

@@ -1,4 +1,7 @@
-"""argparse as this command line wants it: one-line errors with hints, and what a word may be."""
+"""argparse as this command line wants it: one-line errors with hints, and what a word may be.
+
+ArgumentTypeError, which argparse tells, for what is none of that.
+"""
 
 import argparse
 import math

@@ -38,7 +38,9 @@ class Ends(Wire):
             self._listen(host)
 
     def connect(self, lanes: Sequence[tuple[int, str, str]], timeout: float = 10.0) -> list[int]:
-        """Open the sending ends of lanes (number, src, dst); returns their local ports."""
+        """Open the sending ends of lanes (number, src, dst); returns their local ports. RunError
+        where one does not connect in time.
+        """
         self._check_files(len(lanes))
         waiting, ports = {}, []
         with contextlib.closing(select.epoll()) as poller:

@@ -24,7 +24,7 @@ from .slices import Slices, sliced
 from .tunnels import CABLES, HEADERS, UDP_PORT
 from .watch import FarCounters, FarGuard
 
-Pair = tuple[int, int]
+MachinePair = tuple[int, int]  # their numbers
 BUILT_S = 120.0  # s that a part may take to come up
 ROOM = 0.7  # of what the network between two machines was seen to carry
 LEAST_POURED, MOST_POURED = 1e7, 2e9  # bit/s: the first and the last step of the measurement
@@ -38,7 +38,7 @@ LOST = 0.01  # of the frames of a step: more is too much
 class Between:
     """What the network between machines carries, bit/s of frames each way, by pair of numbers."""
 
-    rates: Mapping[Pair, float]
+    rates: Mapping[MachinePair, float]
 
     def most(self, slices: Slices) -> float:
         """The largest factor on the cables' rates with which all tunnels of `slices` fit in."""
@@ -46,7 +46,7 @@ class Between:
         return min((ROOM * self.rates[pair] / rate for pair, rate in asked.items()), default=np.inf)
 
 
-def asked_of(slices: Slices, factor: float) -> dict[Pair, float]:
+def asked_of(slices: Slices, factor: float) -> dict[MachinePair, float]:
     """bit/s of frames that each pair of machines must carry, each way, when all its tunnels are
     full.
     """
@@ -84,7 +84,9 @@ class SpreadFabric:
         self.unlit = next(filter(None, said), "")  # where light is late, why
 
     def plug(self, addresses: Sequence[str]) -> None:
-        """Make every world and every tunnel, and send a full packet through each, both ways."""
+        """Make every world and every tunnel, and send a full packet through each, both ways.
+        RFabricError for too many tunnels, or one through which no packet comes.
+        """
         if len(self.slices.tunnels) > CABLES:
             raise RFabricError(
                 f"{self.fabric.name}: {len(self.slices.tunnels)} cables would be cut, the limit is "
@@ -121,7 +123,9 @@ class SpreadFabric:
                 )
 
     def measured(self) -> Between:
-        """Steps of twice the rate, all pairs at once, until each has lost something."""
+        """Steps of twice the rate, all pairs at once, until each has lost something. RFabricError
+        where packets are lost at the least rate.
+        """
         rates, left, step = {}, set(self.slices.between()), LEAST_POURED
         while left and step <= MOST_POURED:
             fits = self.fits(dict.fromkeys(left, step))
@@ -135,7 +139,7 @@ class SpreadFabric:
             )
         return Between(rates)
 
-    def fits(self, rates: Mapping[Pair, float]) -> dict[Pair, bool]:
+    def fits(self, rates: Mapping[MachinePair, float]) -> dict[MachinePair, bool]:
         """Whether each pair carries so much: once of TRIES is enough, for a host that is busy for a
         moment loses packets too.
         """
@@ -146,7 +150,7 @@ class SpreadFabric:
                 carried |= self.pour(left)
         return carried
 
-    def pour(self, rates: Mapping[Pair, float]) -> dict[Pair, bool]:
+    def pour(self, rates: Mapping[MachinePair, float]) -> dict[MachinePair, bool]:
         """Send so much (bit/s) between each pair, both ways, for a moment: did all come through?"""
         ends = {pair: self._ends(pair) for pair in rates}
         before = self._poured(ends)
@@ -170,13 +174,15 @@ class SpreadFabric:
             )
         return through
 
-    def _ends(self, pair: Pair) -> list[tuple[int, str]]:
+    def _ends(self, pair: MachinePair) -> list[tuple[int, str]]:
         """(machine, interface) of both ends of the first tunnel of a pair."""
         number = self.slices.between()[pair][0]
         cable, places = self.fabric.links[number], self.slices.ends(number)
         return sorted([(places[0], cable.a.interface), (places[1], cable.b.interface)])
 
-    def _poured(self, ends: Mapping[Pair, list[tuple[int, str]]]) -> dict[tuple[int, str], int]:
+    def _poured(
+        self, ends: Mapping[MachinePair, list[tuple[int, str]]]
+    ) -> dict[tuple[int, str], int]:
         words = [
             {"interfaces": [e[1] for some in ends.values() for e in some if e[0] == number]}
             for number in range(len(self.names))

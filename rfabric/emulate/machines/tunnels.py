@@ -41,7 +41,8 @@ class Tunnel(NamedTuple):
 
 def make(tunnels: Iterable[Tunnel], home: Namespace, inhabitant: int) -> None:
     """Make these interfaces in the world of process `inhabitant`, which is not this one: this
-    thread goes into `home`, the machine's network, where their sockets are.
+    thread goes into `home`, the machine's network, where their sockets are. RFabricError where the
+    kernel refuses.
     """
     some = list(tunnels)
     lines = [

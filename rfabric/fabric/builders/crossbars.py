@@ -35,7 +35,7 @@ def ocs_of(
     fabric: str, name: str, usual: Crossbar, delay: str | float, ports: int
 ) -> tuple[int, float, dict]:
     """Ports, seconds that a circuit is dark, and parameters: of `name`, or the builder's `usual`;
-    what is said wins.
+    what is said wins. RFabricError where its delay is not published and not given.
     """
     known = _known(name) if name else usual
     seconds = known.delay if delay == "" else parse_time(delay, "delay")

@@ -19,7 +19,9 @@ REINIT = "1s"
 def direct(
     name: str, servers: int, gpus: int, planes: int, rate: float, inside: float, ocs_ports: int
 ) -> Sketch:
-    """Servers whose NIC ports go straight to OCSes, one plane each."""
+    """Servers whose NIC ports go straight to OCSes, one plane each. RFabricError for more ports
+    than a server has.
+    """
     if gpus + planes > MAX_PORTS:
         raise RFabricError(
             f"{name}: a server would need {gpus + planes} ports, the limit is {MAX_PORTS}; use "

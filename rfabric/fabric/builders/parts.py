@@ -5,6 +5,8 @@ A cable takes the next free port at both ends, so port numbers follow from the o
 rack has its GPUs at ports 1..gpus, then its uplinks by plane, then the thin electrical cable; an
 aggregation switch has its racks first, then its cables to the core; a core switch has pod after
 pod.
+
+RFabricError says which setting is out of bounds, and the nearest that is not.
 """
 
 import math

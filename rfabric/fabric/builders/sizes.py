@@ -3,6 +3,8 @@ switches that were asked for.
 
 Racks grow by doubling, 4 GPUs up to 64, then a server and more, until two tiers (or some 512 racks)
 hold them or a ToR is full.
+
+RFabricError where no shape has so many.
 """
 
 import inspect

@@ -81,7 +81,7 @@ def read_network(
     gives none. format: its name, where it is not to be told. tiers: columns of switches in a table,
     lowest first, as `ASW;PSW`. hosts: so many below every ToR, where the file names none. part: of
     a network in several parts the one that holds this node. rate_unit, delay_unit: of numbers
-    without a unit.
+    without a unit. RFabricError says what is wrong where.
     """
     host = parse_rate(rate, "rate")
     above = parse_rate(uplink_rate, "uplink_rate") if uplink_rate != "" else host
@@ -147,7 +147,9 @@ def _by_text(
 
 
 def written(fabric: Fabric, path: str | Path, format: str = "") -> str:
-    """The text of a fabric in the format of this name, else in the one of the file's suffix."""
+    """The text of a fabric in the format of this name, else in the one of the file's suffix.
+    RFabricError where neither is a format that is written.
+    """
     import json
 
     name = format or _writer(Path(path).name)

@@ -1,5 +1,7 @@
 """What a topology format is: a name, how its files are told, a reader or a writer or both; and what
 several of them read with.
+
+RFabricError for what a file should not say, in words that follow its name.
 """
 
 import re

@@ -91,7 +91,7 @@ def bare_name(cell: str) -> str:
 
 
 def one_name(n: int, column: str, text: str) -> str:
-    """The one name in a cell."""
+    """The one name in a cell. RFabricError where there are several."""
     names = names_in(text)
     if len(names) != 1:
         raise RFabricError(

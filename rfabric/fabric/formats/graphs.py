@@ -39,7 +39,9 @@ def network_of(
     graph: Mapping[str, Any] = {},
     directed: bool = False,
 ) -> Network:
-    """The Network of nodes and edges; `graph`: attributes of the whole."""
+    """The Network of nodes and edges; `graph`: attributes of the whole. RFabricError for an edge to
+    no node.
+    """
     roles = {node: role_of(said) for node, said in nodes.items()}
     cables = [
         NamedCable(

@@ -32,7 +32,7 @@ ENDING = re.compile(r"^(?:-{3,}|Total entries|Capability codes|\s*$)")
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Neighbour:
     """One neighbour as `local` sees it at a port; bit/s where it is said."""
 
     local: str
@@ -68,7 +68,7 @@ def _read(path: Path, reading: Reading) -> Network:
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 
 
-def _one_name_each(seen: list[_Seen]) -> list[_Seen]:
+def _one_name_each(seen: list[_Neighbour]) -> list[_Neighbour]:
     """Neighbours by the names of their tables: `leaf1` is `leaf1.dc1.example.com` to others, or the
     other way round.
     """
@@ -85,12 +85,12 @@ def _table_name(name: str, tables: set[str], short: dict[str, list[str]]) -> str
     return alike[0] if len(alike) == 1 else name
 
 
-def _of_the_fabric(seen: list[_Seen], said: list[str]) -> list[_Seen]:
+def _of_the_fabric(seen: list[_Neighbour], said: list[str]) -> list[_Neighbour]:
     """Each neighbour once, without those of management ports where a switch has others; a port with
     two neighbours is refused.
     """
     others = {one.local for one in seen if not MANAGEMENT.fullmatch(one.port)}
-    kept: dict[tuple[str, str], _Seen] = {}
+    kept: dict[tuple[str, str], _Neighbour] = {}
     left = 0
     for one in seen:
         if MANAGEMENT.fullmatch(one.port) and one.local in others:
@@ -107,11 +107,11 @@ def _of_the_fabric(seen: list[_Seen], said: list[str]) -> list[_Seen]:
     return list(kept.values())
 
 
-def _cables(seen: list[_Seen], said: list[str]) -> list[NamedCable]:
+def _cables(seen: list[_Neighbour], said: list[str]) -> list[NamedCable]:
     """A cable for each neighbour. Where both ends have a table they name each other's ports in ways
     of their own: the end that sees more of them counts.
     """
-    ways: dict[tuple[str, str], list[_Seen]] = {}
+    ways: dict[tuple[str, str], list[_Neighbour]] = {}
     for one in seen:
         ways.setdefault((one.local, one.remote), []).append(one)
     cables, uneven = [], []
@@ -146,7 +146,7 @@ def _by_name(name: str, has_table: bool, ends: int) -> Role:
     return said or Role("host", "host")
 
 
-def _one_file(path: Path, reading: Reading, roles: dict[str, Role]) -> Iterator[_Seen]:
+def _one_file(path: Path, reading: Reading, roles: dict[str, Role]) -> Iterator[_Neighbour]:
     text = text_of(path)
     local = _asked(path)
     try:
@@ -167,7 +167,7 @@ def _asked(path: Path) -> str:
     return bare or path.name
 
 
-def _table(text: str, local: str) -> Iterator[_Seen]:
+def _table(text: str, local: str) -> Iterator[_Neighbour]:
     """The rows of `show lldp table`, by the columns of its header; a prompt names who is asked."""
     columns: list[int] = []
     headed = False
@@ -183,12 +183,12 @@ def _table(text: str, local: str) -> Iterator[_Seen]:
                 raise RFabricError(
                     f"line {number}: {line.strip()[:60]!r} names no port and device; cut it away"
                 )
-            yield _Seen(local, cells[0], cells[1], None, f"line {number}")
+            yield _Neighbour(local, cells[0], cells[1], None, f"line {number}")
     if not headed:
         raise RFabricError("no header `LocalPort RemoteDevice RemotePortID`; is the file whole?")
 
 
-def _lldpctl(data: dict, local: str) -> Iterator[_Seen]:
+def _lldpctl(data: dict, local: str) -> Iterator[_Neighbour]:
     """`lldpctl -f json`: interfaces as a list, or as one mapping."""
     listed = mapping(data["lldp"], "lldp").get("interface", [])
     every = listed if isinstance(listed, list) else [{k: v} for k, v in mapping(
@@ -203,10 +203,12 @@ def _lldpctl(data: dict, local: str) -> Iterator[_Seen]:
                     chassis.get("id") or {}, f"interface {port}.chassis.id"
                 ).get("value")
             name = name_of(remote, f"interface {port}.chassis")
-            yield _Seen(local, str(port), name, None, f"interface {port}")
+            yield _Neighbour(local, str(port), name, None, f"interface {port}")
 
 
-def _config(data: dict, local: str, reading: Reading, roles: dict[str, Role]) -> Iterator[_Seen]:
+def _config(
+    data: dict, local: str, reading: Reading, roles: dict[str, Role]
+) -> Iterator[_Neighbour]:
     """SONiC's config_db.json."""
     of = {key: mapping(data.get(key) or {}, key) for key in (
         "DEVICE_METADATA", "DEVICE_NEIGHBOR", "DEVICE_NEIGHBOR_METADATA", "PORT")}  # fmt: skip
@@ -220,7 +222,7 @@ def _config(data: dict, local: str, reading: Reading, roles: dict[str, Role]) ->
         said = mapping(said, f"DEVICE_NEIGHBOR {port}")
         name = name_of(said.get("name"), f"DEVICE_NEIGHBOR {port}.name")
         rate = _speed(of["PORT"].get(port), f"PORT {port}", reading)
-        yield _Seen(local, str(port), name, rate, f"port {port}")
+        yield _Neighbour(local, str(port), name, rate, f"port {port}")
 
 
 def _speed(said: Any, where: str, reading: Reading) -> float | None:

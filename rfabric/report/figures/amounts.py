@@ -36,7 +36,7 @@ PART_COLOURS = {
     "patch-panel-port": "#b9a6e8", "copper-cable": "#c98a4b", "fibre-metre": "#d8c36a",
 }  # fmt: skip
 MOST_DOTS = 500
-Between = tuple[float, float] | None  # low and high, in the unit of the axis
+Interval = tuple[float, float] | None  # low and high, in the unit of the axis
 
 
 def comparison(
@@ -194,8 +194,8 @@ def _stacked(
     texts: list[str],
     title: str,
     theme: Theme,
-    ranges: Sequence[Between] = (),
-    parts: Sequence[dict[str, Between]] = (),
+    ranges: Sequence[Interval] = (),
+    parts: Sequence[dict[str, Interval]] = (),
 ) -> None:
     panel = 0.13 + 0.42 * len(stacks)  # inches high
     ends = [high for _, high in filter(None, ranges)]

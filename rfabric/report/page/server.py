@@ -82,7 +82,7 @@ class LiveServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, listening: socket.socket, token: str, page: bytes, records: Records):
-        super().__init__(listening.getsockname(), _Asked, bind_and_activate=False)
+        super().__init__(listening.getsockname(), _PageRequest, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.token, self.page, self.records = token, page, records
@@ -116,7 +116,7 @@ class LiveServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Asked(BaseHTTPRequestHandler):
+class _PageRequest(BaseHTTPRequestHandler):
     server: LiveServer
     timeout = SLOW
 

@@ -28,7 +28,7 @@ from ...compute.named import find_model, likely_models, load_model
 from ...errors import RFabricError
 from ..workload import read_recipe
 from .effects import read_effects
-from .settings import Settings, read_settings
+from .settings import JobSettings, read_settings
 from .sourced_values import SourcedValues
 
 FRAMEWORKS = {
@@ -138,7 +138,7 @@ def import_job(
     )
 
 
-def _check_known(settings: Settings, said: list[str], framework: str) -> None:
+def _check_known(settings: JobSettings, said: list[str], framework: str) -> None:
     """RFabricError for a job that `said` no setting of the framework's own."""
     if not settings.used & set(said):
         names = ", ".join(said[:3]) + ", ..." * (len(said) > 3) if said else "nothing by a name"
@@ -251,7 +251,7 @@ def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
 _STORED = {"fp8": "fp8", "fp8_block": "fp8", "int4": "int4", "mxfp4": "mxfp4"}
 
 
-def _left(settings: Settings, words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _left(settings: JobSettings, words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What nobody asked for: as `key = value`, and the keys that change neither time nor traffic,
     which hold one of `words`; a judge or reward model on GPUs has its own time.
     """
@@ -307,7 +307,7 @@ def _model(recipe: SourcedValues, told: str) -> None:
 _SEES = re.compile(r"[-_.](vl|omni|[ov])([-_.]|$)|\dv([-_.]|$)")
 
 
-def _hinted(s: Settings, stated: str) -> tuple[str, str] | None:
+def _hinted(s: JobSettings, stated: str) -> tuple[str, str] | None:
     """The model that the words of its path mean, the file's name or a name of the run; and which
     of them.
     """

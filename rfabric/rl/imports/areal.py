@@ -12,7 +12,7 @@ from math import prod
 
 from ...errors import RFabricError
 from .approximations import MORE_TURNS, WHOLE_EXPERTS
-from .settings import Settings, shown
+from .settings import JobSettings, shown
 from .sourced_values import SourcedValues
 
 NO_EFFECT = """
@@ -103,7 +103,7 @@ def _ways(text: str, where: str) -> dict[str, int]:
     return {_WAYS[letter]: int(number) for letter, number in pairs}
 
 
-def fill(recipe: SourcedValues, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: JobSettings) -> None:
     """Put the job's settings into the recipe's keys."""
     _rename(s)
     model = s.find("actor.path", "model.path")
@@ -117,7 +117,7 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("weight_sync.strategy", "flat", "AReaL: every inference engine gets its own copy")
 
 
-def _rename(s: Settings) -> None:
+def _rename(s: JobSettings) -> None:
     """Call the settings of older jobs as they are called today."""
     old = [key for key in _RENAMED if key in s.values and _RENAMED[key] not in s.values]
     for held in (s.values, s.environment):
@@ -127,7 +127,7 @@ def _rename(s: Settings) -> None:
         s.notes += (f"names of AReaL 0.3, by those of today: {said}",)
 
 
-def _backends(s: Settings) -> tuple[Backend, Backend, bool]:
+def _backends(s: JobSettings) -> tuple[Backend, Backend, bool]:
     """The backends of generation and training, and whether they share GPUs."""
     mode = s.value("allocation_mode")
     if isinstance(mode, str) and mode:
@@ -173,7 +173,7 @@ def _split(sign: str, mode: str) -> list[str]:
 
 
 def _cluster(
-    recipe: SourcedValues, s: Settings, generation: Backend, training: Backend, colocated: bool
+    recipe: SourcedValues, s: JobSettings, generation: Backend, training: Backend, colocated: bool
 ) -> None:
     origin = "allocation_mode" if "allocation_mode" in s.used & set(s.values) else "backends"
     recipe.gpus(training.gpus, generation.gpus, colocated, origin)
@@ -186,7 +186,7 @@ def _cluster(
         recipe.behind(age[1], age[0], "AReaL: responses are interrupted, and go on")
 
 
-def _check_size(recipe: SourcedValues, s: Settings, origin: str) -> None:
+def _check_size(recipe: SourcedValues, s: JobSettings, origin: str) -> None:
     """A note where the backends stand on more GPUs than the cluster is said to have."""
     nodes, v = s.number("cluster.n_nodes"), recipe.values
     has = nodes[1] * v["cluster.gpus_per_server"] if nodes else 0
@@ -199,7 +199,7 @@ def _check_size(recipe: SourcedValues, s: Settings, origin: str) -> None:
         )
 
 
-def _generation(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
+def _generation(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None:
     recipe.put("generation.tp", backend.tensor * backend.pipeline, "the backend's t x p")
     recipe.take("generation.batch", "train_dataset.batch_size", "rollout.consumer_batch_size")
     recipe.take("generation.group_size", "gconfig.n_samples", default=1)
@@ -217,7 +217,7 @@ def _generation(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     recipe.take("generation.max_num_seqs", f"{engine}.{number}", default=256)
 
 
-def _trajectories(recipe: SourcedValues, s: Settings, one_turn: int) -> None:
+def _trajectories(recipe: SourcedValues, s: JobSettings, one_turn: int) -> None:
     """What agents' own settings say: trajectories of a prompt, tokens of all turns of one."""
     each, whole = s.number("n_trajs"), s.number("max_tokens_per_trajectory")
     if each and each[1] > 1:
@@ -231,7 +231,7 @@ def _trajectories(recipe: SourcedValues, s: Settings, one_turn: int) -> None:
         s.notes += (f"{turns[0]} = {turns[1]}: {MORE_TURNS}",)
 
 
-def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
+def _training(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None:
     origin = "actor.backend"
     for key, ways in (
         ("tp", backend.tensor),
@@ -265,7 +265,7 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     _log_prob_passes(recipe, s)
 
 
-def _log_prob_passes(recipe: SourcedValues, s: Settings) -> None:
+def _log_prob_passes(recipe: SourcedValues, s: JobSettings) -> None:
     """The old policy's where it is asked for; else the engine's own log-probs serve."""
     method = s.value("actor.prox_logp_method")
     again = [key for key in _OLD_POLICY if s.find(key) and s.flag(key) and method != "loglinear"]

@@ -47,7 +47,7 @@ def whole_number(text: str, get: Get | None = None, put: Put | None = None) -> i
     (8, {'n': 4, 'm': 3})
     """
     try:
-        return _Reader(text, get, put).whole()
+        return _ExpressionReader(text, get, put).whole()
     except (ValueError, ZeroDivisionError, RecursionError):
         return None
 
@@ -57,7 +57,7 @@ def assigned(text: str) -> list[str]:
     return [one or other for one, other in ASSIGNED.findall(text)]
 
 
-class _Reader:
+class _ExpressionReader:
     """One expression, read from the left; `live`: whether what is read counts, or is the side of
     `&&`, `||` or `?:` that is not taken.
     """

@@ -10,14 +10,14 @@ from typing import Any
 
 from ...compute.models import Model
 from .approximations import APPROXIMATIONS, MORE_TURNS, above, is_on
-from .settings import Settings
+from .settings import JobSettings
 from .sourced_values import SourcedValues
 
 _Said = list[tuple[str, Any]]  # keys with their values
 _OTHER_ROLES = ("ref", "reference", "critic", "reward", "reward_model", "distillation", "teacher")
 
 
-def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
+def read_effects(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """Put what the recipe can say of such settings, and note what it cannot."""
     for read in _READERS:
         read(recipe, s)
@@ -31,7 +31,7 @@ def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
                 s.notes += (f"{key} = {value}: {text}",)
 
 
-def _named(s: Settings, *names: str) -> list[tuple[str, Any]]:
+def _named(s: JobSettings, *names: str) -> list[tuple[str, Any]]:
     """The settings whose keys end so, of workers that train or generate."""
     named = []
     for key, value in s.values.items():
@@ -41,14 +41,14 @@ def _named(s: Settings, *names: str) -> list[tuple[str, Any]]:
     return named
 
 
-def _take(s: Settings, *names: str) -> tuple[str, Any] | None:
+def _take(s: JobSettings, *names: str) -> tuple[str, Any] | None:
     """The setting of these names that says yes, else the first; all of them count as read."""
     named = _named(s, *names)
     s.used |= {key for key, _ in named}
     return next((said for said in named if is_on(said[1])), named[0] if named else None)
 
 
-def _precision(recipe: SourcedValues, s: Settings) -> None:
+def _precision(recipe: SourcedValues, s: JobSettings) -> None:
     """Of the engine's weights: said, or in the name of the checkpoint that it loads."""
     said = [
         (key, str(value).lower())
@@ -65,7 +65,7 @@ def _precision(recipe: SourcedValues, s: Settings) -> None:
             recipe.put("generation.precision", kind, where)
 
 
-def _matmuls(recipe: SourcedValues, s: Settings) -> None:
+def _matmuls(recipe: SourcedValues, s: JobSettings) -> None:
     """FP8 in training: Transformer Engine's format, where its section is not off."""
     areal = [(k, v) for k, v in s.values.items() if k.endswith("actor.fp8_config.mode")]
     for key, value in _named(s, "fp8", "fp8_format") + areal:
@@ -76,7 +76,7 @@ def _matmuls(recipe: SourcedValues, s: Settings) -> None:
                 recipe.put("training.precision", "fp8", key)
 
 
-def _optimizer(recipe: SourcedValues, s: Settings) -> None:
+def _optimizer(recipe: SourcedValues, s: JobSettings) -> None:
     """Adam on the host, or its states with every rank."""
     on_host = _take(s, *_ON_HOST)
     sharded = recipe.values.get("training.optimizer") == "sharded"
@@ -100,7 +100,7 @@ _ON_HOST = (
 )
 
 
-def _put_on_host(recipe: SourcedValues, s: Settings, key: str) -> None:
+def _put_on_host(recipe: SourcedValues, s: JobSettings, key: str) -> None:
     """Adam on the host, or that share of it which Megatron's fraction says."""
     share = next(iter(_named(s, "optimizer_offload_fraction")), (key, 1))
     s.used.add(share[0])
@@ -113,13 +113,13 @@ def _put_on_host(recipe: SourcedValues, s: Settings, key: str) -> None:
         )
 
 
-def _gradients(recipe: SourcedValues, s: Settings) -> None:
+def _gradients(recipe: SourcedValues, s: JobSettings) -> None:
     said = _take(s, "grad_reduce_in_fp32")
     if said and recipe.values.get("training.optimizer") != "sharded":
         recipe.put("training.grad_dtype", "fp32" if is_on(said[1]) else "bf16", said[0])
 
 
-def _cut_experts(recipe: SourcedValues, s: Settings) -> None:
+def _cut_experts(recipe: SourcedValues, s: JobSettings) -> None:
     """Experts that Megatron cuts as it cuts the rest, which is what it does unless it is told."""
     v = recipe.values
     if min(v.get("training.ep", 1), v.get("training.tp", 1)) == 1:
@@ -131,14 +131,14 @@ def _cut_experts(recipe: SourcedValues, s: Settings) -> None:
         )
 
 
-def _exchange(recipe: SourcedValues, s: Settings) -> None:
+def _exchange(recipe: SourcedValues, s: JobSettings) -> None:
     """Context parallelism by all-to-alls in place of a ring, as Megatron calls it."""
     said = _take(s, "cp_comm_type")
     if said and _text(said[1]) == "a2a" and recipe.values.get("training.cp", 1) > 1:
         recipe.put("training.context_exchange", "ulysses", said[0])
 
 
-def _chunks(recipe: SourcedValues, s: Settings, model: Model) -> None:
+def _chunks(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """Chunks of a pipeline stage, or the layers of each."""
     names = (f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", ""))
     said = _take(s, *names, "num_virtual_stages_per_pipeline_rank")
@@ -150,13 +150,13 @@ def _chunks(recipe: SourcedValues, s: Settings, model: Model) -> None:
         recipe.put("training.vp", said[1], said[0])
 
 
-def _epochs(recipe: SourcedValues, s: Settings) -> None:
+def _epochs(recipe: SourcedValues, s: JobSettings) -> None:
     said = _take(s, "ppo_epochs")
     if said and above(1)(said[1]):
         recipe.put("training.epochs", int(said[1]), said[0])
 
 
-def _critic(recipe: SourcedValues, s: Settings) -> None:
+def _critic(recipe: SourcedValues, s: JobSettings) -> None:
     """A critic beside the policy, where advantages are estimated with one."""
     said = _take(s, "adv_estimator") or s.find(*(k for k in s.values if k.endswith(_ESTIMATOR)))
     switch = next((k for k in ("critic.enable", "critic.is_critic") if s.find(k)), "")
@@ -173,7 +173,7 @@ def _critic(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
-def _adapters(recipe: SourcedValues, s: Settings) -> None:
+def _adapters(recipe: SourcedValues, s: JobSettings) -> None:
     """Adapters that learn in place of the weights: their rank, and what of them engines get."""
     if "training.lora_rank" not in recipe.values:
         _rank(recipe, s)
@@ -195,7 +195,7 @@ def _adapters(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
-def _rank(recipe: SourcedValues, s: Settings) -> None:
+def _rank(recipe: SourcedValues, s: JobSettings) -> None:
     """The rank of adapters, in the words that most frameworks have for it."""
     ranks = [(key, value) for key, value in _named(s, "lora_rank") if key not in s.used] + [
         (key, value)
@@ -216,7 +216,7 @@ def _rank(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
-def _is_off(s: Settings, key: str) -> bool:
+def _is_off(s: JobSettings, key: str) -> bool:
     """Whether the section of a rank says that it is not used."""
     section = key.rpartition(".")[0]
     switches = [f"{section}.enabled", f"{section}.use_lora"]
@@ -230,7 +230,7 @@ def _text(value: Any) -> str:
     return value.lower() if isinstance(value, str) else ""
 
 
-def _host_copies(recipe: SourcedValues, s: Settings) -> None:
+def _host_copies(recipe: SourcedValues, s: JobSettings) -> None:
     """States that leave the HBM between phases: where generation is colocated, they always do."""
     said = _named(s, "param_offload", "optimizer_offload", "grad_offload")
     s.used |= {key for key, _ in said}
@@ -246,7 +246,7 @@ def _host_copies(recipe: SourcedValues, s: Settings) -> None:
         s.notes += (f"{keys}: the copies to the host and back in each step are not counted",)
 
 
-def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
+def _engine(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """An engine of several attention replicas, which share their experts; of pipeline stages:
     tensor parallelism over as many of its GPUs as the heads divide by.
     """
@@ -281,7 +281,7 @@ def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
 
 
 def _shares_experts(
-    recipe: SourcedValues, s: Settings, model: Model, replicas: _Said, inside: _Said
+    recipe: SourcedValues, s: JobSettings, model: Model, replicas: _Said, inside: _Said
 ) -> bool:
     """Whether this is an engine whose attention replicas are as the recipe can say: vLLM's
     data_parallel_size beside tp, or SGLang's dp-size cut out of it where --enable-dp-attention is

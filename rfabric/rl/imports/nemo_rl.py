@@ -3,7 +3,7 @@
 import re
 
 from ...errors import RFabricError
-from .settings import Settings
+from .settings import JobSettings
 from .sourced_values import SourcedValues
 
 MEGATRON, DTENSOR, GENERATION = "policy.megatron_cfg", "policy.dtensor_cfg", "policy.generation"
@@ -16,7 +16,7 @@ NO_EFFECT = """
 """
 
 
-def fill(recipe: SourcedValues, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: JobSettings) -> None:
     """Put the job's settings into the recipe's keys."""
     _refuse_others(s)
     _inherit(s)
@@ -55,7 +55,7 @@ _BASE = {
 _PARENT = re.compile(r"defaults: (?:\S*/)?(grpo_math_1B(_megatron)?)(?:\.yaml)? is not beside")
 
 
-def _inherit(s: Settings) -> None:
+def _inherit(s: JobSettings) -> None:
     """Take what the parent of most jobs says where it is named and not there."""
     named = next((found for note in s.notes if (found := _PARENT.match(note))), None)
     if named is None:
@@ -72,7 +72,7 @@ def _inherit(s: Settings) -> None:
     s.notes += (f"{named[1]}.yaml: as NeMo-RL 0.4 has it, {said or 'which adds nothing'}",)
 
 
-def _refuse_others(s: Settings) -> None:
+def _refuse_others(s: JobSettings) -> None:
     sections = {key.partition(".")[0] for key in s.values}
     others = {"sft": "SFT", "dpo": "DPO", "rm": "a reward model's training"}
     section = next((name for name in (*others, "distillation") if name in sections), None)
@@ -85,7 +85,7 @@ def _refuse_others(s: Settings) -> None:
     )
 
 
-def _cluster(recipe: SourcedValues, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
     each = s.number("cluster.gpus_per_node") or ("", 1)
     nodes = s.number("cluster.num_nodes") or ("", 1)
     judges = _judges(s, each[1], nodes[1])
@@ -110,7 +110,7 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("cluster.gpus_per_server", each[1], "cluster.gpus_per_node")
 
 
-def _judges(s: Settings, each: float, nodes: float) -> float:
+def _judges(s: JobSettings, each: float, nodes: float) -> float:
     """GPUs of the cluster that a reward model has for itself: whole nodes of several, else its part
     of the one.
     """
@@ -129,7 +129,7 @@ def _judges(s: Settings, each: float, nodes: float) -> float:
 _ASYNC = tuple(f"{way}.async_{way}.enabled" for way in WAYS)
 
 
-def _pipeline(recipe: SourcedValues, s: Settings) -> None:
+def _pipeline(recipe: SourcedValues, s: JobSettings) -> None:
     enabled = s.find(*_ASYNC)
     age = s.number(
         "grpo.async_grpo.max_trajectory_age_steps",
@@ -165,7 +165,7 @@ _ENGINES = {
 }
 
 
-def _engine(recipe: SourcedValues, s: Settings) -> None:
+def _engine(recipe: SourcedValues, s: JobSettings) -> None:
     """The engine that generates; the sections of the others are there, and off."""
     named = str(s.value(f"{GENERATION}.backend", default="vllm"))
     engine = named if named in _ENGINES else "vllm"
@@ -189,7 +189,7 @@ def _engine(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.max_num_seqs", *names, default=1024, why="the order of size of engines")
 
 
-def _generation(recipe: SourcedValues, s: Settings) -> None:
+def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     _engine(recipe, s)
     recipe.take("generation.batch", *(f"{way}.num_prompts_per_step" for way in WAYS))
     sampling = next((k for w in WAYS if s.flag(k := f"{w}.use_dynamic_sampling")), "")
@@ -222,19 +222,19 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.stretched("policy.hf_config_overrides.max_position_embeddings")
 
 
-def _config(s: Settings) -> str:
+def _config(s: JobSettings) -> str:
     """The section of the engine that trains; the other's settings are there, and off."""
     return MEGATRON if s.flag(f"{MEGATRON}.enabled") else DTENSOR
 
 
-def _packed(s: Settings) -> tuple[str, float] | None:
+def _packed(s: JobSettings) -> tuple[str, float] | None:
     """Tokens of a micro-batch where sequences are packed or batched by their length."""
     ways = (f"policy.{way}" for way in ("sequence_packing", "dynamic_batching"))
     on = [way for way in ways if s.flag(f"{way}.enabled")]
     return s.number(*(f"{way}.train_mb_tokens" for way in on))
 
 
-def _training(recipe: SourcedValues, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: JobSettings) -> None:
     config = _config(s)
     recipe.parallel(f"{config}.")
     if config == DTENSOR:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import RFabricError
 from .arithmetic import whole_number
-from .settings import Settings, shown
+from .settings import JobSettings, shown
 from .sourced_values import SourcedValues
 
 TRAIN, INFER = "actor_train", "actor_infer"
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"list\(range\((.*)\)\)|\[\*range\((.*)\)\]|range\((.*)\)")
 _MOST = 10**6  # GPUs of a job
 
 
-def fill(recipe: SourcedValues, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: JobSettings) -> None:
     """Put the job's settings into the recipe's keys."""
     _refuse_others(s)
     model = s.find("pretrain", f"{TRAIN}.model_args.model_name_or_path", f"{TRAIN}.pretrain")
@@ -44,7 +44,7 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("weight_sync.strategy", "flat", "ROLL: every inference worker receives its own copy")
 
 
-def _refuse_others(s: Settings) -> None:
+def _refuse_others(s: JobSettings) -> None:
     """RFabricError for ROLL's pipelines that are no RL."""
     roles = {key.partition(".")[0] for key in s.values}
     why = next((why for role, why in _OTHERS.items() if role in roles), "")
@@ -92,7 +92,7 @@ def _listed(text: str, where: str) -> set[int]:
         ) from error
 
 
-def _mapped(s: Settings, role: str) -> set[int]:
+def _mapped(s: JobSettings, role: str) -> set[int]:
     key = f"{role}.device_mapping"
     value = s.value(key)
     if value is None:
@@ -100,7 +100,7 @@ def _mapped(s: Settings, role: str) -> set[int]:
     return devices(value, f"{s.file}: {key}")
 
 
-def _cluster(recipe: SourcedValues, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
     train, infer = _mapped(s, TRAIN), _mapped(s, INFER)
     ratio, alone = s.number("async_generation_ratio"), infer - train
     ahead, shared = bool(ratio and ratio[1]), bool(train & infer)
@@ -133,7 +133,7 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("cluster.gpus_per_server", "num_gpus_per_node", default=8)
 
 
-def _generation(recipe: SourcedValues, s: Settings) -> None:
+def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.take(
         "generation.tp",
         f"{INFER}.{CONFIG}.tensor_parallel_size",
@@ -182,7 +182,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
-def _prompts(recipe: SourcedValues, s: Settings) -> int:
+def _prompts(recipe: SourcedValues, s: JobSettings) -> int:
     """Prompts and responses to each; the most actions of a trajectory in agentic pipelines, where a
     rollout batch counts trajectories and environments come in groups, else 0.
     """
@@ -207,7 +207,7 @@ def _prompts(recipe: SourcedValues, s: Settings) -> int:
     return 0
 
 
-def _actions(s: Settings) -> tuple[str, int | float]:
+def _actions(s: JobSettings) -> tuple[str, int | float]:
     """The most actions of a trajectory that the environments of training allow themselves."""
     tags = s.value("train_env_manager.tags", default=[])
     said = [
@@ -221,7 +221,7 @@ def _actions(s: Settings) -> tuple[str, int | float]:
 _STEPS = ("max_actions_per_traj", "max_steps")
 
 
-def _training(recipe: SourcedValues, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: JobSettings) -> None:
     config = f"{TRAIN}.{CONFIG}"
     recipe.parallel(f"{config}.")
     ulysses = s.number(f"{TRAIN}.model_args.ulysses_size", f"{config}.ulysses_size")
@@ -266,7 +266,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     _recompute(recipe, s, config, "megatron" in strategy)
 
 
-def _evened_out(s: Settings, samples: int, size: float) -> float:
+def _evened_out(s: JobSettings, samples: int, size: float) -> float:
     """The mini-batch of an agentic pipeline, which copies trajectories, or drops some, until a
     batch holds whole mini-batches; here they are all a little smaller, or larger.
     """
@@ -280,7 +280,7 @@ def _evened_out(s: Settings, samples: int, size: float) -> float:
     return samples // updates
 
 
-def _budget(s: Settings) -> tuple[str, int | float] | None:
+def _budget(s: JobSettings) -> tuple[str, int | float] | None:
     """Tokens of a micro-batch where sequences are batched by their length, or packed and the packs
     balanced; other ways of packing keep the number of sequences.
     """
@@ -293,7 +293,7 @@ def _budget(s: Settings) -> tuple[str, int | float] | None:
     return packed if s.flag(f"{TRAIN}.use_sequence_packing") and balanced else None
 
 
-def _shards(recipe: SourcedValues, s: Settings, config: str, strategy: str) -> None:
+def _shards(recipe: SourcedValues, s: JobSettings, config: str, strategy: str) -> None:
     """What DeepSpeed's stage or FSDP shards: the optimizer's states alone until stage 3."""
     zero, name = f"{config}.zero_optimization", str(s.value(config, default=""))
     named = re.search(r"zero(\d)", name)  # ${deepspeed_zero3}, whose file is not there
@@ -307,7 +307,7 @@ def _shards(recipe: SourcedValues, s: Settings, config: str, strategy: str) -> N
         recipe.put("training.host_optimizer", True, f"{zero}.offload_optimizer")
 
 
-def _recompute(recipe: SourcedValues, s: Settings, config: str, megatron: bool) -> None:
+def _recompute(recipe: SourcedValues, s: JobSettings, config: str, megatron: bool) -> None:
     """Megatron's granularity; DeepSpeed and FSDP recompute all unless they are told not to."""
     off = f"{TRAIN}.model_args.disable_gradient_checkpointing"
     if megatron:
@@ -317,7 +317,7 @@ def _recompute(recipe: SourcedValues, s: Settings, config: str, megatron: bool) 
         recipe.recompute(s.find(off) is None or not s.flag(off), off)
 
 
-def _adapters(recipe: SourcedValues, s: Settings) -> None:
+def _adapters(recipe: SourcedValues, s: JobSettings) -> None:
     """LoRA, which is on where lora_target names matrices; engines have settings of their own."""
     args = f"{TRAIN}.model_args"
     on = s.find(f"{args}.lora_target") is not None

@@ -32,7 +32,7 @@ _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 
 
 @dataclass
-class Settings:
+class JobSettings:
     """The values of one file by dotted key; `words` are the other words of a command line, `used`
     the keys asked for, `environment` the variables that a value still depends on, `notes` what was
     decided while reading.
@@ -106,11 +106,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def read_settings(path: str | Path, environment: Mapping[str, str] | None = None) -> Settings:
+def read_settings(path: str | Path, environment: Mapping[str, str] | None = None) -> JobSettings:
     """The settings of a YAML file, or of the command lines of a shell script or text file.
 
     `environment`: variables the job would find set; all others are unset, whatever the shell that
-    calls has.
+    calls has. RFabricError where the file is neither, or cannot be read.
     """
     path = Path(path)
     if path.suffix.lower() in (".json", ".toml", ".py"):
@@ -119,14 +119,14 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
         values, notes = read_yaml(path, environment or {})
         if launched := script_within(values):
             return _of_script(path, launched[0], launched[1] | dict(environment or {}))
-        return Settings(str(path), values, notes=notes)
+        return JobSettings(str(path), values, notes=notes)
     return _of_script(path, read_text(path), environment or {})
 
 
 # --- shell ----------------------------------------------------------------------------------------
 
 
-def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Settings:
+def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> JobSettings:
     """Overrides and flags of the command that starts the job."""
     script = read_script(path, text, environment)
     job = _job(script)
@@ -138,7 +138,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     values, config_notes = _over_config(script, values, seen, _removed(words))
     values, counted = _without_counts(values)
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
-    return Settings(
+    return JobSettings(
         str(path),
         {key: readable(v) if isinstance(v, str) else v for key, v in values.items()},
         (*map(readable, words), *script.sourced),

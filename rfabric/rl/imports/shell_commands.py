@@ -280,7 +280,7 @@ class ShellCommands(ShellReads):
         return True
 
     def end_loop(self, words: list[str], again: bool) -> bool:
-        """`break N`, or with `again` `continue N`; nothing outside a loop."""
+        """`break N`, or with `again` `continue N`; nothing outside a loop. Raises LoopEnd."""
         if self.loops:
             said = int(words[0]) if words and words[0].isdigit() else 1
             raise LoopEnd(max(1, min(said, self.loops)), again)
@@ -288,7 +288,7 @@ class ShellCommands(ShellReads):
 
     def exit(self, words: list[str], line: int) -> bool:
         """A script that gives up for want of something goes on here, and that is said; what stands
-        in ( ) or $( ) ends.
+        in ( ) or $( ) ends. Raises ScriptEnd.
         """
         self.said = _code(words, self.code if self.shells else 0)
         if words[:1] in ([], ["0"]) or self.shells:
@@ -297,7 +297,9 @@ class ShellCommands(ShellReads):
         return True
 
     def leave(self, words: list[str], line: int) -> bool:
-        """`return N`: success where N is 0; where it is not said, as the command before it."""
+        """`return N`: success where N is 0; where it is not said, as the command before it. Raises
+        FunctionEnd.
+        """
         self.said = _code(words, self.code)
         raise FunctionEnd(self.said == 0 if words and words[0].isdigit() else self.status)
 

@@ -49,7 +49,7 @@ def without_documents(text: str, documents: list[Document]) -> str:
     >>> without_documents("cat <<'E' | wc\\n$A\\nE\\ngo", taken).splitlines()[1:], taken
     (['', '', 'go'], [Document(text='$A\\n', plain=True)])
     """
-    return _Reader(text, documents).whole() if "<<" in text else text
+    return _ScriptReader(text, documents).whole() if "<<" in text else text
 
 
 def document_at(said: str, documents: list[Document]) -> Document | None:
@@ -58,7 +58,7 @@ def document_at(said: str, documents: list[Document]) -> Document | None:
     return documents[int(marked[1])] if marked else None
 
 
-class _Reader:
+class _ScriptReader:
     """A script, read from the left; `open`: what ends each quote and bracket, and what it holds."""
 
     def __init__(self, text: str, documents: list[Document]) -> None:

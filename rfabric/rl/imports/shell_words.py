@@ -157,7 +157,7 @@ class ShellWords(ShellExpansions):
         return first + _CUT.join(self._fields(text)) + last
 
     def one(self, node: tree_sitter.Node | None) -> str:
-        """The text a node becomes, as one word."""
+        """The text a node becomes, as one word. RFabricError where it grows too long."""
         if node is None:
             return ""
         text = self._one(node)

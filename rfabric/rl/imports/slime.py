@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from ...compute.named import find_model
 from ...errors import RFabricError
-from .settings import Settings
+from .settings import JobSettings
 from .sourced_values import SourcedValues
 
 NO_EFFECT = """
@@ -22,7 +22,7 @@ NO_EFFECT = """
 """
 
 
-def fill(recipe: SourcedValues, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: JobSettings) -> None:
     """Put the job's flags into the recipe's keys."""
     _refuse_others(s)
     _model(recipe, s)
@@ -63,7 +63,7 @@ _APART: dict[str, tuple[int, str]] = {  # beside what changes nothing
 }
 
 
-def _stored(recipe: SourcedValues, s: Settings) -> None:
+def _stored(recipe: SourcedValues, s: JobSettings) -> None:
     """SGLang serves a checkpoint as it is stored, and slime sends it so: in FP8 by its name, or as
     the model was published where the name says no other.
     """
@@ -77,7 +77,7 @@ def _stored(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("weight_sync.precision", "fp8", "--hf-checkpoint: slime sends what it stores")
 
 
-def _critic(recipe: SourcedValues, s: Settings) -> None:
+def _critic(recipe: SourcedValues, s: JobSettings) -> None:
     """PPO's critic, which --critic-num-* may give GPUs of its own."""
     recipe.put("training.critic", True, "--advantage-estimator ppo")
     passes = recipe.values["training.log_prob_passes"] + 1
@@ -89,7 +89,7 @@ def _critic(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
-def _refuse_others(s: Settings) -> None:
+def _refuse_others(s: JobSettings) -> None:
     half = {
         "--loss-type sft_loss: the job only trains (SFT)": s.value("loss-type") == "sft_loss",
         "--debug-train-only: the job only trains": s.find("debug-train-only"),
@@ -101,7 +101,7 @@ def _refuse_others(s: Settings) -> None:
         )
 
 
-def _model(recipe: SourcedValues, s: Settings) -> None:
+def _model(recipe: SourcedValues, s: JobSettings) -> None:
     """Named by the checkpoint, or by the file of shapes that the script sources."""
     stated = s.find("hf-checkpoint", "ref-load", "load")
     recipe.shape = _shape(s)
@@ -135,7 +135,7 @@ _SHAPE = {
 _LONGEST = 131_072  # tokens, where no flag bounds the context
 
 
-def _shape(s: Settings) -> dict:
+def _shape(s: JobSettings) -> dict:
     """The model's config as the flags spell it out; empty where they do not, or say more than a
     decoder of this shape.
     """
@@ -166,7 +166,7 @@ def _dense_layers(frequency: str) -> int:
     return int(run[1]) if run else len(re.match(r"\[?((?:0[, ]*)*)", frequency)[1].split("0")) - 1
 
 
-def _cluster(recipe: SourcedValues, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
     nodes = s.number("actor-num-nodes") or ("", 1)
     each = s.number("actor-num-gpus-per-node") or ("", 8)
     trains = nodes[1] * each[1]
@@ -195,7 +195,7 @@ _LESS_PROMPT = "--rollout-max-context-len less the prompt"
 _NODE = 8  # GPUs of a node, slime's --num-gpus-per-node by default
 
 
-def _pipeline(recipe: SourcedValues, s: Settings) -> None:
+def _pipeline(recipe: SourcedValues, s: JobSettings) -> None:
     """Of GPUs of their own: how far generation runs ahead."""
     function = str(s.value("rollout-function-path", default=""))
     if "fully_async" in function:
@@ -209,7 +209,7 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("pipeline", "sync", "train.py")
 
 
-def _generation(recipe: SourcedValues, s: Settings) -> None:
+def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.take("generation.tp", "rollout-num-gpus-per-engine", default=1)
     recipe.take("generation.batch", "rollout-batch-size")
     recipe.take("generation.group_size", "n-samples-per-prompt", default=1)
@@ -255,7 +255,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
-def _training(recipe: SourcedValues, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.parallel("", "-")
     budget, sequences = s.number("max-tokens-per-gpu"), s.number("micro-batch-size")
     if budget and s.find("use-dynamic-batch-size"):
@@ -282,7 +282,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     _gradients(recipe, s)
 
 
-def _gradients(recipe: SourcedValues, s: Settings) -> None:
+def _gradients(recipe: SourcedValues, s: JobSettings) -> None:
     """Sent in FP32 beside BF16 weights, as Megatron-LM and slime's FSDP have it unless told."""
     s.find("accumulate-allreduce-grads-in-fp32")
     short = s.find("grad-reduce-in-bf16")

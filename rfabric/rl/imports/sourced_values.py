@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import RFabricError
-from .settings import Settings
+from .settings import JobSettings
 
 
 @dataclass
@@ -14,7 +14,7 @@ class SourcedValues:
     stated. `shape`: the model's config as far as the job itself spells it out.
     """
 
-    settings: Settings
+    settings: JobSettings
     values: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
@@ -44,7 +44,9 @@ class SourcedValues:
     def take(
         self, key: str, *sources: str, default: Any = None, why: str = "the framework's default"
     ) -> Any:
-        """The number that the first of `sources` sets, else `default`, assumed; returns it."""
+        """The number that the first of `sources` sets, else `default`, assumed; returns it.
+        RFabricError where there is neither.
+        """
         setting = self.settings.number(*sources)
         if setting:
             self.put(key, setting[1], setting[0])
@@ -115,7 +117,7 @@ class SourcedValues:
         self.put("staleness", staleness, origin)
 
     def gpus(self, training: int, generation: int, colocated: bool, origin: str) -> None:
-        """The split of the cluster."""
+        """The split of the cluster. RFabricError where none are left to generate or to train."""
         for name, count in (("training", training), ("generation", generation)):
             if not count or count != int(count):
                 raise RFabricError(
@@ -147,7 +149,9 @@ class SourcedValues:
         self.put("training.micro_batch_tokens", tokens, f"{origin} x the longest sequence / cp")
 
     def mini_batches(self, batch: float, size: float, origin: str) -> None:
-        """Optimizer updates a step: batch over mini-batch, both in the same unit."""
+        """Optimizer updates a step: batch over mini-batch, both in the same unit. RFabricError
+        where they do not divide.
+        """
         if not size or batch % size:
             raise RFabricError(
                 f"{self.settings.file}: {origin}: a mini-batch of {size} does not divide the "

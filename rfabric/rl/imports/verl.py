@@ -8,7 +8,7 @@ import re
 
 from ...errors import RFabricError
 from .approximations import MORE_TURNS
-from .settings import Settings
+from .settings import JobSettings
 from .sourced_values import SourcedValues
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -29,7 +29,7 @@ _NO_CRITIC = re.compile(r"main_(sppo|spin|gkd)$")  # their own config has no est
 _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
 
 
-def fill(recipe: SourcedValues, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: JobSettings) -> None:
     """Put the job's settings into the recipe's keys; RFabricError for a job that is no RL."""
     _refuse_others(s)
     model = s.find("actor_rollout_ref.model.path")
@@ -44,7 +44,7 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
 
 
-def _refuse_others(s: Settings) -> None:
+def _refuse_others(s: JobSettings) -> None:
     other = next((w for w in s.words if _OTHER_ENTRY.search(w)), None)
     if other is not None:
         raise RFabricError(
@@ -53,7 +53,7 @@ def _refuse_others(s: Settings) -> None:
         )
 
 
-def _others(s: Settings) -> None:
+def _others(s: JobSettings) -> None:
     """Notes on models and responses beside the policy's, whose time no key says."""
     for switch, who in _BESIDE.items():
         if s.find(switch) and (s.flag(switch) or switch.endswith("path")):
@@ -77,7 +77,7 @@ _BESIDE = {
 }
 
 
-def _streams(s: Settings) -> bool:
+def _streams(s: JobSettings) -> bool:
     """Whether verl's fully asynchronous trainer runs the job."""
     named = [*s.words, str(s.values.get("config-name", ""))]
     return any("fully_async" in word for word in named) or any(
@@ -85,7 +85,7 @@ def _streams(s: Settings) -> bool:
     )
 
 
-def _cluster(recipe: SourcedValues, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
     per_node = (s.number("trainer.n_gpus_per_node") or ("", 8))[1]
     nodes = (s.number("trainer.nnodes") or ("", 1))[1]
     apart = next((p for p in ("rollout", ROLLOUT) if s.find(f"{p}.nnodes")), "rollout")
@@ -108,7 +108,7 @@ _NODE = (
 )
 
 
-def _pipeline(recipe: SourcedValues, s: Settings) -> None:
+def _pipeline(recipe: SourcedValues, s: JobSettings) -> None:
     staleness = s.number("async_training.staleness_threshold")
     if staleness is None and not _streams(s):
         recipe.put(
@@ -124,7 +124,7 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("pipeline", "sync", f"{staleness[0]} = 0")
 
 
-def _generation(recipe: SourcedValues, s: Settings) -> None:
+def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.take("generation.tp", f"{ROLLOUT}.tensor_model_parallel_size", default=2)
     per_update = s.number("async_training.require_batches") or ("", 1)
     streams = _streams(s)
@@ -153,7 +153,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
 
 
-def _group(recipe: SourcedValues, s: Settings) -> None:
+def _group(recipe: SourcedValues, s: JobSettings) -> None:
     """Responses to a prompt; Search-R1 and verl-agent count its agents beside them, which,
     as rLLM's, may take many turns.
     """
@@ -179,7 +179,7 @@ _WAYS = {
 }
 
 
-def _engine(s: Settings) -> str:
+def _engine(s: JobSettings) -> str:
     """What trains: by the strategy, the engine or config named, or by Megatron's keys."""
     named = s.find(f"{ACTOR}.strategy", "model_engine", "actor@actor_rollout_ref.actor")
     said = str(named[1] if named else s.values.get("config-name", ""))
@@ -202,7 +202,7 @@ def _sharded(recipe: SourcedValues, engine: str) -> None:
         recipe.put("training.context_exchange", "ulysses", f"{engine}'s sequence parallelism")
 
 
-def _training(recipe: SourcedValues, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: JobSettings) -> None:
     engine = _engine(s)
     megatron = engine == "megatron"
     if megatron:
@@ -238,7 +238,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         recipe.recompute(True, "enable_gradient_checkpointing")
 
 
-def _reference(s: Settings) -> bool:
+def _reference(s: JobSettings) -> bool:
     """Whether KL to a reference policy is asked for, in the loss or in the reward. Before verl had
     a switch for the latter, every reward held it: in jobs that set neither and still count
     micro-batches over all ranks.
@@ -258,7 +258,7 @@ def _reference(s: Settings) -> bool:
 _KL = "algorithm.kl_ctrl.kl_coef"
 
 
-def _bypass(s: Settings) -> str:
+def _bypass(s: JobSettings) -> str:
     """What says that the old policy's log-probs are those of generation, which the fully
     asynchronous trainer does by itself; else empty.
     """
@@ -271,7 +271,7 @@ def _bypass(s: Settings) -> str:
     return f"{BYPASS}, by default of fully_async" if _streams(s) else ""
 
 
-def _of_all_ranks(recipe: SourcedValues, s: Settings) -> tuple[str, int] | None:
+def _of_all_ranks(recipe: SourcedValues, s: JobSettings) -> tuple[str, int] | None:
     """The older ppo_micro_batch_size, sequences of all data-parallel ranks, as those of one."""
     size = s.number(f"{ACTOR}.ppo_micro_batch_size")
     if size is None:

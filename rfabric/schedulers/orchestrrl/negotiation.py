@@ -25,7 +25,7 @@ from .seats import Seats, seat_gpus
 
 AS_CARDS = 1.05  # a network no slower than that is as good as the cards: the plan stays as it is
 REFUSED = 1e9  # so much dearer is KV that the network will not carry
-Gpus = tuple[int, ...]
+GpuNumbers = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Alive:
 class Places:
     """Where responses can be: GPUs of each place, and its seat (int64[places])."""
 
-    gpus: Sequence[Gpus]
+    gpus: Sequence[GpuNumbers]
     seat: np.ndarray
 
     @classmethod
@@ -180,7 +180,7 @@ def _sends(kv: Kv, place: np.ndarray, carried: np.ndarray, gpus_per_server: int)
     )
 
 
-def _between(a: Gpus, b: Gpus, size: float, gpus_per_server: int) -> Flows:
+def _between(a: GpuNumbers, b: GpuNumbers, size: float, gpus_per_server: int) -> Flows:
     n = max(len(a), len(b))
     pairs = [(a[i * len(a) // n], b[i * len(b) // n]) for i in range(n)]
     return point_to_point(pairs, size / n, gpus_per_server)

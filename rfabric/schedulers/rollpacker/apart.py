@@ -66,7 +66,7 @@ def waves_of(ready: np.ndarray, begin: float = FROM) -> list[Wave]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _MicroBatches:
     """`total` micro-batches: seconds of `one` by data-parallel rank (float64[dp]), and how many of
     them fill the stages.
     """
@@ -86,9 +86,11 @@ class _Work:
         return (count + self.fill) * self.one if count else np.zeros_like(self.one)
 
 
-def _work(w: Workload, whole: np.ndarray, micro_batches: int) -> _Work:
+def _work(w: Workload, whole: np.ndarray, micro_batches: int) -> _MicroBatches:
     bubble = bubble_share(trainer_of(w).layout, micro_batches)
-    return _Work(whole / (1 + bubble) / micro_batches, bubble * micro_batches, micro_batches)
+    return _MicroBatches(
+        whole / (1 + bubble) / micro_batches, bubble * micro_batches, micro_batches
+    )
 
 
 def trained_ahead(
@@ -126,7 +128,7 @@ def _filled(micro_batches: float) -> int:
     return int(micro_batches + 1e-9)
 
 
-def _part(trained: Trained, ahead: _Work, back: _Work, n: int, m: int) -> Trained:
+def _part(trained: Trained, ahead: _MicroBatches, back: _MicroBatches, n: int, m: int) -> Trained:
     """n micro-batches of log-probabilities and m of gradients, as a training of their own."""
     batch = trained.mini_batches[0]
     first = replace(
@@ -139,7 +141,7 @@ def _part(trained: Trained, ahead: _Work, back: _Work, n: int, m: int) -> Traine
     return _with(trained, ahead.by_rank(n), n / ahead.total, n, [first] if m else [])
 
 
-def _left(trained: Trained, ahead: _Work, back: _Work, n: int, m: int) -> Trained:
+def _left(trained: Trained, ahead: _MicroBatches, back: _MicroBatches, n: int, m: int) -> Trained:
     """What is left of a training after so many micro-batches; it fills the stages again."""
     batch, *others = trained.mini_batches
     first = replace(

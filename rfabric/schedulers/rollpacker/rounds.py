@@ -36,6 +36,8 @@ SHORT, LONG, PLAIN = "short", "long", "plain"
 # half. That it is not 0 shows in Fig. 11 of RollPacker: two spare responses of ten save 3 to 16 %
 # of a rollout, as the hard prompts stay long.
 ALIKE = 0.5
+# eta of prompts and of responses: of what RollPacker's Fig. 11 tries, what takes least time.
+REDUNDANCY = 1.25
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,11 @@ class Launch:
 
 
 def launch(
-    books: Books, batch: int, group_size: int, prompts: float = 1.25, responses: float = 1.25
+    books: Books,
+    batch: int,
+    group_size: int,
+    prompts: float = REDUNDANCY,
+    responses: float = REDUNDANCY,
 ) -> Launch:
     """The next round: long when `batch` prompts wait, else short with `prompts` x batch fresh ones
     and spare responses.
@@ -76,7 +82,7 @@ def launch(
         if not 1 <= value <= 10:
             raise RFabricError(
                 f"rollpacker {name}: {value:g} must lie between 1 (no "
-                "redundancy) and 10; it takes 1.25"
+                f"redundancy) and 10; it takes {REDUNDANCY:g}"
             )
     if len(books.waiting) >= batch:
         return Launch(LONG, books.waiting[:batch], group_size, batch, group_size)

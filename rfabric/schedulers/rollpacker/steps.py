@@ -17,7 +17,7 @@ from .apart import Wave, seconds_of, trained_ahead, waves_of
 from .judge import SHARE, Judge, Verdicts, verdicts
 from .planner import replanned, with_tp
 from .reward import Judges, judged, runs
-from .rounds import ALIKE, Books, RoundOutcome, draw, launch, play, settled
+from .rounds import ALIKE, REDUNDANCY, Books, RoundOutcome, draw, launch, play, settled
 from .stream import FROM, Streamed, streamed, work_done
 
 
@@ -34,8 +34,8 @@ class RollpackerSettings:
     RFabricError for settings out of bounds.
     """
 
-    prompts: float = 1.25
-    responses: float = 1.25
+    prompts: float = REDUNDANCY
+    responses: float = REDUNDANCY
     planner: float = 1
     stream: float = 1
     alike: float = ALIKE

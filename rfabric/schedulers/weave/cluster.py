@@ -115,7 +115,7 @@ class _Running:
 
 
 @dataclass
-class _Cluster:
+class _ClusterState:
     """The state of a simulation, and its sums."""
 
     pools: Pools
@@ -174,7 +174,7 @@ def run(
     _distinct(jobs)
     chosen = None if policy == OPTIMUM else policy_of(policy) if isinstance(policy, str) else policy
     random = np.random.default_rng(seed)
-    cluster = _Cluster(pools, chosen, random, regroup, stay, floor=floor)
+    cluster = _ClusterState(pools, chosen, random, regroup, stay, floor=floor)
     if regroup:
         heapq.heappush(cluster.events, (jobs[0].arrival + regroup, REGROUP, 0))
     for done, job in enumerate(jobs):
@@ -218,7 +218,7 @@ def _distinct(jobs: Sequence[Job]) -> None:
         raise RFabricError(f"job {name} stands {count} times; give each its own name")
 
 
-def _arrive(cluster: _Cluster, job: Job) -> None:
+def _arrive(cluster: _ClusterState, job: Job) -> None:
     cluster.alone[job.name], cluster.kinds[job.name] = 0.0, NEW_GROUP
     if cluster.policy is None:
         _begin(cluster, ExecutionGroup.alone(job), {job.name: job.iterations}, job.arrival)
@@ -228,7 +228,7 @@ def _arrive(cluster: _Cluster, job: Job) -> None:
     _peaks(cluster, job)
 
 
-def _place(cluster: _Cluster, job: Job) -> None:
+def _place(cluster: _ClusterState, job: Job) -> None:
     """Where the policy says."""
     if cluster.floor:
         job = cluster.floor.arriving(job, [state.group for state in cluster.running.values()])
@@ -248,13 +248,15 @@ def _place(cluster: _Cluster, job: Job) -> None:
     _set_off(cluster, keys[place.group])
 
 
-def _begin(cluster: _Cluster, group: ExecutionGroup, left: dict[str, float], now: float) -> None:
+def _begin(
+    cluster: _ClusterState, group: ExecutionGroup, left: dict[str, float], now: float
+) -> None:
     key, cluster.made = cluster.made, cluster.made + 1
     cluster.running[key] = _Running(group, left, now, len(group.jobs))
     _set_off(cluster, key)
 
 
-def _regroup(cluster: _Cluster, now: float) -> None:
+def _regroup(cluster: _ClusterState, now: float) -> None:
     """Every job to where all together are cheapest as they are now."""
     left: dict[str, float] = {}
     for state in cluster.running.values():
@@ -272,7 +274,7 @@ def _regroup(cluster: _Cluster, now: float) -> None:
         _begin(cluster, replace(group, jobs=mine), {job.name: left[job.name] for job in mine}, now)
 
 
-def _pass(cluster: _Cluster, until: float) -> None:
+def _pass(cluster: _ClusterState, until: float) -> None:
     """Everything that happens before `until`."""
     while cluster.events and cluster.events[0][0] <= until:
         now, key, version = heapq.heappop(cluster.events)
@@ -282,14 +284,14 @@ def _pass(cluster: _Cluster, until: float) -> None:
             _end(cluster, key, now)
 
 
-def _tick(cluster: _Cluster, now: float, until: float) -> None:
+def _tick(cluster: _ClusterState, now: float, until: float) -> None:
     if cluster.policy is None:
         _regroup(cluster, now)
     if cluster.running or until < float("inf"):
         heapq.heappush(cluster.events, (now + cluster.regroup, REGROUP, 0))
 
 
-def _end(cluster: _Cluster, key: int, now: float) -> None:
+def _end(cluster: _ClusterState, key: int, now: float) -> None:
     """Jobs of a group that have done all leave; the rest runs on."""
     state = cluster.running[key]
     _settle(cluster, state, now)
@@ -302,13 +304,13 @@ def _end(cluster: _Cluster, key: int, now: float) -> None:
         del cluster.running[key]
 
 
-def _depart(cluster: _Cluster, state: _Running, job: Job, now: float) -> None:
+def _depart(cluster: _ClusterState, state: _Running, job: Job, now: float) -> None:
     del state.left[job.name]
     state.group = state.group.leave(job.name)
     cluster.stays.append(Stay(job, cluster.kinds[job.name], now, cluster.alone[job.name]))
 
 
-def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
+def _settle(cluster: _ClusterState, state: _Running, now: float) -> None:
     """Book what the group did and cost since it was last looked at."""
     seconds, group = now - state.since, state.group
     state.since = now
@@ -327,7 +329,7 @@ def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
     cluster.dollars += group.price(cluster.pools) * hours
 
 
-def _times_billed(cluster: _Cluster, state: _Running) -> float:
+def _times_billed(cluster: _ClusterState, state: _Running) -> float:
     """How often an hour of the group is billed: see STAYS."""
     if cluster.stay in ("done", "trace"):
         return 1.0
@@ -336,7 +338,7 @@ def _times_billed(cluster: _Cluster, state: _Running) -> float:
     return max([1.0, *(x for x, job in slower if not late or x > job.slo * (1 + 1e-6))])
 
 
-def _set_off(cluster: _Cluster, key: int) -> None:
+def _set_off(cluster: _ClusterState, key: int) -> None:
     """The group runs on as it is now: its next event is the first job's end, or the hour where
     rollouts drift.
     """
@@ -349,7 +351,7 @@ def _set_off(cluster: _Cluster, key: int) -> None:
     heapq.heappush(cluster.events, (state.since + end, key, state.version))
 
 
-def _pace(cluster: _Cluster, state: _Running, job: Job) -> float:
+def _pace(cluster: _ClusterState, state: _Running, job: Job) -> float:
     """Seconds until the job has one iteration less to go."""
     if cluster.stay == "done":
         return state.period
@@ -365,7 +367,7 @@ def _phases(state: _Running) -> list[tuple[float, float]]:
     ]
 
 
-def _period(cluster: _Cluster, state: _Running) -> float:
+def _period(cluster: _ClusterState, state: _Running) -> float:
     if cluster.policy is gavel:
         return sum(roll + train for roll, train in _phases(state))
     if all(job.drift == (1.0, 1.0) for job in state.group.jobs):
@@ -382,7 +384,7 @@ def drifted(group: ExecutionGroup, rolls: Sequence[float]) -> ExecutionGroup:
     return replace(group, jobs=tuple(jobs))
 
 
-def _peaks(cluster: _Cluster, job: Job) -> None:
+def _peaks(cluster: _ClusterState, job: Job) -> None:
     roll = sum(state.group.roll_nodes for state in cluster.running.values())
     train = sum(state.group.train_nodes for state in cluster.running.values())
     for pool, used, has in (

@@ -28,7 +28,7 @@ from .jobs import Job, Profile
 from .on_fabric import FabricProfiles
 from .traffic import hardware_of
 
-Place = TypeVar("Place")
+Spot = TypeVar("Spot")
 LIGHTLESS = 1000  # what lies between racks that no light joins, beside the switches there
 
 
@@ -166,8 +166,8 @@ class Floor:
         return self.profiles.of(self.workload_of(job), at.train, at.roll)
 
     def best(
-        self, job: Job, some: Iterable[Place], servers_of: Callable[[Place], Servers]
-    ) -> tuple[Place, Profile]:
+        self, job: Job, some: Iterable[Spot], servers_of: Callable[[Spot], Servers]
+    ) -> tuple[Spot, Profile]:
         """The place where an iteration of a job alone is shortest, the first of equals, and its
         profile there.
         """

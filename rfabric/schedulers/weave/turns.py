@@ -97,7 +97,8 @@ def _turns(seat: SharedJob) -> Iterator[NodeTurn]:
 
 def merge(out: TraceBuilder, seats: Sequence[SharedJob], foreseen: Foreseen) -> None:
     """The turns of one group, in the order of its round robin; a turn waits for who had its nodes
-    before. What their jobs foresee of them is added to `foreseen`.
+    before. What their jobs foresee of them is added to `foreseen`. RFabricError where they wait for
+    one another in a circle.
     """
     held: dict[tuple[str, int], tuple[int, SharedJob]] = {}
     every = [turn for seat in seats for turn in _turns(seat)]
@@ -160,7 +161,7 @@ def _take(out: TraceBuilder, turn: NodeTurn, held: dict) -> None:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _NodeGroup:
     """Nodes that a turn takes and gives back together: its rows there, and a host to wait on."""
 
     nodes: list[tuple[str, int]]
@@ -168,21 +169,23 @@ class _Part:
     host: int
 
 
-def _parts(turn: NodeTurn, pool: str) -> list[_Part]:
+def _parts(turn: NodeTurn, pool: str) -> list[_NodeGroup]:
     """All nodes together or, where tails are moved, each by itself."""
     seat, nodes = turn.seat, turn.seat.nodes(pool)
     hosts = seat.hosts[seat.trace.src[turn.rows]]
     if not seat.by_node or pool != "roll":
-        return [_Part(nodes, turn.rows.tolist(), int(hosts[0]))]
+        return [_NodeGroup(nodes, turn.rows.tolist(), int(hosts[0]))]
     places = hosts // seat.size - seat.first_roll
     own = [(node, turn.rows[places == node[1]].tolist()) for node in nodes]
     return [
-        _Part([node], rows, (seat.first_roll + node[1]) * seat.size) for node, rows in own if rows
+        _NodeGroup([node], rows, (seat.first_roll + node[1]) * seat.size)
+        for node, rows in own
+        if rows
     ]
 
 
 def _gate(
-    out: TraceBuilder, turn: NodeTurn, part: _Part, held: dict, ready: set[int], kind: dict
+    out: TraceBuilder, turn: NodeTurn, part: _NodeGroup, held: dict, ready: set[int], kind: dict
 ) -> list[int]:
     """The row that those wait for who begin on some nodes: who had them before, and the switch."""
     seat, last = turn.seat, [held[node] for node in part.nodes if node in held]

@@ -11,12 +11,12 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...files import open_bytes
 from . import mlflow, tensorboard, wandb
-from .base import Told
+from .base import LoggedMetrics
 
-__all__ = ["Told", "as_told"]
+__all__ = ["LoggedMetrics", "as_told"]
 
 
-def as_told(path: Path, notes: list[str]) -> Iterator[Told] | None:
+def as_told(path: Path, notes: list[str]) -> Iterator[LoggedMetrics] | None:
     """What a logger's file or folder tells; None for any other file. notes: what was cut short.
 
     RFabricError for a file that is damaged, a folder without such files or with those of many runs.
@@ -34,7 +34,7 @@ def _head(path: Path) -> bytes:
         return file.read(len(mlflow.SQLITE))
 
 
-def _reader(path: Path) -> Callable[[Path, list[str]], Iterator[Told]] | None:
+def _reader(path: Path) -> Callable[[Path, list[str]], Iterator[LoggedMetrics]] | None:
     head = _head(path)
     if head.startswith(wandb.MAGIC):
         return wandb.history
@@ -44,7 +44,7 @@ def _reader(path: Path) -> Callable[[Path, list[str]], Iterator[Told]] | None:
     return tensorboard.events if known else None
 
 
-def _folder(path: Path, notes: list[str]) -> Iterator[Told]:
+def _folder(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
     """What the one run in a folder tells."""
     runs: dict[Path, list[Path]] = defaultdict(list)
     for file in sorted(_seen(path)):
@@ -75,7 +75,7 @@ def _seen(path: Path) -> Iterator[Path]:
             yield file
 
 
-def _no_log(path: Path, notes: list[str]) -> Iterator[Told]:
+def _no_log(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
     if not path.stat().st_size:
         notes.append(f"{path.name} is empty")
         return iter(())

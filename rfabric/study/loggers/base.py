@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from ...errors import RFabricError
 
-Told = tuple[str, int, dict[str, float]]  # where, step, metrics
-Steps = dict[int, dict[str, float]]
+LoggedMetrics = tuple[str, int, dict[str, float]]  # where, step, metrics
+LoggedSteps = dict[int, dict[str, float]]
 DAMAGED = (IndexError, KeyError, AttributeError, ValueError, struct.error, TypeError)
 
 
@@ -15,6 +15,6 @@ def damaged(where: str) -> RFabricError:
     return RFabricError(f"{where} is damaged: its checksum is not that of its bytes; copy it again")
 
 
-def of_steps(name: str, steps: Steps) -> Iterator[Told]:
+def of_steps(name: str, steps: LoggedSteps) -> Iterator[LoggedMetrics]:
     """Each step's metrics, gathered."""
     return ((f"{name}, step {step}", step, metrics) for step, metrics in steps.items())

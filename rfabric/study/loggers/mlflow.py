@@ -8,14 +8,14 @@ from pathlib import Path
 
 from ...errors import RFabricError
 from ...files import lines_of, open_text
-from .base import Steps, Told, of_steps
+from .base import LoggedMetrics, LoggedSteps, of_steps
 
 SQLITE = b"SQLite format 3\x00"
 
 
-def metrics(folder: Path) -> Iterator[Told]:
+def metrics(folder: Path) -> Iterator[LoggedMetrics]:
     """The metrics of a run, a file each, folders as its name has slashes."""
-    steps: Steps = defaultdict(dict)
+    steps: LoggedSteps = defaultdict(dict)
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         name = file.relative_to(folder).as_posix()
         with open_text(file) as opened:
@@ -35,9 +35,11 @@ def _line(line: str, where: str) -> tuple[int, float]:
         ) from None
 
 
-def database(path: Path, run: str = "") -> Iterator[Told]:
-    """The metrics of a run in MLflow's SQLite; of the only one, where none is named."""
-    steps: Steps = defaultdict(dict)
+def database(path: Path, run: str = "") -> Iterator[LoggedMetrics]:
+    """The metrics of a run in MLflow's SQLite; of the only one, where none is named. RFabricError
+    where there are several, or it cannot be read.
+    """
+    steps: LoggedSteps = defaultdict(dict)
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
             runs = [one for (one,) in base.execute("SELECT DISTINCT run_uuid FROM metrics")]

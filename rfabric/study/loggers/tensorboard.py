@@ -13,7 +13,7 @@ import numpy as np
 
 from ...files import open_bytes
 from ...protobuf import fields
-from .base import DAMAGED, Steps, Told, damaged, of_steps
+from .base import DAMAGED, LoggedMetrics, LoggedSteps, damaged, of_steps
 
 SMALL = 4096  # bytes: larger records hold no numbers of steps, and would take long to check
 # fields of protobuf messages
@@ -22,9 +22,9 @@ TENSOR_TYPE, TENSOR_CONTENT, TENSOR_FLOATS, TENSOR_DOUBLES = 1, 4, 5, 6
 TENSOR = {1: ("<f4", TENSOR_FLOATS), 2: ("<f8", TENSOR_DOUBLES)}
 
 
-def events(path: Path, notes: list[str]) -> Iterator[Told]:
-    """Scalars of an event file, a step at a time."""
-    steps: Steps = defaultdict(dict)
+def events(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
+    """Scalars of an event file, a step at a time. RFabricError where the file is damaged."""
+    steps: LoggedSteps = defaultdict(dict)
     with open_bytes(path) as file:
         for number, (data, check) in enumerate(_records(file, path.name, notes), 1):
             where = f"{path.name}, record {number}"

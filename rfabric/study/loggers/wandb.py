@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...files import open_bytes
 from ...protobuf import fields
-from .base import DAMAGED, Told, damaged
+from .base import DAMAGED, LoggedMetrics, damaged
 
 MAGIC, BLOCK, FULL, FIRST, LAST = b":W&B", 32768, 1, 2, 4
 # fields of protobuf messages
@@ -19,8 +19,8 @@ RECORD_HISTORY, HISTORY_ITEM, HISTORY_STEP = 2, 1, 2
 ITEM_KEY, ITEM_NESTED, ITEM_WHOLE, ITEM_NUMBER, ITEM_JSON = 1, 2, 5, 6, 16
 
 
-def history(path: Path, notes: list[str]) -> Iterator[Told]:
-    """The history of an offline run, a row at a time."""
+def history(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
+    """The history of an offline run, a row at a time. RFabricError where the file is damaged."""
     for number, record in enumerate(_records(path, notes), 1):
         where = f"{path.name}, record {number}"
         try:

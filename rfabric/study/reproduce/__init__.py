@@ -58,11 +58,11 @@ class PaperRow:
         }
 
 
-Progress = Callable[[str], None]  # told the name of each part as it begins
-Part = Callable[[int], Iterable[PaperRow]]  # a function of the seed, called *_rows
+PartBegun = Callable[[str], None]  # told the name of each part as it begins
+PaperPart = Callable[[int], Iterable[PaperRow]]  # a function of the seed, called *_rows
 
 
-def rows_of(parts: Sequence[Part], seed: int, progress: Progress) -> list[PaperRow]:
+def rows_of(parts: Sequence[PaperPart], seed: int, progress: PartBegun) -> list[PaperRow]:
     """The rows of all parts, one after another."""
     rows: list[PaperRow] = []
     for part in parts:
@@ -84,7 +84,7 @@ REPRODUCTIONS = {
 
 
 def reproduce(
-    paper: str, seed: int = 0, progress: Progress = lambda _: None, experiment: str = ""
+    paper: str, seed: int = 0, progress: PartBegun = lambda _: None, experiment: str = ""
 ) -> list[PaperRow]:
     """The rows of one paper, or of one of its experiments; `progress` is told what is being run.
 
@@ -95,7 +95,7 @@ def reproduce(
     module = import_module(f".{REPRODUCTIONS[paper]}", __name__)
     if not experiment:
         return module.rows(seed, progress)
-    known: Mapping[str, Part] = getattr(module, "EXPERIMENTS", {})
+    known: Mapping[str, PaperPart] = getattr(module, "EXPERIMENTS", {})
     if experiment not in known:
         there = f"there are {', '.join(known)}" if known else "it has none"
         raise RFabricError(

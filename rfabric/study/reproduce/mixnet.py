@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ...fabric import Fabric, parse_fabric
 from ...fabric.cost import bill
-from . import QUOTED, PaperRow, Progress
+from . import QUOTED, PaperRow, PartBegun
 
 GPUS = 1024
 PUBLISHED = {"100Gbit/s": (1.2, 1.5), "400Gbit/s": (1.9, 2.3)}  # over Fat-Tree, by link rate
@@ -30,12 +30,12 @@ WHY = {
 }
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
+def rows(seed: int = 0, progress: PartBegun = lambda _: None) -> list[PaperRow]:
     """The paper's ratios beside ours; nothing is drawn at random."""
     return [row for part in (_ratios, _ports) for row in part(progress)]
 
 
-def _ratios(progress: Progress) -> Iterator[PaperRow]:
+def _ratios(progress: PartBegun) -> Iterator[PaperRow]:
     for rate, published in PUBLISHED.items():
         progress(rate)
         whole = _usd(f"fat-tree,rate={rate}")
@@ -52,7 +52,7 @@ def _ratios(progress: Progress) -> Iterator[PaperRow]:
             )
 
 
-def _ports(progress: Progress) -> Iterator[PaperRow]:
+def _ports(progress: PartBegun) -> Iterator[PaperRow]:
     """Switch ports a NIC on the packet-switched side: the five of a three-tier Fat-Tree."""
     progress("ports")
     fabric = _fabric("mixnet,optical=6,tiers=3")

@@ -19,14 +19,14 @@ from dataclasses import replace
 
 from ...fabric import parse_fabric
 from ...fabric.cost import Bill, Line, bill
-from . import PaperRow, Progress
+from . import PaperRow, PartBegun
 
 GPUS = 1024
 COST, POWER = 4.0, 23.0
 OCS = "ocs-port"
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
+def rows(seed: int = 0, progress: PartBegun = lambda _: None) -> list[PaperRow]:
     """The paper's two ratios beside ours, by what is counted; nothing is drawn at random."""
     progress("bills")
     rails, opus = (bill(parse_fabric(name, GPUS)) for name in ("rail-optimized", "opus"))

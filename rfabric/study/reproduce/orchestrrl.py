@@ -37,7 +37,7 @@ from ...schedulers.base import Scheduled, as_it_stands
 from ...schedulers.orchestrrl import Tuning, engines_of, orchestrate
 from ...schedulers.orchestrrl.outlook import forecast, outlook
 from ...schedulers.orchestrrl.replanning import Problem, replan
-from . import QUOTED, SECOND_HAND, PaperRow, Progress, rows_of
+from . import QUOTED, SECOND_HAND, PaperRow, PartBegun, rows_of
 from .orchestrrl_fabrics import experiment_policies, fabric_rows
 
 STEPS = 3
@@ -50,7 +50,7 @@ WIDTHS = (1, 2, 4, 8)
 LONG_TAIL = 0.8
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
+def rows(seed: int = 0, progress: PartBegun = lambda _: None) -> list[PaperRow]:
     """Every row: headlines, crossover, ablation, fabrics."""
     parts = (headline_rows, crossover_rows, ablation_rows, planning_rows, fabric_rows, left_out)
     return rows_of(parts, seed, progress)

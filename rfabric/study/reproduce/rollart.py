@@ -30,7 +30,7 @@ from ...schedulers.rollart.rules import RolloutOutcome, RolloutRules
 from ...schedulers.rollart.tasks import Episode, Task
 from ...schedulers.rollart.trajectories import play
 from ...units import bytes_in
-from . import CIRCULAR, SECOND_HAND, PaperRow, Progress, rows_of, span
+from . import CIRCULAR, SECOND_HAND, PaperRow, PartBegun, rows_of, span
 
 LONGEST, BATCH, GROUP = 32768, 512, 8
 TRAINING_GPUS = 32
@@ -48,7 +48,7 @@ MIX_IS = (
 )
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
+def rows(seed: int = 0, progress: PartBegun = lambda _: None) -> list[PaperRow]:
     """Every row, in the paper's order of sections."""
     parts = (
         characterised_rows,

@@ -23,7 +23,7 @@ from ...schedulers.rollpacker import (
     run,
     with_tp,
 )
-from . import CIRCULAR, PaperRow, Progress, rows_of, span
+from . import CIRCULAR, PaperRow, PartBegun, rows_of, span
 from .rollpacker_inputs import (
     JOBS,
     MAX_PROMPT,
@@ -45,7 +45,7 @@ from .rollpacker_judge import experiment_judge
 EXPERIMENTS = {"judge": experiment_judge}
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
+def rows(seed: int = 0, progress: PartBegun = lambda _: None) -> list[PaperRow]:
     """Every row."""
     parts = (
         baseline_rows,

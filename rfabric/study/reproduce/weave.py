@@ -22,7 +22,7 @@ from ...schedulers.weave.optimum import pinnings
 from ...schedulers.weave.policies import weave
 from ...schedulers.weave.tail import tail
 from ...units import SECONDS_PER_HOUR, bytes_in
-from . import CIRCULAR, QUOTED, PaperRow, Progress, rows_of, span
+from . import CIRCULAR, QUOTED, PaperRow, PartBegun, rows_of, span
 from .weave_inputs import (
     GROUP_SIZE,
     MIXES,
@@ -45,7 +45,7 @@ from .weave_weeks import (
 )
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
+def rows(seed: int = 0, progress: PartBegun = lambda _: None) -> list[PaperRow]:
     """Every row, in the paper's order of sections."""
     parts = (
         micro_rows,

@@ -32,7 +32,9 @@ _ALGORITHM = re.compile(r"(?<![a-z])(ring|tree|nvls)(?![a-z])", re.I)
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
-    """Two groups: payloads from 1 MiB on, and smaller ones."""
+    """Two groups: payloads from 1 MiB on, and smaller ones. RFabricError where the file has no such
+    columns.
+    """
     table = rows(path)
     size_column = next(
         (c for c in table[0] if c and re.search(r"payload|size|bytes", c, re.I)), None

@@ -89,7 +89,9 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 
 
 def exchanges_of(path: Path) -> tuple[list[MeasuredExchange], list[str]]:
-    """The measured exchanges of a file, and the rows left out with the reason."""
+    """The measured exchanges of a file, and the rows left out with the reason. RFabricError where
+    it has no such columns.
+    """
     table = rows(path)
     read = _published if "ep" in table[0] else _timed
     if not any(key.startswith(DIRECTIONS) for key in table[0]):

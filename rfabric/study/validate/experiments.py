@@ -168,7 +168,7 @@ def _over_two(one: deepep.MeasuredExchange) -> bool:
     return asked and one.what.tokens == 4096 and one.sms == deepep.DEFAULT_SMS
 
 
-_Part = Callable[[training.MeasuredTraining], str]
+_GroupOf = Callable[[training.MeasuredTraining], str]
 TERMS = ("matmul", "attention", "memory", "experts")
 
 
@@ -180,7 +180,7 @@ def mixtures(root: Path) -> Iterable[PointGroup]:
     made = [one for one in every if one.mixed]
 
     def group(
-        name: str, some: Sequence[training.MeasuredTraining], part: _Part, **times: float
+        name: str, some: Sequence[training.MeasuredTraining], part: _GroupOf, **times: float
     ) -> PointGroup:
         points = [replace(one.point(_taken(one, times)), part=part(one)) for one in some]
         return PointGroup(name, TRAINED, tuple(points), basis=FITTED)
@@ -250,7 +250,7 @@ def host_layer(some: Iterable[training.MeasuredTraining]) -> float:
     )
 
 
-def _one_figure(made: Iterable[training.MeasuredTraining], part: _Part) -> PointGroup:
+def _one_figure(made: Iterable[training.MeasuredTraining], part: _GroupOf) -> PointGroup:
     """Each job that several containers ran, predicted by the median of what they reached: what is
     left is software, which no model of GPUs tells apart. Extra: fastest over slowest of a job.
     """

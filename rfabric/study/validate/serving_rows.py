@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...compute.gpus import find_gpu
+from ...compute.memory import UTILISATION
 from ...compute.models import STORED_BYTES, Model
 from ...compute.named import find_model
 from ...compute.roofline import Server
@@ -24,7 +25,7 @@ SLACK_TOKENS = 1500
 MIXED_SGLANG = (0, 5, 6)
 # Share of HBM an engine takes by default: vLLM gpu_memory_utilization; SGLang mem_fraction_static
 # of 80 GB GPUs; TensorRT-LLM free_gpu_memory_fraction, which is of what weights leave.
-UTILISATION = {"vllm": 0.9, "sglang": 0.85, "trtllm": 0.9}
+UTILISATIONS = {"vllm": UTILISATION, "sglang": 0.85, "trtllm": 0.9}
 
 
 class Disaggregated(NamedTuple):
@@ -148,7 +149,7 @@ def _batching(row: dict, backend: str, prompt: int, clients: int, dp: int) -> Ba
 
 
 def server_of(row: dict, models: list[Path]) -> Server:
-    """The server of a row."""
+    """The server of a row. RFabricError for a model or GPU that is not known."""
     model, gpu = find_model(row["model_path"], models), find_gpu(row["system"])
     if model is None or gpu is None:
         raise RFabricError(
@@ -169,7 +170,7 @@ def server_of(row: dict, models: list[Path]) -> Server:
         gemm,
         experts,
         kv_bytes(backend, gemm),
-        UTILISATION.get(backend, 0.9),
+        UTILISATIONS.get(backend, UTILISATION),
     )
 
 
@@ -237,7 +238,7 @@ _MARKS = {
 
 
 def number_in(row: dict, key: str) -> float | None:
-    """A column's number; None where it is empty or says nan."""
+    """A column's number; None where it is empty or says nan. RFabricError where it is none."""
     text = (row.get(key) or "").strip()
     try:
         return None if text.lower() in _NOTHING else float(text)

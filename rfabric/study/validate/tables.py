@@ -19,14 +19,14 @@ MIB = 2**20
 # What a row of someone else's table can break with, and a model of it: the row is named, the others
 # go on.
 BROKEN = (RFabricError, KeyError, ValueError, IndexError, ArithmeticError)
-Cells = dict[str, str]
+CellTexts = dict[str, str]
 
 
 class RefusedRow(RFabricError):
     """A row that cannot be modelled; its text is the reason."""
 
 
-def rows(path: Path, *needed: str) -> list[Cells]:
+def rows(path: Path, *needed: str) -> list[CellTexts]:
     """The rows of a CSV file, each a mapping of its columns; RFabricError where it has none, or
     lacks a `needed` column.
     """
@@ -48,19 +48,19 @@ def rows(path: Path, *needed: str) -> list[Cells]:
     return filled
 
 
-def _stripped(row: dict) -> Cells:
+def _stripped(row: dict) -> CellTexts:
     """A row without blanks around names and cells; cells that no column names are left, missing
     ones are empty.
     """
     return {key.strip(): (value or "").strip() for key, value in row.items() if key is not None}
 
 
-def _some(row: Cells) -> str:
+def _some(row: CellTexts) -> str:
     names = list(row)
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def number(row: Cells, column: str) -> float:
+def number(row: CellTexts, column: str) -> float:
     """The number in a column; RefusedRow where there is none above 0."""
     text = row.get(column)
     if text is None:
@@ -76,7 +76,7 @@ def number(row: Cells, column: str) -> float:
     return value
 
 
-def whole(row: Cells, column: str) -> int:
+def whole(row: CellTexts, column: str) -> int:
     """The whole number above 0 in a column, also where it is written 8.0; RefusedRow where there is
     none.
     """
@@ -116,7 +116,7 @@ def reason(error: Exception) -> str:
 
 
 def split_by_size(
-    name: str, path: Path, todo: list[tuple[Cells, Callable]]
+    name: str, path: Path, todo: list[tuple[CellTexts, Callable]]
 ) -> Iterable[PointGroup]:
     """Groups `name >= 1 MiB` and `name < 1 MiB` of points made by `call(row) -> (bytes, Point)`;
     refused rows in the first.

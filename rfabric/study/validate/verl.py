@@ -40,7 +40,7 @@ PARTS = {"gen_s": "generation", "old_log_prob_s": "log-probabilities"}  # what c
 
 
 @dataclass(frozen=True)
-class _Row:
+class _MeasuredLine:
     """One line: what it measured, and the mean of its lengths."""
 
     name: str
@@ -62,7 +62,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Modelled:
-    row: _Row
+    row: _MeasuredLine
     period: float
     generation: float
     log_prob: float
@@ -102,7 +102,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     )
 
 
-def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
+def _rows(path: Path, data: Path) -> tuple[list[_MeasuredLine], list[str]]:
     rows, left = [], []
     for line, values in enumerate(read_rows(path, "model", "gpu", "mode", "step_s"), 2):
         name = f"line {line}, " + " ".join(
@@ -112,7 +112,7 @@ def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
         if model is None or gpu is None:
             left.append(f"{name}: no {'model' if model is None else 'GPU'} is known by that name")
         else:
-            rows.append(_Row(name, values, model, gpu))
+            rows.append(_MeasuredLine(name, values, model, gpu))
     return rows, left
 
 
@@ -135,7 +135,7 @@ def _parts(done: Sequence[_Modelled]) -> Iterable[Point]:
                 yield Point(f"{m.row.name} {column}", measured, modelled, "s", part)
 
 
-def _mean_length(row: _Row) -> float:
+def _mean_length(row: _MeasuredLine) -> float:
     """The mean response with which the updates of a row take as long as measured."""
     measured = row.seconds("update_actor_s")
     if not measured:
@@ -147,14 +147,14 @@ def _mean_length(row: _Row) -> float:
     return (low * high) ** 0.5
 
 
-def _update_seconds(row: _Row, mean: float) -> float:
+def _update_seconds(row: _MeasuredLine, mean: float) -> float:
     w = _workload(row, mean)
     prompts, outputs = responses(w, 0, 0)
     trained = trained_on(w, (prompts + outputs).astype(float))
     return trained.seconds(w.training.buckets) - float(trained.log_prob.max())
 
 
-def _modelled(row: _Row, mean: float) -> _Modelled:
+def _modelled(row: _MeasuredLine, mean: float) -> _Modelled:
     w = _workload(row, mean)
     step = step_of(w, 0, 0)
     windows = {phase.kind: phase.window for phase in plan_of_steps(w, [step]).phases}
@@ -162,7 +162,7 @@ def _modelled(row: _Row, mean: float) -> _Modelled:
     return _Modelled(row, period, windows["generation"], float(step.trained.log_prob.max()))
 
 
-def _workload(row: _Row, mean: float) -> Workload:
+def _workload(row: _MeasuredLine, mean: float) -> Workload:
     """The job of a row.
 
     FSDP cuts all weights over all GPUs: where they would not fit, experts are dealt to more, and no
@@ -177,7 +177,7 @@ def _workload(row: _Row, mean: float) -> Workload:
     raise first
 
 
-def _job(row: _Row, mean: float, ep: int) -> Workload:
+def _job(row: _MeasuredLine, mean: float, ep: int) -> Workload:
     limit = whole(row.values, "max_response")
     longest = MAX_PROMPT + limit
     train, generate = whole(row.values, "train_gpus"), whole(row.values, "rollout_gpus")

@@ -19,7 +19,7 @@ MS = 1e-3  # the unit of the file
 
 
 @dataclass(frozen=True)
-class _Row:
+class _LayerShape:
     """Shape of a layer on one of `tp` ranks, and its tokens."""
 
     tokens: int
@@ -30,7 +30,7 @@ class _Row:
     gated: bool
 
     @classmethod
-    def read(cls, row: dict) -> "_Row":
+    def read(cls, row: dict) -> "_LayerShape":
         tp, hidden, heads = (
             int(row[key]) for key in ("num_tensor_parallel_workers", "n_embd", "n_head")
         )
@@ -41,13 +41,13 @@ class _Row:
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
-    """Two groups: matmuls and memory-bound kernels."""
+    """Two groups: matmuls and memory-bound kernels. ValueError for a GPU that is not known."""
     gpu, left, matmuls, moved = find_gpu(path.stem), [], [], []
     for number, row in enumerate(rows(path), 2):
         try:
             if gpu is None:
                 raise ValueError(f"no GPU is known by {path.stem!r}")
-            shape = _Row.read(row)
+            shape = _LayerShape.read(row)
             matmuls += _points(row, _matmuls(shape, gpu))
             moved += _points(row, _moved(shape, gpu))
         except BROKEN as error:
@@ -69,7 +69,7 @@ def _points(row: dict, seconds: dict[str, float]) -> list[Point]:
     ]
 
 
-def _matmuls(r: _Row, gpu: Gpu) -> dict[str, float]:
+def _matmuls(r: _LayerShape, gpu: Gpu) -> dict[str, float]:
     up = r.mlp * (2 if r.gated else 1)
     return {
         "attn_pre_proj": matmul_seconds(gpu, r.tokens, r.hidden, r.queries + 2 * r.keys),
@@ -79,7 +79,7 @@ def _matmuls(r: _Row, gpu: Gpu) -> dict[str, float]:
     }
 
 
-def _moved(r: _Row, gpu: Gpu) -> dict[str, float]:
+def _moved(r: _LayerShape, gpu: Gpu) -> dict[str, float]:
     columns = {
         "input_layernorm": 2 * r.hidden,
         "post_attention_layernorm": 2 * r.hidden,

@@ -27,7 +27,7 @@ from ...compute.sync_time import (
 from ...errors import RFabricError
 from . import Point, PointGroup
 from .parameters import stated_in
-from .tables import Cells, RefusedRow, attempt, rows
+from .tables import CellTexts, RefusedRow, attempt, rows
 
 PRECISIONS = (
     ("FP8", "fp8_block"),
@@ -101,7 +101,7 @@ def syncs_of(path: Path, data: Path) -> tuple[list[Synced], list[str]]:
     )
 
 
-def _with_engine(row: Cells) -> Cells | None:
+def _with_engine(row: CellTexts) -> CellTexts | None:
     """The second figure of a row that was measured without checkpoint-engine and, says `extra`,
     `with` it.
     """
@@ -111,7 +111,7 @@ def _with_engine(row: Cells) -> Cells | None:
     return row | {"transport": "checkpoint-engine", "seconds": second[1], "extra": ""}
 
 
-def _synced(row: Cells, data: Path, receive_only: bool) -> Synced:
+def _synced(row: CellTexts, data: Path, receive_only: bool) -> Synced:
     extra = (row.get("extra") or "").lower()
     if "paged back" in extra:
         raise RefusedRow("FSDP1 pages the model back to the GPU first; at what rate is not stated")
@@ -141,7 +141,7 @@ def _synced(row: Cells, data: Path, receive_only: bool) -> Synced:
     return Synced(name, system, _seconds(row["seconds"]), sync, not unknown)
 
 
-def _size(row: Cells, transport: str) -> float:
+def _size(row: CellTexts, transport: str) -> float:
     """Bytes of a model of which only its name is known; RFabricError where the mechanism counts
     tensors as well.
     """
@@ -151,7 +151,7 @@ def _size(row: Cells, transport: str) -> float:
     return stated[0].billions * 1e9 * STORED_BYTES[_precision(row)]
 
 
-def _sides(row: Cells, transport: str) -> tuple[Layout, Layout]:
+def _sides(row: CellTexts, transport: str) -> tuple[Layout, Layout]:
     """Trainer and rollout; shard to shard the GPUs of the larger for both, where degrees alone are
     given: EP8xDP2 beside TP8xDP2 are 16 as well.
     """
@@ -172,7 +172,7 @@ def _matrices(model: Model) -> int:
     return 4 * model.layers + 3 * (model.layers - sparse) + expert_tensors(model)
 
 
-def _packs_rest(row: Cells) -> bool:
+def _packs_rest(row: CellTexts) -> bool:
     """NeMo-RL's NCCL-Reshard sends MLPs alone from shard to shard."""
     return "dominant" in row["transport"] or "nccl-reshard" in (row.get("source") or "")
 
@@ -185,7 +185,7 @@ def _rest(model: Model) -> float:
     return 1 - mlps / model.parameters
 
 
-def _layout(row: Cells, side: str) -> Layout:
+def _layout(row: CellTexts, side: str) -> Layout:
     """Degrees where they stand, GPUs from the count where there is one."""
     texts = [
         (row.get(column) or "").removesuffix("updated").strip()
@@ -197,13 +197,13 @@ def _layout(row: Cells, side: str) -> Layout:
     return Layout.over(known[0].gpus, known[-1].tp, known[-1].pp, known[-1].ep)
 
 
-def _precision(row: Cells) -> str:
+def _precision(row: CellTexts) -> str:
     text = (row.get("weights") or "BF16").upper()
     text = text.split("->")[-1].split("→")[-1]  # sent as the engine wants it
     return next((precision for key, precision in PRECISIONS if key in text), "bf16")
 
 
-def _network(row: Cells) -> GpuNetwork:
+def _network(row: CellTexts) -> GpuNetwork:
     gpu = find_gpu(row["gpu"])
     if gpu is None:
         raise RefusedRow(f"GPU {row['gpu']!r} is not in the catalog")
@@ -216,11 +216,11 @@ def _network(row: Cells) -> GpuNetwork:
     return network(gpu, nic)
 
 
-def _made_by(row: Cells) -> str:
+def _made_by(row: CellTexts) -> str:
     return (row.get("source") or "").lower().replace(" ", "-")
 
 
-def _transport(row: Cells) -> str:
+def _transport(row: CellTexts) -> str:
     """What the row's words mean, as the transports of sync_time."""
     text = (row.get("transport") or "").lower().replace("_", "-")
     if _made_by(row).startswith("miles"):

@@ -17,7 +17,9 @@ CLIENT_STARTS = 3
 
 @contextmanager
 def opened(address: str) -> Iterator[Workers]:
-    """The cluster at this address, without ending it; what was not done is given up."""
+    """The cluster at this address, without ending it; what was not done is given up. RFabricError
+    where Ray is not installed or nothing answers.
+    """
     try:
         import ray
         from ray import exceptions

@@ -161,7 +161,7 @@ def _settings(form: TraceFormat, settings: dict) -> dict:
 
 def write_trace(trace: Trace, path: str | Path, format: str = "") -> None:
     """Write a trace in the format of this name, else in the one that its suffix says: beside the
-    name first, and then renamed.
+    name first, and then renamed. RFabricError where a folder is there already.
     """
     path = as_path(path, "trace")
     beside = path.with_name(path.name + ".part")

@@ -36,7 +36,9 @@ PASSES = ("forward", "input gradient", "weight gradient")
 
 
 def groups(gpus: int, members: int, stride: int) -> list[list[int]]:
-    """All groups of so many GPUs, `stride` apart, which together are all GPUs."""
+    """All groups of so many GPUs, `stride` apart, which together are all GPUs. RFabricError where
+    they do not divide.
+    """
     if gpus % (members * stride):
         raise RFabricError(
             f"{gpus} GPUs are no multiple of {members} x {stride}, as their groups need; say "

@@ -43,7 +43,9 @@ class Placed:
 
 
 def put_together(graphs: dict[int, Graph], per_host: int, ranks: int) -> tuple[Trace, list[str]]:
-    """The Trace of all ranks' graphs, and what was assumed or left out."""
+    """The Trace of all ranks' graphs, and what was assumed or left out. RFabricError where ranks
+    wait for one another in a circle.
+    """
     _check_ranks(graphs, ranks)
     made = Placed(graphs, per_host, ranks)
     for rank, graph in graphs.items():

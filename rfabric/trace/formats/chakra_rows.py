@@ -27,7 +27,7 @@ class Rows:
 
 def trace_of_rows(rows: Rows, done: dict[tuple[int, int], list], ours: str | None) -> Trace:
     """The trace of all rows; done: what references stand for, `ours`: what our attribute says of
-    the whole.
+    the whole. RFabricError where there is none.
     """
     columns, facts = rows.columns, _our_facts(rows, ours)
     waits = [_resolved(done, refs) for refs in rows.waits]

@@ -24,7 +24,7 @@ from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
 from .kineto_early import EARLY, NCCL, matched
-from .kineto_splits import UNSPLIT, Parts, parts_of
+from .kineto_splits import UNSPLIT, SplitParts, parts_of
 from .kineto_stream import streamed
 
 BUSY = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
@@ -175,7 +175,7 @@ class _File:
         counts = [checked_size(args.get(f"{way} msg nelems", 0), where) for way in ("In", "Out")]
         width = _width(args, where)
         size = _bytes(kind, *counts, len(group)) * width
-        parts: Parts | None = ((), ())
+        parts: SplitParts | None = ((), ())
         if kind == "all-to-all":
             parts = parts_of(args, [n * width for n in counts], len(group), where)
             self.counts[UNSPLIT] += parts is None

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from ...errors import RFabricError
 
-Parts = tuple[tuple[float, ...], tuple[float, ...]]
+SplitParts = tuple[tuple[float, ...], tuple[float, ...]]
 UNSPLIT = "all-to-alls whose split sizes are not there or cut short: sent evenly"
 
 
-def parts_of(args: dict, sizes: Sequence[int], ranks: int, where: str) -> Parts | None:
+def parts_of(args: dict, sizes: Sequence[int], ranks: int, where: str) -> SplitParts | None:
     """Bytes to and from each rank; both empty where all are alike, None where they are not known.
 
     sizes: bytes that go out and come in, in all. RFabricError for splits that cannot be.

@@ -16,7 +16,8 @@ PER_RANK = ("all-gather", "reduce-scatter")  # profilers log the bytes of one ra
 
 def lowered(kind: str, ranks: Sequence[int], size: float, per_host: int, root: int) -> Flows:
     """The flows between hosts of one collective among `ranks`, rank r on host r // per_host; a
-    broadcast and a reduce go along a chain of hosts, as NCCL's ring has them.
+    broadcast and a reduce go along a chain of hosts, as NCCL's ring has them. RFabricError for a
+    kind that is not known.
     """
     if kind in RING_FACTOR:
         return ring(kind, ranks, size, per_host)

@@ -36,7 +36,7 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     lines = [line for file in files for line in _lines(file, beside)]
     if not lines:
         raise RFabricError("holds no collective of NCCL Inspector")
-    job = _Job(lines, gpus_per_server)
+    job = _RecordedGpus(lines, gpus_per_server)
     skipped = skip.split("+") if skip else ()
     logs: dict[int, list[Recorded]] = {}
     for line in lines:
@@ -53,7 +53,7 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     return trace_of_ranks(ranks, job.world, job.server, said, notes)
 
 
-class _Line:
+class _CollectiveLine:
     """One line of a file, its fields checked."""
 
     def __init__(self, where: str, said: dict):
@@ -100,7 +100,7 @@ class _Line:
             )
         return value
 
-    def recorded(self, job: "_Job", skip) -> Recorded | None:
+    def recorded(self, job: "_RecordedGpus", skip) -> Recorded | None:
         """What the line says, in ranks of the job; None for what is left out."""
         kind = kind_named(self.name, self.where, skip)
         if kind in ("", "send", "recv") or self.ranks < 2:
@@ -121,10 +121,10 @@ class _Line:
         return abs(ratio - 1) < abs(ratio - self.ranks)
 
 
-class _Job:
+class _RecordedGpus:
     """Which process is which GPU of the job, and who is in a communicator."""
 
-    def __init__(self, lines: list[_Line], server: int):
+    def __init__(self, lines: list[_CollectiveLine], server: int):
         self.members: dict[str, dict[int, tuple]] = {}
         for line in lines:
             members = self.members.setdefault(line.comm, {})
@@ -143,7 +143,7 @@ class _Job:
             if line.process not in self.ranks:
                 self._place(line, free)
 
-    def _place(self, line: _Line, free: Iterator[int]) -> None:
+    def _place(self, line: _CollectiveLine, free: Iterator[int]) -> None:
         self.ranks[line.process] = rank = next(free, -1)
         if rank < 0:
             raise RFabricError(
@@ -155,7 +155,7 @@ class _Job:
             f"taken as rank {rank}"
         )
 
-    def group(self, line: _Line) -> tuple[int, ...]:
+    def group(self, line: _CollectiveLine) -> tuple[int, ...]:
         """The ranks of a communicator; members without a line are placed."""
         members = self.members[line.comm]
         if line.ranks == self.world:
@@ -167,7 +167,7 @@ class _Job:
             self.notes.append(text)
         return self._placed(line)
 
-    def _placed(self, line: _Line) -> tuple[int, ...]:
+    def _placed(self, line: _CollectiveLine) -> tuple[int, ...]:
         each = min(-(-line.ranks // line.nodes), self.server)
         mine = self.ranks[line.process]
         first = (mine // self.server - line.rank // each) * self.server
@@ -190,7 +190,7 @@ def _in_order(some: list[Recorded]) -> list[Recorded]:
     return ordered
 
 
-def _lines(path: Path, beside: Counter) -> Iterator[_Line]:
+def _lines(path: Path, beside: Counter) -> Iterator[_CollectiveLine]:
     """The lines of collectives; those of sends and receives, `p2p_perf`, are counted `beside`."""
     try:
         with open_text(path) as file:
@@ -199,7 +199,7 @@ def _lines(path: Path, beside: Counter) -> Iterator[_Line]:
                 if PERF not in said and other != PERF:
                     beside[other] += 1
                     continue
-                yield _Line(f"{path.name}, line {number}", said)
+                yield _CollectiveLine(f"{path.name}, line {number}", said)
     except RFabricError as error:
         raise RFabricError(f"{path.name}, {error}") from error
 

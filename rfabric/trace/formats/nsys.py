@@ -53,7 +53,7 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     if not files:
         raise RFabricError("holds no .sqlite file; nsys export --type sqlite makes them")
     every = [process for file in files for process in _processes(file)]
-    job = _Job(every)
+    job = _RecordedRanks(every)
     skipped = skip.split("+") if skip else ()
     logs = [process.log(job, skipped) for process in every]
     notes = [f"{p.name}: {count} {what}" for p in every for what, count in p.counts.items()]
@@ -75,7 +75,7 @@ class _Process:
         self.calls = _with_groups(calls)
         self.number, self.launched = 0, 0  # NCCL's kernels that some call launched
 
-    def log(self, job: "_Job", skip: Sequence[str]) -> RankLog:
+    def log(self, job: "_RecordedRanks", skip: Sequence[str]) -> RankLog:
         """The collectives of this rank, in ranks of the job, and what else it computed."""
         nccl = [k for k in self.kernels if k["name"].startswith("nccl")]
         rest = [k for k in self.kernels if not k["name"].startswith("nccl")]
@@ -117,7 +117,7 @@ class _Process:
             yield from ((span, one) for one in told)
 
     def _recorded(
-        self, job: "_Job", launched: tuple[dict, dict], seen: Counter, skip: Sequence[str]
+        self, job: "_RecordedRanks", launched: tuple[dict, dict], seen: Counter, skip: Sequence[str]
     ) -> Recorded | None:
         kernel, call = launched
         said, where = call["said"], f"{self.name}: range {call['text']} at {call['start']} ns"
@@ -143,7 +143,7 @@ class _Process:
         )  # fmt: skip
 
 
-class _Job:
+class _RecordedRanks:
     """Which process is which rank of the job, by the largest communicator."""
 
     def __init__(self, every: list[_Process]):

@@ -9,10 +9,10 @@ from ...files import open_text
 
 MOST_KEPT = 65535  # bytes of a packet that scapy hands on
 # (link type, bytes kept, bytes on the wire, s; None: no time is told)
-Packet = tuple[int, bytes, int, float | None]
+KeptPacket = tuple[int, bytes, int, float | None]
 
 
-def packets_of(path: Path) -> Iterator[Packet]:
+def packets_of(path: Path) -> Iterator[KeptPacket]:
     """Packets of either kind of capture; RFabricError for one that ends early."""
     try:
         from scapy.error import Scapy_Exception
@@ -51,7 +51,7 @@ class _Counted:
         return data
 
 
-def _old(reader, file: _Counted) -> Iterator[Packet]:
+def _old(reader, file: _Counted) -> Iterator[KeptPacket]:
     link, unit = reader.linktype & 0xFFFF, 1e-9 if reader.nano else 1e-6
     for data, (sec, part, wire, kept) in reader:
         if len(data) < kept <= MOST_KEPT:
@@ -59,7 +59,7 @@ def _old(reader, file: _Counted) -> Iterator[Packet]:
         yield link, data, wire, sec + part * unit
 
 
-def _ng(reader, _: _Counted) -> Iterator[Packet]:
+def _ng(reader, _: _Counted) -> Iterator[KeptPacket]:
     _mend(reader)
     for data, told in reader:
         timed = None

@@ -38,7 +38,7 @@ Columns = dict[str, list]  # cells by column, as many in each
 
 def trace_of(path: Path, columns: Columns, head: dict) -> Trace:
     """The trace of these columns, None where a row says nothing; `head` may hold provenance,
-    windows in seconds and paces by phase/step.
+    windows in seconds and paces by phase/step. RFabricError where there is no flow.
     """
     if not columns or not next(iter(columns.values())):
         raise RFabricError("holds no flow")
