@@ -28,10 +28,11 @@ __version__ = "0.1.0"
 
 _VERBS = ("fabric", "recipe", "trace", "simulate", "emulate", "compare", "read_run")
 _NOUNS = {
-    "Circuits": "optics", "Comparison": "report.outcome", "Demand": "optics", "Fabric": "fabric",
-    "Outcome": "report.outcome", "PaceError": "errors", "Plan": "rl", "Policy": "optics",
-    "RFabricError": "errors", "Result": "report.result", "RunError": "errors", "Trace": "trace",
-    "TraceBuilder": "trace", "Traffic": "trace", "Workload": "rl",
+    "Circuit": "optics", "Circuits": "optics", "Comparison": "report.outcome", "Demand": "optics",
+    "Fabric": "fabric", "Link": "fabric", "Node": "fabric", "Outcome": "report.outcome",
+    "PaceError": "errors", "Plan": "rl", "Policy": "optics", "Port": "fabric",
+    "RFabricError": "errors", "Result": "report.result", "Rewire": "optics", "RunError": "errors",
+    "Trace": "trace", "TraceBuilder": "trace", "Traffic": "trace", "Workload": "rl",
 }  # fmt: skip
 
 __all__ = [*_VERBS, *_NOUNS]  # noqa: PLE0604  names that __getattr__ finds

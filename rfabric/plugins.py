@@ -11,6 +11,7 @@ you trust. What it raises is told by file and line.
 """
 
 import hashlib
+import inspect
 import os
 import reprlib
 import sys
@@ -112,9 +113,9 @@ def _run(file: Path, source: bytes) -> ModuleType:
 
 
 @contextmanager
-def running(file: str | Path) -> Iterator[None]:
-    """Turns what a plug-in raises, or its exit, into an RFabricError that names its line; what it
-    prints is talk, and goes to stderr.
+def running(file: str | Path, asked: Any = None) -> Iterator[None]:
+    """Turns what a plug-in raises, or its exit, into an RFabricError that names its line, else that
+    where what is `asked` begins; what it prints is talk, and goes to stderr.
     """
     try:
         with _talk():
@@ -122,7 +123,8 @@ def running(file: str | Path) -> Iterator[None]:
     except RFabricError:
         raise
     except (Exception, SystemExit) as error:
-        where = f"{file}, line {line}" if (line := _line(Path(file), error)) else str(file)
+        line = _line(Path(file), error)
+        where = f"{file}, line {line}" if line else place_of(file, asked)
         said = error.msg if isinstance(error, SyntaxError) else error
         raise RFabricError(f"{where}: {type(error).__name__}: {said}; correct the file") from error
 
@@ -141,18 +143,34 @@ def _line(file: Path, error: BaseException) -> int | None:
     return next((f.lineno for f in reversed(frames) if f.filename == str(file.resolve())), None)
 
 
+def place_of(file: str | Path, made: Any) -> str:
+    """`FILE.py, line N` where this function, method or class begins; `FILE.py` where it stands in
+    no such line.
+    """
+    try:
+        made = inspect.unwrap(made)
+        if Path(inspect.getsourcefile(made)).resolve() == Path(file).resolve():
+            return f"{file}, line {inspect.getsourcelines(made)[1]}"
+    except (OSError, TypeError):  # Python's own, or an object
+        pass
+    return str(file)
+
+
 def called(head: str, kind: str, wanted: type, *args: Any, **settings: Any) -> Any:
     """What the plug-in `head` of this kind returns for these arguments, when it is a `wanted`."""
-    with running(file_of(head)):
-        made = entry(head, kind)(*args, **settings)
-    return checked(head, made, wanted, KINDS[kind].example)
+    with running(file_of(head), asked := entry(head, kind)):
+        made = asked(*args, **settings)
+    return checked(head, made, wanted, KINDS[kind].example, asked)
 
 
-def checked(head: str, made: Any, wanted: type, example: str) -> Any:
-    """`made` by a plug-in, when it is a `wanted`; else an RFabricError that says so."""
+def checked(head: str, made: Any, wanted: type, example: str, by: Any) -> Any:
+    """`made` `by` a function or method of a plug-in, when it is a `wanted`; else an RFabricError
+    that says so, and where.
+    """
     if not isinstance(made, wanted):
         said = f"{name_in(head) or 'it'} returned {_short.repr(made)}, no {wanted.__name__}"
-        raise RFabricError(f"{file_of(head)}: {said.replace(chr(10), ' ')}; see {example}")
+        where = place_of(file_of(head), by)
+        raise RFabricError(f"{where}: {said.replace(chr(10), ' ')}; see {example}")
     return made
 
 

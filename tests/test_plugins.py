@@ -175,29 +175,29 @@ WRONG = {
         ),
         (
             POLICY.format("return None"),
-            "mine.py: mine returned None, no Circuits; see controller/ring_policy.py",
+            "mine.py, line 4: mine returned None, no Circuits; see controller/ring_policy.py",
         ),
         (
             POLICY.format("return Circuits(frozenset([Circuit.parse('a1:1-a1:99')]))"),
-            "mine.py:mine: ",
+            "mine.py, line 4: ",
         ),
         (
             POLICY.format("return circuits\n    def __init__(self, *a, **k): pass"),
-            "mine.py:mine: its __init__ keeps no fabric and name; see controller/ring_policy.py",
+            "mine.py, line 6: its __init__ keeps no fabric and name; see controller/ring_policy.py",
         ),
         (
             POLICY.format(
                 "return circuits\n    granularity = 'time-slotted'\n"
                 "    def cycle(self, demand, circuits): pass"
             ),
-            "mine.py: mine returned None, no list; see controller/ring_policy.py",
+            "mine.py, line 7: mine returned None, no list; see controller/ring_policy.py",
         ),
         (
             POLICY.format(
                 "return circuits\n    granularity = 'intra-collective'\n"
                 "    def rounds(self, demand, circuits): return [None]"
             ),
-            "mine.py: mine returned None, no list; see controller/ring_policy.py",
+            "mine.py, line 7: mine returned None, no list; see controller/ring_policy.py",
         ),
     ],
     "scheduler": [
@@ -212,15 +212,15 @@ WRONG = {
         (SCHEDULER.format("return w"), "no Scheduled; see traffic/longest_first.py"),
         (
             made_by("return replace(made, trace=None)"),
-            "mine.py: mine returned a Scheduled whose trace is None, no Trace; see traffic/longest",
+            "mine.py, line 3: mine returned a Scheduled whose trace is None, no Trace; see traff",
         ),
         (
             made_by("return replace(made, steps=[None])"),
-            "mine.py: mine returned a Scheduled whose steps are no tuple of Steps; see traffic/",
+            "mine.py, line 3: mine returned a Scheduled whose steps are no tuple of Steps; see",
         ),
         (
             made_by("return replace(made, facts={'most': 3, 'tokens': np.int64(3)})"),
-            "mine.py: mine returned a Scheduled whose facts are no JSON: 'tokens': Object of type "
+            "line 3: mine returned a Scheduled whose facts are no JSON: 'tokens': Object of type "
             "int64 is not JSON serializable; facts are text, numbers",
         ),
         (
@@ -234,11 +234,11 @@ WRONG = {
         (ROUTING.format("return rack[0, 0]"), "mine.py, line 3: IndexError"),
         (
             ROUTING.format("return None"),
-            "mine returned None, no ndarray; see controller/one_path.py",
+            "mine.py, line 2: mine returned None, no ndarray; see controller/one_path.py",
         ),
         (
             ROUTING.format("return np.zeros(3)"),
-            "returned float64 of shape (3,), not whole numbers of shape (",
+            "mine.py, line 2: returned float64 of shape (3,), not whole numbers of shape (",
         ),
         (ROUTING.format("return np.zeros((len(rack), 2), int)"), "is no path from rack "),
         (ROUTING.format("return np.full((len(rack), 1), 10**9)"), "is no path from rack "),

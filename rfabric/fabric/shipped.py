@@ -78,8 +78,8 @@ def _checked(file: Path, name: str, build: Builder) -> Builder:
 
     @wraps(build)
     def build_checked(*args, **settings) -> Fabric:
-        with running(file):
+        with running(file, build):
             made = build(*args, **settings)
-        return checked(f"{escaped(file)}:{name}", made, Fabric, KINDS["fabrics"].example)
+        return checked(f"{escaped(file)}:{name}", made, Fabric, KINDS["fabrics"].example, build)
 
     return build_checked

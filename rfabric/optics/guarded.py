@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import RFabricError, meant
 from ..fabric import Fabric
-from ..plugins import KINDS, called, checked, entry, file_of, is_file, running
+from ..plugins import KINDS, called, checked, entry, file_of, is_file, place_of, running
 from ..specs import escaped, field_values, read_spec
 from .circuits import Circuits, Demand
 from .policies import (
@@ -53,7 +53,8 @@ def parse_policy(asked: str | Policy, fabric: Fabric) -> Policy:
         return _timed(made(fabric, spec.head, **usual | said), fabric, "slot" in said)
     own = called(spec.head, "policies", CircuitPolicy, fabric, spec.head, **usual | said)
     if not (hasattr(own, "fabric") and hasattr(own, "name")):
-        raise RFabricError(f"{spec.head}: its __init__ keeps no fabric and name; see {EXAMPLE}")
+        where = place_of(file_of(spec.head), made.__init__)
+        raise RFabricError(f"{where}: its __init__ keeps no fabric and name; see {EXAMPLE}")
     return _guarded(_timed(own, fabric, "slot" in said), fabric, spec.head)
 
 
@@ -67,7 +68,8 @@ def _class_of(head: str) -> type[CircuitPolicy]:
         return POLICIES[head]
     offered = entry(head, "policies")
     if not (isinstance(offered, type) and issubclass(offered, CircuitPolicy)):
-        raise RFabricError(f"{head}: {offered!r} is no CircuitPolicy; see {EXAMPLE}")
+        where = place_of(file_of(head), offered)
+        raise RFabricError(f"{where}: {offered!r} is no CircuitPolicy; see {EXAMPLE}")
     return offered
 
 
@@ -137,34 +139,36 @@ class GuardedPolicy(CircuitPolicy):
     def decide(
         self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
-        return self._fits(self._asked("decide", demand, circuits, now, upcoming))
+        return self._fits(self._asked("decide", demand, circuits, now, upcoming), "decide")
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return self._all_fit(self._asked("options", demand, circuits))
+        return self._all_fit(self._asked("options", demand, circuits), "options")
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return self._all_fit(self._asked("cycle", demand, circuits))
+        return self._all_fit(self._asked("cycle", demand, circuits), "cycle")
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
         ways = self._asked("rounds", demand, circuits)
-        return [self._all_fit(turns) for turns in self._listed(ways)]
+        return [self._all_fit(turns, "rounds") for turns in self._listed(ways, "rounds")]
 
     def _asked(self, method: str, *args) -> Any:
-        with running(file_of(self.where)):
-            return getattr(self.own, method)(*args)
+        asked = getattr(self.own, method)
+        with running(file_of(self.where), asked):
+            return asked(*args)
 
-    def _all_fit(self, answers: Any) -> list[Circuits]:
-        return [self._fits(answer) for answer in self._listed(answers)]
+    def _all_fit(self, answers: Any, method: str) -> list[Circuits]:
+        return [self._fits(answer, method) for answer in self._listed(answers, method)]
 
-    def _listed(self, answers: Any) -> list:
+    def _listed(self, answers: Any, method: str) -> list:
         if isinstance(answers, Iterable):
             with running(file_of(self.where)):
                 answers = list(answers)
-        return checked(self.where, answers, list, EXAMPLE)
+        return checked(self.where, answers, list, EXAMPLE, getattr(self.own, method))
 
-    def _fits(self, answer: Any) -> Circuits:
-        circuits = checked(self.where, answer, Circuits, EXAMPLE)
+    def _fits(self, answer: Any, method: str) -> Circuits:
+        asked = getattr(self.own, method)
+        circuits = checked(self.where, answer, Circuits, EXAMPLE, asked)
         try:
             return circuits.check(self.fabric)
         except RFabricError as error:
-            raise RFabricError(f"{self.where}: {error}") from error
+            raise RFabricError(f"{place_of(file_of(self.where), asked)}: {error}") from error

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import RFabricError, meant
-from ..plugins import KINDS, called, entry, is_file
+from ..plugins import KINDS, called, entry, file_of, is_file, place_of
 from .choices import Bundles, Choices, Offers
 from .placing import Kinds, Placer
 from .rows import closed_up, mixed, numbered, offsets_of, spread, widened
@@ -375,16 +375,17 @@ def _from_file(
     """What a stranger's chooser answers, when every row is a way without a loop."""
     paths = called(scheme, "routings", np.ndarray, choices, sent, rack, to)
     example = KINDS["routings"].example
+    where = place_of(file_of(scheme), entry(scheme, "routings"))
     if paths.ndim != 2 or len(paths) != len(rack) or not np.issubdtype(paths.dtype, np.integer):
         wanted = f"whole numbers of shape ({len(rack)}, longest)"
         raise RFabricError(
-            f"{scheme}: returned {paths.dtype} of shape {paths.shape}, not {wanted}; see {example}"
+            f"{where}: returned {paths.dtype} of shape {paths.shape}, not {wanted}; see {example}"
         )
     wrong = np.flatnonzero(~_leads(choices, paths, rack, to))
     if len(wrong):
         i = int(wrong[0])
         raise RFabricError(
-            f"{scheme}: row {i}, {paths[i].tolist()}, is no path from rack {rack[i]} to rack "
+            f"{where}: row {i}, {paths[i].tolist()}, is no path from rack {rack[i]} to rack "
             f"{to[i]} (numbers) that passes no switch twice; see {example}"
         )
     return paths

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 
 from ..errors import RFabricError
-from ..plugins import KINDS, file_of, name_in
+from ..plugins import KINDS, file_of, name_in, place_of
 from ..rl.phases import Step
 from ..rl.plan import Phase, Plan
 from ..rl.workload import Workload
@@ -18,11 +18,12 @@ from .base import Scheduled
 SEE = f"see {KINDS['schedulers'].example}"
 
 
-def check_made(made: Scheduled, head: str) -> None:
+def check_made(made: Scheduled, head: str, by: object = None) -> None:
     """RFabricError where a part of it is not what it should be, or is at no time or on no GPU of
-    the job; `head`: FILE.py[:NAME].
+    the job; `head`: FILE.py[:NAME], `by`: the scheduler there.
     """
-    who = f"{file_of(head)}: {name_in(head) or 'it'} returned a Scheduled"
+    where = place_of(file_of(head), by)
+    who = f"{where}: {name_in(head) or 'it'} returned a Scheduled"
     for part, wanted in (("workload", Workload), ("plan", Plan), ("trace", Trace), ("facts", dict)):
         if not isinstance(value := getattr(made, part), wanted):
             raise RFabricError(f"{who} whose {part} is {value!r}, no {wanted.__name__}; {SEE}")

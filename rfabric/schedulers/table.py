@@ -56,7 +56,7 @@ def scheduled(
     spec = read_spec(policy, "scheduler")
     if is_file(spec.head):
         made = called(spec.head, "schedulers", Scheduled, w, seed, dict(spec.settings))
-        check_made(made, spec.head)
+        check_made(made, spec.head, entry(spec.head, "schedulers"))
     else:
         asks = asked_network(policy)
         made = _answered(w, seed, spec, _answering(policy, asks, network) if asks else None)
@@ -198,7 +198,7 @@ def _schedules(text: str, alone: bool) -> bool:
     if not is_file(head):
         return head in schedulers()
     name = name_in(head)
-    own, circuits = (offered(head, kind) for kind in ("schedulers", "policies"))
+    circuits, own = (offered(head, kind) for kind in ("policies", "schedulers"))
     if alone and own and circuits and (not name or name in own and name in circuits):
         raise RFabricError(
             f"policy {head}: the file holds schedulers and circuit policies; name one of them"

@@ -315,7 +315,7 @@ class Says(CircuitPolicy):
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"answer": None}, "test_face.py: says returned None, no Circuits; see controller/ring"),
+        ({"answer": None}, ": says returned None, no Circuits; see controller/ring"),
         ({"answer": "breaks"}, ": ZeroDivisionError: my own; correct the file"),
         ({"answer": Circuits(frozenset([Circuit.parse("a1:1-a1:99")]))}, "test_face.py:says: "),
         ({"granularity": "daily"}, "policy says: no granularity 'daily'"),

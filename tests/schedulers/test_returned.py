@@ -108,5 +108,5 @@ def test_a_plan_without_phases_ends_no_verb_in_a_traceback(verb, capsys, tmp_pat
     words = [*verb, "--traffic", "grpo-64", "--policy", "mine.py:mine", "-q"]
     assert main(words) == 2
     said = capsys.readouterr().err.strip()
-    assert "mine.py: mine returned a Scheduled whose plan has no phases" in said
+    assert "mine.py, line 5: mine returned a Scheduled whose plan has no phases" in said
     assert "\n" not in said
