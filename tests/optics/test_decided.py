@@ -131,6 +131,17 @@ def test_racks_of_a_generation_that_answer_one_another_have_each_other_on_every_
     assert circuits_of(SIX, lit) == {frozenset(("t1", "t4")): 3, frozenset(("t2", "t5")): 3}
 
 
+@pytest.mark.parametrize("name", ["bipartite", "phase", "demand"])
+def test_what_stays_in_a_rack_changes_nothing_of_who_answers_whom(name):
+    talk = {pair: 1e9 for a, b in (("t1", "t4"), ("t2", "t5")) for pair in ((a, b), (b, a))}
+    inside = {(rack, rack): 9e9 for pair in talk for rack in pair}
+    alone, beside = (
+        parse_policy(name, SIX).decide(demand_of(SIX, some, "generation"), Circuits(), 0.0)
+        for some in (talk, talk | inside)
+    )
+    assert alone and beside == alone
+
+
 def test_outside_a_generation_senders_meet_each_receiver_in_turn():
     one_way = {("t1", "t4"): 1e9, ("t2", "t5"): 1e9}
     policy = parse_policy("bipartite", SIX)
@@ -294,6 +305,22 @@ def test_uplinks_left_over_go_where_a_circuit_carries_most():
         hub = {("t1", f"t{i}"): 1e11 * size for i, size in zip((2, 3, 4), sizes, strict=True)}
         wanted = joined(fabric, SOLVERS["bvn"](demand_of(fabric, hub), fabric))
         assert sorted(wanted.values()) == counts
+
+
+@pytest.mark.parametrize("heavy", [1.2, 2.75, 4.5, 10])
+@pytest.mark.parametrize("many", [4, 6, 7])
+def test_uplinks_left_over_are_shared_as_seats_are(many, heavy):
+    """t1 and t2 need every plane for the least time; t3 serves t4 and t5 with one circuit each, and
+    each more goes to who has most bytes a circuit with it (D'Hondt).
+    """
+    fabric = rfabric(pods=1, tors=5, gpus=1, planes=many, electrical=0)
+    sizes = {("t3", "t4"): heavy * 1e9, ("t3", "t5"): 1e9}
+    wanted = demand_of(fabric, sizes | {("t1", "t2"): 1e12})
+    seats = dict.fromkeys(sizes, 1)
+    for _ in range(many - 2):
+        seats[max(sizes, key=lambda pair: sizes[pair] / (seats[pair] + 1))] += 1
+    counts = circuits_of(fabric, light(fabric, dict(enumerate(SOLVERS["bvn"](wanted, fabric)))))
+    assert counts == {frozenset(pair): n for pair, n in (*seats.items(), (("t1", "t2"), many))}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -54,6 +54,7 @@ from rfabric.optics.rounds import decompositions, joins
 from rfabric.optics.solvers import (
     SOLVERS,
     _circuits_within,
+    _whole_circuits,
     best_matching,
     bridged,
     greedy,
@@ -64,7 +65,7 @@ from rfabric.optics.solvers import asked as edges_of
 from rfabric.optics.templates import bipartite, mesh, mesh_of_all, round_of, rounds, tree, turns
 from rfabric.routing import light_paths, routes_of
 from rfabric.routing.schemes import Routing
-from rfabric.units import transfer_seconds
+from rfabric.units import bytes_in, transfer_seconds
 
 FOUR = rfabric(pods=1, tors=4, gpus=1, planes=2)  # racks t1 to t4, two uplinks each, a thin cable
 LONELY = rfabric(pods=1, tors=4, gpus=1, planes=2, electrical=0)
@@ -290,6 +291,18 @@ def test_before_the_job_a_rewire_is_worth_any_gain():
     wanted, policy = asks(FOUR, (0, 1, size)), Fixed(lit(FOUR, [(0, 1)]))
     assert intend(FOUR, policy, wanted, Circuits(), 0.0, dark=0.0).rewire
     assert not intend(FOUR, policy, wanted, Circuits(), 0.0, dark=1e-9).rewire
+
+
+def test_nobody_is_asked_where_nothing_is_at_stake():
+    """Nothing is sent, or cards need as long as the thin cable."""
+    policy, size = Noting(lit(FOUR, [(0, 1)])), 1e12
+    busy = transfer_seconds(size, THIN)
+    for wanted in (asks(FOUR), asks(FOUR, (0, 1, size), floor=busy)):
+        decision = intend(FOUR, policy, wanted, Circuits(), 0.0, dark=0.0)
+        assert not decision.rewire and decision.why == "circuits already fit"
+    assert not policy.asked
+    slower = asks(FOUR, (0, 1, size), floor=0.99 * busy)
+    assert intend(FOUR, policy, slower, Circuits(), 0.0, dark=0.0).rewire and policy.asked
 
 
 def test_circuits_that_stay_say_what_a_rewire_would_have_changed():
@@ -773,6 +786,45 @@ def test_a_pair_whose_circuits_are_full_sends_the_rest_by_cable_where_it_has_roo
     """In 8 s a circuit carries 4e11 bytes and the thin cable 1e11; each rack has two uplinks."""
     found = _circuits_within(edges_of(FOUR, asks(FOUR, (0, 1, 8e11 + beyond))), 8.0)
     assert (found if found is None else found.tolist()) == circuits
+
+
+PAIRS_OF_FOUR = st.lists(st.integers(0, 40), min_size=6, max_size=6).map(
+    lambda sizes: [
+        (a, b, size * 1e10) for (a, b), size in zip(combinations(range(4), 2), sizes, strict=True)
+    ]
+)
+
+
+@given(PAIRS_OF_FOUR, st.floats(0.5, 20))
+def test_circuits_found_within_a_time_fit_the_uplinks_and_the_rest_fits_the_cables(pairs, seconds):
+    edges = edges_of(FOUR, asks(FOUR, *pairs), every=True)
+    found = _circuits_within(edges, seconds)
+    if found is None:
+        return
+    beyond = np.maximum(edges.wanted - found * bytes_in(RATE, seconds), 0.0)
+    for rack in range(4):
+        mine = (edges.rows == rack) | (edges.columns == rack)
+        assert found[mine].sum() <= edges.uplinks[rack]
+        assert beyond[mine].sum() <= bytes_in(THIN, seconds) * (1 + 1e-6)
+
+
+@given(PAIRS_OF_FOUR.filter(lambda pairs: any(size for *_, size in pairs)))
+def test_whole_circuits_are_those_of_the_least_time(pairs):
+    """Without cables a pair of k circuits takes its bytes over k: some such time is the least."""
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=4, electrical=0)
+    edges = edges_of(fabric, asks(fabric, *pairs), every=True)
+    need = _whole_circuits(edges)
+
+    def circuits_at(rack, counts):
+        return counts[(edges.rows == rack) | (edges.columns == rack)].sum()
+
+    def fits(most):  # bytes that a circuit carries at most
+        counts = np.ceil(edges.wanted / most - 1e-9)
+        return all(circuits_at(rack, counts) <= 4 for rack in range(4))
+
+    least = min(most for k in range(1, 5) for most in edges.wanted / k if fits(most))
+    assert all(circuits_at(rack, need) <= 4 for rack in range(4))
+    assert (edges.wanted / need).max() <= least * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("hub", range(4))
