@@ -39,7 +39,7 @@ from rfabric.optics.planes import region_table, uplinks
 from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
-from rfabric.optics.solvers import SOLVERS, _heaviest, thin_rates
+from rfabric.optics.solvers import SOLVERS, _heaviest, bridged, thin_rates
 from rfabric.optics.templates import meeting, mesh, round_of, rounds, tree, turns
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
@@ -155,6 +155,25 @@ def test_outside_a_generation_senders_meet_each_receiver_in_turn():
     wanted = joined(SIX, _best_rounds(demand_of(SIX, both), four, 3))
     names = {frozenset(SIX.racks[i] for i in pair): n for pair, n in wanted.items()}
     assert circuits_of(SIX, rounds) == names
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_phase_is_sent_as_soon_as_by_its_template_at_least(seed):
+    """Two racks send to two others, these to the last two: for training the rounds that carry most
+    are often the soonest.
+    """
+    fabric = rfabric(pods=2, tors=3, gpus=2, planes=2, electrical=0)
+    sent, random = np.zeros((6, 6)), np.random.default_rng(seed)
+    sent[:2, 2:4], sent[2:4, 4:] = (1e10 * random.integers(1, 4, (2, 2)) for _ in range(2))
+    for phase in ("training", "weight_sync"):
+        wanted = Demand(fabric.racks, sent, phase=phase)
+        template = parse_policy("tree", fabric).decide(wanted, Circuits(), 0.0)
+        if phase == "training":
+            rounds = bridged(fabric, _best_rounds(wanted, list(fabric.racks), 2), wanted)
+            template = light(fabric, dict(enumerate(rounds)))
+        lit = parse_policy("phase", fabric).decide(wanted, Circuits(), 0.0)
+        soonest = drain_seconds(fabric, template, wanted)
+        assert drain_seconds(fabric, lit, wanted) <= soonest * (1 + 1e-9)
 
 
 def test_a_cable_from_rack_to_rack_is_no_circuit():
