@@ -39,7 +39,7 @@ from rfabric.optics.planes import region_table, uplinks
 from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
-from rfabric.optics.solvers import SOLVERS, _heaviest, thin_rates
+from rfabric.optics.solvers import SOLVERS, _heaviest, bridged, thin_rates
 from rfabric.optics.templates import meeting, mesh, round_of, rounds, tree, turns
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
@@ -131,6 +131,17 @@ def test_racks_of_a_generation_that_answer_one_another_have_each_other_on_every_
     assert circuits_of(SIX, lit) == {frozenset(("t1", "t4")): 3, frozenset(("t2", "t5")): 3}
 
 
+@pytest.mark.parametrize("name", ["bipartite", "phase", "demand"])
+def test_what_stays_in_a_rack_changes_nothing_of_who_answers_whom(name):
+    talk = {pair: 1e9 for a, b in (("t1", "t4"), ("t2", "t5")) for pair in ((a, b), (b, a))}
+    inside = {(rack, rack): 9e9 for pair in talk for rack in pair}
+    alone, beside = (
+        parse_policy(name, SIX).decide(demand_of(SIX, some, "generation"), Circuits(), 0.0)
+        for some in (talk, talk | inside)
+    )
+    assert alone and beside == alone
+
+
 def test_outside_a_generation_senders_meet_each_receiver_in_turn():
     one_way = {("t1", "t4"): 1e9, ("t2", "t5"): 1e9}
     policy = parse_policy("bipartite", SIX)
@@ -144,6 +155,25 @@ def test_outside_a_generation_senders_meet_each_receiver_in_turn():
     wanted = joined(SIX, _best_rounds(demand_of(SIX, both), four, 3))
     names = {frozenset(SIX.racks[i] for i in pair): n for pair, n in wanted.items()}
     assert circuits_of(SIX, rounds) == names
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_phase_is_sent_as_soon_as_by_its_template_at_least(seed):
+    """Two racks send to two others, these to the last two: for training the rounds that carry most
+    are often the soonest.
+    """
+    fabric = rfabric(pods=2, tors=3, gpus=2, planes=2, electrical=0)
+    sent, random = np.zeros((6, 6)), np.random.default_rng(seed)
+    sent[:2, 2:4], sent[2:4, 4:] = (1e10 * random.integers(1, 4, (2, 2)) for _ in range(2))
+    for phase in ("training", "weight_sync"):
+        wanted = Demand(fabric.racks, sent, phase=phase)
+        template = parse_policy("tree", fabric).decide(wanted, Circuits(), 0.0)
+        if phase == "training":
+            rounds = bridged(fabric, _best_rounds(wanted, list(fabric.racks), 2), wanted)
+            template = light(fabric, dict(enumerate(rounds)))
+        lit = parse_policy("phase", fabric).decide(wanted, Circuits(), 0.0)
+        soonest = drain_seconds(fabric, template, wanted)
+        assert drain_seconds(fabric, lit, wanted) <= soonest * (1 + 1e-9)
 
 
 def test_a_cable_from_rack_to_rack_is_no_circuit():
@@ -294,6 +324,22 @@ def test_uplinks_left_over_go_where_a_circuit_carries_most():
         hub = {("t1", f"t{i}"): 1e11 * size for i, size in zip((2, 3, 4), sizes, strict=True)}
         wanted = joined(fabric, SOLVERS["bvn"](demand_of(fabric, hub), fabric))
         assert sorted(wanted.values()) == counts
+
+
+@pytest.mark.parametrize("heavy", [1.2, 2.75, 4.5, 10])
+@pytest.mark.parametrize("many", [4, 6, 7])
+def test_uplinks_left_over_are_shared_as_seats_are(many, heavy):
+    """t1 and t2 need every plane for the least time; t3 serves t4 and t5 with one circuit each, and
+    each more goes to who has most bytes a circuit with it (D'Hondt).
+    """
+    fabric = rfabric(pods=1, tors=5, gpus=1, planes=many, electrical=0)
+    sizes = {("t3", "t4"): heavy * 1e9, ("t3", "t5"): 1e9}
+    wanted = demand_of(fabric, sizes | {("t1", "t2"): 1e12})
+    seats = dict.fromkeys(sizes, 1)
+    for _ in range(many - 2):
+        seats[max(sizes, key=lambda pair: sizes[pair] / (seats[pair] + 1))] += 1
+    counts = circuits_of(fabric, light(fabric, dict(enumerate(SOLVERS["bvn"](wanted, fabric)))))
+    assert counts == {frozenset(pair): n for pair, n in (*seats.items(), (("t1", "t2"), many))}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 from fluid import fluid_seconds
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from rfabric.control.schema import demand as read_demand
@@ -54,6 +54,7 @@ from rfabric.optics.rounds import decompositions, joins
 from rfabric.optics.solvers import (
     SOLVERS,
     _circuits_within,
+    _whole_circuits,
     best_matching,
     bridged,
     greedy,
@@ -65,7 +66,7 @@ from rfabric.optics.solvers import asked as edges_of
 from rfabric.optics.templates import bipartite, mesh, mesh_of_all, round_of, rounds, tree, turns
 from rfabric.routing import light_paths, routes_of
 from rfabric.routing.schemes import Routing
-from rfabric.units import transfer_seconds
+from rfabric.units import bytes_in, transfer_seconds
 
 FOUR = rfabric(pods=1, tors=4, gpus=1, planes=2)  # racks t1 to t4, two uplinks each, a thin cable
 LONELY = rfabric(pods=1, tors=4, gpus=1, planes=2, electrical=0)
@@ -291,6 +292,18 @@ def test_before_the_job_a_rewire_is_worth_any_gain():
     wanted, policy = asks(FOUR, (0, 1, size)), Fixed(lit(FOUR, [(0, 1)]))
     assert intend(FOUR, policy, wanted, Circuits(), 0.0, dark=0.0).rewire
     assert not intend(FOUR, policy, wanted, Circuits(), 0.0, dark=1e-9).rewire
+
+
+def test_nobody_is_asked_where_nothing_is_at_stake():
+    """Nothing is sent, or cards need as long as the thin cable."""
+    policy, size = Noting(lit(FOUR, [(0, 1)])), 1e12
+    busy = transfer_seconds(size, THIN)
+    for wanted in (asks(FOUR), asks(FOUR, (0, 1, size), floor=busy)):
+        decision = intend(FOUR, policy, wanted, Circuits(), 0.0, dark=0.0)
+        assert not decision.rewire and decision.why == "circuits already fit"
+    assert not policy.asked
+    slower = asks(FOUR, (0, 1, size), floor=0.99 * busy)
+    assert intend(FOUR, policy, slower, Circuits(), 0.0, dark=0.0).rewire and policy.asked
 
 
 def test_circuits_that_stay_say_what_a_rewire_would_have_changed():
@@ -570,10 +583,26 @@ def test_a_decision_is_weighed_by_every_flow_before_its_next_best():
 
     assert weighed(one).circuits == one and weighed(one).why == "who: 1 circuits change"
     assert weighed(one, [two]).circuits == two and weighed(one, [two]).why.startswith("back: 2")
+    other = lit(FOUR, [], [(0, 1)])  # gains as much: the first is taken
+    assert weighed(one, [other]).circuits == one and weighed(other, [one]).circuits == other
     assert weighed(bad, others=(one, two)).circuits == one  # the order of the forecast
     stays = weighed(bad)
     assert not stays.rewire and stays.circuits == Circuits() and stays.why.endswith("circuits stay")
     assert weighed(Circuits(), [two]).circuits == two
+
+
+def test_circuits_that_gain_nothing_are_not_lit_whatever_the_guard():
+    """They join racks that send nothing."""
+    made, idle = Rewiring(FOUR, Timing(guard=0.0), Circuits()), lit(FOUR, [(2, 3)])
+    wanted = asks(FOUR, (0, 1, 1e12))
+    proposed = Decision(Rewire.between(Circuits(), idle), "who: 1 circuits change", idle)
+    stays = made.weigh(
+        proposed,
+        (),
+        lambda some: Prospect.of_racks(FOUR, some, [wanted], []),
+        Begins.of([wanted], []),
+    )
+    assert not stays.rewire and stays.circuits == Circuits() and stays.why == refusal(0.0)
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -774,6 +803,46 @@ def test_a_pair_whose_circuits_are_full_sends_the_rest_by_cable_where_it_has_roo
     """In 8 s a circuit carries 4e11 bytes and the thin cable 1e11; each rack has two uplinks."""
     found = _circuits_within(edges_of(FOUR, asks(FOUR, (0, 1, 8e11 + beyond))), 8.0)
     assert (found if found is None else found.tolist()) == circuits
+
+
+PAIRS_OF_FOUR = st.lists(st.integers(0, 40), min_size=6, max_size=6).map(
+    lambda sizes: [
+        (a, b, size * 1e10) for (a, b), size in zip(combinations(range(4), 2), sizes, strict=True)
+    ]
+)
+
+
+@given(PAIRS_OF_FOUR, st.floats(0.5, 20))
+@example([(0, 1, 30e10), (0, 2, 5e10), (0, 3, 5e10)], 5.0)  # the cable has room for one rest
+def test_circuits_found_within_a_time_fit_the_uplinks_and_the_rest_fits_the_cables(pairs, seconds):
+    edges = edges_of(FOUR, asks(FOUR, *pairs), every=True)
+    found = _circuits_within(edges, seconds)
+    if found is None:
+        return
+    beyond = np.maximum(edges.wanted - found * bytes_in(RATE, seconds), 0.0)
+    for rack in range(4):
+        mine = (edges.rows == rack) | (edges.columns == rack)
+        assert found[mine].sum() <= edges.uplinks[rack]
+        assert beyond[mine].sum() <= bytes_in(THIN, seconds) * (1 + 1e-6)
+
+
+@given(PAIRS_OF_FOUR.filter(lambda pairs: any(size for *_, size in pairs)))
+def test_whole_circuits_are_those_of_the_least_time(pairs):
+    """Without cables a pair of k circuits takes its bytes over k: some such time is the least."""
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=4, electrical=0)
+    edges = edges_of(fabric, asks(fabric, *pairs), every=True)
+    need = _whole_circuits(edges)
+
+    def circuits_at(rack, counts):
+        return counts[(edges.rows == rack) | (edges.columns == rack)].sum()
+
+    def fits(most):  # bytes that a circuit carries at most
+        counts = np.ceil(edges.wanted / most - 1e-9)
+        return all(circuits_at(rack, counts) <= 4 for rack in range(4))
+
+    least = min(most for k in range(1, 5) for most in edges.wanted / k if fits(most))
+    assert all(circuits_at(rack, need) <= 4 for rack in range(4))
+    assert (need >= 1).all() and (edges.wanted / need).max() <= least * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("hub", range(4))
