@@ -129,7 +129,7 @@ def circuits_table(stages: Sequence[StageCircuits], fabric: Fabric) -> Table:
         "NICs, the cut around a rack, or a linear program. Hidden and exposed: how much of the "
         "rewire's delay lies behind compute, and how much is waited for."
     )
-    return Table(f"Plan of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 7))
+    return Table(f"Circuits of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 7))
 
 
 def _cells(p: StageCircuits, fabric: Fabric) -> tuple[str, ...]:
