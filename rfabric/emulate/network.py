@@ -160,7 +160,7 @@ class EmulatedNetwork:
         check_rates(fabric, bandwidth_scale)
         self._fastest = fastest_line(fabric) * bandwidth_scale
         self._slowest = slowest_line(fabric) * bandwidth_scale
-        self._way = longest_way(fabric)
+        self._way = longest_way(fabric, ways)
 
     def rate(self, host: str) -> float:
         """bit/s of payload of the host's cable, as emulated."""
@@ -410,17 +410,25 @@ def packets_under_way(rate: float, slower: float = 1.0, way: float = 0.0) -> int
     return min(max(last, ceil(LEAST_WINDOW * max(slower, 1.0)), round(way)), WINDOW)
 
 
-def longest_way(fabric: Fabric) -> float:
+def longest_way(
+    fabric: Fabric, ways: Mapping[tuple[str, str], Sequence[int]] | None = None
+) -> float:
     """How many cables a packet may wait at between the two hosts furthest apart: the ports that are
     shaped, one that is faster than the line as the part of a packet's time that it takes.
 
-    Whatever the circuits: an OCS joins any two of its ports.
+    ways: the directed cables between two hosts, where these are known. Else whatever the circuits:
+    an OCS joins any two of its ports.
     """
     line, shaped = fastest_line(fabric), paced(fabric)
+    waits = {
+        port: min(line / fabric.rate(port), 1.0) if port in shaped else 0.0 for port in fabric.peer
+    }
+    if ways:
+        each = [waits[port] for link in fabric.links for port in (link.a, link.b)]
+        return max(sum(each[cable] for cable in way if cable < len(each)) for way in ways.values())
     graph = nx.DiGraph()
     for port, (_, far) in fabric.peer.items():
-        waits = min(line / fabric.rate(port), 1.0) if port in shaped else 0.0
-        graph.add_edge(port.node, far.node, weight=waits)
+        graph.add_edge(port.node, far.node, weight=waits[port])
     racks = {frozenset(graph[host]): host for host in fabric.hosts}  # who stands alike is as far
     return max(
         max(ways.get(host, 0.0) for host in fabric.hosts)

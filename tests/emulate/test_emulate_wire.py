@@ -25,12 +25,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rfabric.emulate import calibrate, guard, network, sandbox, shaping
+from rfabric.emulate import calibrate, foreseen, guard, network, sandbox, shaping
 from rfabric.emulate.wire import AT_ONCE, Alarm, warmed
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric
+from rfabric.simulate.world import simulate
 from rfabric.study import selftest
-from rfabric.trace import packets
+from rfabric.trace import TraceBuilder, packets
 from rfabric.units import transfer_seconds
 
 RATE = 20e6  # bit/s of a cable in the root tests
@@ -719,6 +720,21 @@ def test_every_cable_of_the_longest_way_may_hold_a_packet_of_a_lane():
         assert network.longest_way(fabric) == pytest.approx(cables), spec
         up = network.EmulatedNetwork(None, fabric, 2e-5)
         assert up.window("h1") >= max(cables, network.LEAST_WINDOW)
+
+
+@pytest.mark.parametrize("spec", ["rfabric,pods=4,tors=2,gpus=2", "rotor,tors=8,gpus=2"])
+def test_circuits_that_stand_still_may_make_longer_ways_than_any_others_would(spec):
+    """A packet waits once wherever a host or switch sends it, but at no OCS."""
+    fabric = parse_fabric(spec)
+    made = TraceBuilder(fabric.hosts)
+    for src, dst in permutations(range(len(fabric.hosts)), 2):
+        made.flows([src], [dst], 1e6, phase="all", label="all")
+    known = foreseen.ways(simulate(fabric, made.build(), "static", repetitions="whole"))
+    optical = {node.name for node in fabric.ocses}
+    sender = [port.node for link in fabric.links for port in (link.a, link.b)]
+    waits = [sum(sender[cable] not in optical for cable in way) for way in known.values()]
+    assert network.longest_way(fabric, known) == pytest.approx(max(waits))
+    assert network.longest_way(fabric, {}) == network.longest_way(fabric) < max(waits)
 
 
 def test_a_part_of_a_fabric_has_the_windows_of_the_whole():
