@@ -171,4 +171,5 @@ class GuardedPolicy(CircuitPolicy):
         try:
             return circuits.check(self.fabric)
         except RFabricError as error:
-            raise RFabricError(f"{place_of(file_of(self.where), asked)}: {error}") from error
+            where = place_of(file_of(self.where), asked)
+            raise RFabricError(f"{where}: {self.name}: {error}") from error

@@ -22,7 +22,7 @@ def matched(edges: np.ndarray) -> np.ndarray:
     return np.sort(np.array([place[min(pair), max(pair)] for pair in pairs], dtype=np.int64))
 
 
-class Parts:
+class JoinedParts:
     """Edges between racks, part by part of what they join: rows[i] < columns[i], of so many."""
 
     def __init__(self, racks: int, rows: np.ndarray, columns: np.ndarray):

@@ -28,7 +28,7 @@ from ..routing import routes_of
 from ..routing.rows import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
-from .matched import Parts, joined_parts
+from .matched import JoinedParts, joined_parts
 from .planes import RackPair, region_table, uplinks
 from .templates import Matchings
 
@@ -61,13 +61,13 @@ class Asked:
         return (here[self.rows] == here[self.columns]) & (here[self.rows] >= 0)
 
     @cached_property
-    def openings(self) -> list[tuple[np.ndarray, Parts]]:
+    def openings(self) -> list[tuple[np.ndarray, JoinedParts]]:
         """By plane, the edges it can join, and the parts they make of the racks."""
-        known: dict[bytes, tuple[np.ndarray, Parts]] = {}
+        known: dict[bytes, tuple[np.ndarray, JoinedParts]] = {}
         for plane, here in enumerate(self.region):
             if here.tobytes() not in known:
                 some = np.flatnonzero(self.open_in(plane))
-                parts = Parts(len(self.racks), self.rows[some], self.columns[some])
+                parts = JoinedParts(len(self.racks), self.rows[some], self.columns[some])
                 known[here.tobytes()] = some, parts
         return [known[here.tobytes()] for here in self.region]
 
@@ -293,7 +293,7 @@ def _circuits_within(a: Asked, seconds: float) -> np.ndarray | None:
 
 def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Positions in `edges` of a matching of maximum weight, ascending."""
-    return Parts(len(a.racks), a.rows[edges], a.columns[edges]).matching(weight)
+    return JoinedParts(len(a.racks), a.rows[edges], a.columns[edges]).matching(weight)
 
 
 # --- what a plan must not break -------------------------------------------------------------------

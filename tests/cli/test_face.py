@@ -317,7 +317,7 @@ class Says(CircuitPolicy):
     [
         ({"answer": None}, ": says returned None, no Circuits; see controller/ring"),
         ({"answer": "breaks"}, ": ZeroDivisionError: my own; correct the file"),
-        ({"answer": Circuits(frozenset([Circuit.parse("a1:1-a1:99")]))}, "test_face.py:says: "),
+        ({"answer": Circuits(frozenset([Circuit.parse("a1:1-a1:99")]))}, ": says: circuit a1:1"),
         ({"granularity": "daily"}, "policy says: no granularity 'daily'"),
         ({"granularity": "time-slotted", "slot": -1.0}, "policy says: slot -1 s must be longer"),
         ({"slot": "1s"}, "policy says: slot '1s' must be a number of seconds"),

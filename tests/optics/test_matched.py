@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.optics.matched import Parts, matched
+from rfabric.optics.matched import JoinedParts, matched
 
 
 def some_edges(vertices, share, heaviest, seed):
@@ -49,7 +49,7 @@ def test_parts_are_matched_each_by_itself(parts, racks, seed):
     far = racks * np.arange(parts)[:, None]
     low, high = ((edges[:, end] + far).ravel() for end in (0, 1))
     weight = np.tile(edges[:, 2].astype(float), parts)
-    best = Parts(parts * racks, low, high).matching(weight)
+    best = JoinedParts(parts * racks, low, high).matching(weight)
     assert weight[best].sum() == parts * heaviest_by_peer(edges)
     ends = np.concatenate((low[best], high[best])).tolist()
     assert len(set(ends)) == len(ends) and (np.diff(best) > 0).all()

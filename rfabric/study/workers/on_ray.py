@@ -17,9 +17,7 @@ CLIENT_STARTS = 3
 
 @contextmanager
 def opened(address: str) -> Iterator[Workers]:
-    """The cluster at this address, without ending it; what was not done is given up. RFabricError
-    where Ray is not installed or nothing answers.
-    """
+    """The cluster at this address, without ending it; RFabricError without Ray or an answer."""
     try:
         import ray
         from ray import exceptions
