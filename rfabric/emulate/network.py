@@ -464,9 +464,10 @@ def scales(fabric: Fabric) -> tuple[float, float]:
 
 
 def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
-    """Refuse a scale that puts the fastest cable outside what HTB can shape; names those that fit.
+    """RFabricError for a scale that puts the fastest cable outside what HTB can shape; it names
+    those that fit.
 
-    Slower ones may carry nothing: `scale.check_rates_of` knows which do (RFabricError).
+    Slower ones may carry nothing: `scale.check_rates_of` knows which do.
     """
     rates = [link.rate for link in fabric.links]
     low, high = scales(fabric)

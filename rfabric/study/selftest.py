@@ -29,10 +29,8 @@ from .patterns import RATE, SECONDS, closed, patterns
 from .run import SLOWER_TRIES, Case, RunSettings, Tell, simulated, tried
 
 PHASE_BOUND = 0.05  # of the seconds of a pattern
-# of the seconds of its flows: half of them, nine in ten, each; one of few packets may be off by as
-# many GRAINS as that
+# of the seconds of its flows: half of them, nine in ten, each
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
-GRAINS = 2  # of what packets alone may make of it (`emulate.grain`)
 ALL_BOUNDS = {"median": 0.02, "p90": 0.05}  # of all patterns together, and of all flows
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
 PATIENCE = 120.0
@@ -91,10 +89,9 @@ class MeasuredPattern:
         broken = [*self.broken]
         broken += ["phase"] if abs(self.error) > PHASE_BOUND else []
         off = quantiles(self.flows)
-        for what in ("median", "p90"):
-            broken += [f"flows, {what}"] if off[what] > FLOW_BOUNDS[what] else []
-        each = np.fmax(FLOW_BOUNDS["worst"], GRAINS * self.grain)
-        return ", ".join(broken + (["flows, worst"] if (abs(self.flows) > each).any() else []))
+        return ", ".join(
+            [*broken, *(f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most)]
+        )
 
 
 def quantiles(errors: np.ndarray) -> dict[str, float]:

@@ -41,7 +41,7 @@ class _LayerShape:
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
-    """Two groups: matmuls and memory-bound kernels. ValueError for a GPU that is not known."""
+    """Two groups: matmuls and memory-bound kernels. Rows that raise one of BROKEN are left out."""
     gpu, left, matmuls, moved = find_gpu(path.stem), [], [], []
     for number, row in enumerate(rows(path), 2):
         try:
