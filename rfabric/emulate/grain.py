@@ -67,14 +67,15 @@ def few_packets(expected: Result, scale: Scale, resolution: float = 0.0) -> list
     """A note on the flows whose own times are COARSE, of phases longer than `resolution` (s)."""
     coarse, seconds = grain(expected, scale), expected.communication
     groups = expected.trace.communication().items()
-    each = [(key[2], coarse[rows]) for key, rows in groups if seconds[key] > resolution]
-    each = [(label, own) for label, own in each if (own > COARSE).any()]
+    each = [(key[2] or key[1], coarse[rows]) for key, rows in groups if seconds[key] > resolution]
+    each = [(name, own) for name, own in each if (own > COARSE).any()]
     if not each:
         return []
     every = np.concatenate([own for _, own in each])
+    of = ", ".join(filter(None, dict(each)))  # a trace need not name its phases
     return [
-        f"{expected.fabric.name}: {(every > COARSE).sum():,} of the {len(every):,} flows of "
-        f"{', '.join(dict(each))} have few packets, or few beside those that others of their NIC "
-        f"have under way: one by one they may be {np.nanmax(every):.0%} off; more packets, in a "
-        "longer run (--patience), make it less"
+        f"{expected.fabric.name}: {(every > COARSE).sum():,} of the {len(every):,} flows"
+        f"{of and f' of {of}'} have few packets, or few beside those that others of their NIC have "
+        f"under way: one by one they may be {np.nanmax(every):.0%} off; more packets, in a longer "
+        "run (--patience), make it less"
     ]

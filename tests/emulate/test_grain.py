@@ -18,11 +18,11 @@ SCALE = Scale(1e-3, 10.0)
 PACKET = PAYLOAD / SCALE.bandwidth  # bytes of the trace in one
 
 
-def played(flows):
+def played(flows, phase="p", label="flows"):
     """The simulation of flows [(src, dst, packets, start)]."""
     b = TraceBuilder(FABRIC.hosts)
     for src, dst, packets, start in flows:
-        b.flows([src], [dst], packets * PACKET, start=start, phase="p", label="flows")
+        b.flows([src], [dst], packets * PACKET, start=start, phase=phase, label=label)
     return simulate(FABRIC, b.build(), "static", repetitions="whole")
 
 
@@ -49,6 +49,19 @@ def test_a_flow_that_stays_near_waits_while_those_held_up_far_away_fill_their_wi
     assert note.startswith("leaf-spine: 1 of the 17 flows of flows have few packets")
     assert f"{near:.0%} off" in note and few_packets(result, Scale(1e-2, 100.0)) == []
     assert few_packets(result, SCALE, resolution=2 * result.step_seconds) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("p", "sends"), "1 of the 1 flows of sends have"),
+        (("p", ""), "1 of the 1 flows of p have"),
+        (("", ""), "1 of the 1 flows have"),
+    ],
+)
+def test_flows_are_named_by_what_the_trace_calls_them(names, said):
+    (note,) = few_packets(played([(0, 1, 2, 0.0)], *names), SCALE)
+    assert note.startswith(f"leaf-spine: {said} few packets")
 
 
 def test_of_what_a_sample_stands_for_nothing_is_said():
