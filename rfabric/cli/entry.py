@@ -120,8 +120,10 @@ def _signals():
     def end(number: int, _) -> NoReturn:
         raise Ended(signal.Signals(number).name)
 
+    told = [signal.SIGTERM, signal.SIGHUP]
+    heeded = [number for number in told if signal.getsignal(number) != signal.SIG_IGN]  # nohup
     try:
-        old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        old = {number: signal.signal(number, end) for number in heeded}
     except ValueError:  # not in the main thread: whoever runs us there has the signals
         old = {}
     try:

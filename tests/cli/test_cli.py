@@ -552,20 +552,25 @@ sys.exit(main(["replay", "mine.csv", "--topo", "rfabric,pods=2,tors=2"]))
 """
 
 
+def waiting(*before):
+    """A run that waits until it is told to stop, started by the words `before`."""
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", WAITING],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n", process.stderr.read()
+    return process
+
+
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "SIGTERM"), ("SIGHUP", 129, "SIGHUP")],
 )
 def test_told_to_stop_it_cleans_up_and_says_so(here, number, code, said):
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAITING],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # a shell's background jobs ignore SIGINT
-        preexec_fn=lambda: signal.signal(getattr(signal, number), signal.SIG_DFL),
-    )
-    assert process.stdout.readline() == "ready\n"
+    process = waiting("env", "--default-signal=INT")  # which a shell's background jobs ignore
     process.send_signal(getattr(signal, number))
     assert process.wait(10) == code
     talk = process.stderr.read()
@@ -573,11 +578,19 @@ def test_told_to_stop_it_cleans_up_and_says_so(here, number, code, said):
     assert not Path("runs").exists()
 
 
+def test_with_nohup_it_outlives_its_terminal(here):
+    process = waiting("nohup")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.terminate()
+    assert process.wait(10) == 143 and "SIGTERM" in process.stderr.read()
+
+
 def test_what_kill_9_leaves_goes_with_the_next_run(here):
-    process = subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE)
-    process.stdout.readline()
+    process = waiting()
     process.kill()
-    process.wait()
+    process.communicate()
     assert len(list(Path("runs").glob(".*.part"))) == 1
     assert run("replay", "mine.csv", "--topo", "rfabric,pods=2,tors=2", "-q").returncode == 0
     assert not list(Path("runs").glob(".*"))
