@@ -14,6 +14,7 @@ from typing import IO
 from ..errors import RFabricError
 
 WAITING = 64  # who may ask at once whose port it is
+SWITCHES = 4096  # that may wait for a controller which does not answer yet: what Linux allows
 _claims: list[socket.socket] = []  # as long as the process lives
 
 
@@ -68,6 +69,18 @@ def claim_port(use: str, host: str, port: int) -> None:
         mark.close()
         raise
     _claims.append(mark)
+
+
+def listen(use: str, host: str, port: int) -> socket.socket:
+    """Take a TCP port and listen there: who connects waits until it is accepted, also by what this
+    process becomes (exec). HeldError where another has it.
+    """
+    claim_port(use, host, port)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=SWITCHES)
+    for kept in (listener, _claims[-1]):
+        kept.set_inheritable(True)
+    return listener
 
 
 def refuse_taken(use: str, host: str, port: int) -> None:

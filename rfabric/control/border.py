@@ -15,7 +15,6 @@ from a web page is refused (403).
 
 import hashlib
 import hmac
-import importlib
 import ipaddress
 import logging
 import os
@@ -193,14 +192,6 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 # --- TLS ------------------------------------------------------------------------------------------
 
 
-def hub_ssl() -> Any:
-    """The module `ssl` whose sockets let others run: eventlet's where the hub is eventlet's, which
-    os-ken does not put in the place of Python's.
-    """
-    green = seam.framework().hub.HUB_TYPE == "eventlet"
-    return importlib.import_module("eventlet.green.ssl") if green else ssl
-
-
 def read_tls(words: str, option: str, module: Any = ssl) -> ssl.SSLContext | None:
     """The server side of TLS from `cert=FILE,key=FILE[,ca=FILE]`; None where nothing is said.
     RFabricError where a file cannot be read or holds none of that.
@@ -254,15 +245,11 @@ def keep_openflow_home(environment: Mapping[str, str] = os.environ) -> None:
 
     Both frameworks listen on all addresses by themselves.
     """
-    conf = seam.framework().cfg.CONF
-    seam.framework().ofproto  # noqa: B018 - with it the option is known
-    module = importlib.import_module(
-        f"{seam.PACKAGES[seam.framework().name]}.controller.controller"
-    )
+    conf, module = seam.framework().cfg.CONF, seam.framework().controller
     conf.set_default("ofp_listen_host", LOOPBACK)
-    tls = read_tls(environment.get("RFABRIC_OFP_TLS", ""), "--ofp-tls", hub_ssl())
+    tls = read_tls(environment.get("RFABRIC_OFP_TLS", ""), "--ofp-tls", seam.hub_module("ssl"))
     if tls is not None:
-        module.StreamServer = _server_in_tls(seam.framework().hub.StreamServer, tls)
+        module.StreamServer = _server_in_tls(module.StreamServer, tls)
     elif not is_loopback(conf.ofp_listen_host):
         _log.warning(
             "OpenFlow on %s without --ofp-tls: whoever reaches it can pose as a switch",

@@ -7,9 +7,10 @@ import importlib.util
 import logging
 import os
 import signal
+import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from ..fabric import parse_fabric
 from ..folders import data_dir
 from . import seam
 from .addresses import LOOPBACK, OFP_PORT, REST_PORT
-from .alone import claim_port
+from .alone import listen
 from .border import default_tokens
 from .journal import NONE, folder_of
 from .logs import FORMATS, TEXT, write_json_lines
@@ -48,6 +49,7 @@ ENVIRONMENT = {  # where the apps read what is said here
     "standby": "RFABRIC_STANDBY",
     "live": "RFABRIC_LIVE",
 }
+LISTENER = "RFABRIC_OFP_LISTENER"  # the descriptor at which it listens for what it becomes
 
 
 def run(
@@ -58,7 +60,9 @@ def run(
     `topo` is the fabric ('': read from the switches), `host`:`port` where REST listens, `sdn` ryu
     or os-ken ('': Ryu where it is installed), `app` a file of the user's own instead of
     controller/ocs.py or ecmp.py; border.py says who may ask. What is not given is taken from the
-    environment. Where another Python has the framework, this process becomes that Python.
+    environment. Where another Python has the framework, this process becomes that Python. It
+    listens for switches from the first: Open vSwitch asks once a second, and waits where it is let
+    in.
     """
     given = {ENVIRONMENT[key]: str(value) for key, value in settings.items() if value}
     chosen = app or app_file(given.get("RFABRIC_TOPO") or os.environ.get("RFABRIC_TOPO", ""))
@@ -68,6 +72,8 @@ def run(
     python = seam.interpreter()
     if _environment(python) != _environment(sys.executable):
         sys.stdout.flush()
+        listener = _listener(ofp_host, ofp_port)
+        os.environ[LISTENER] = str(listener.fileno())
         words = [chosen, "--ofp-port", str(ofp_port), "--ofp-host", ofp_host]
         os.execv(python, [python, "-m", "rfabric.control", *words])
     run_apps([chosen], ofp_host, ofp_port)
@@ -155,12 +161,13 @@ def run_apps(apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_P
     that is taken.
     """
     names = [_checked(str(app)) for app in apps]
-    _check_free(host, port)
+    listener = _listener(host, port)
     seam.prepare(seam.flavour()).patch()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _exit(0))
     try:
-        _run(names, [f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"])
+        options = [f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"]
+        _run(names, options, listener)
     except RFabricError as error:
         print(f"rfabric: {error}", file=sys.stderr)
         _exit(2)
@@ -169,8 +176,9 @@ def run_apps(apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_P
     _exit(1)
 
 
-def _run(names: list[str], options: list[str]) -> None:
+def _run(names: list[str], options: list[str], listener: socket.socket) -> None:
     stack = seam.framework()
+    stack.controller.StreamServer = _server_at(listener)
     logging.basicConfig(level=logging.INFO, format=TEXT)
     write_json_lines(lambda: None)
     manager = stack.AppManager.get_instance()
@@ -182,6 +190,21 @@ def _run(names: list[str], options: list[str]) -> None:
     services = manager.instantiate_apps(**manager.create_contexts())
     _log.info("%s runs %s", seam.version(), ", ".join(names))
     stack.hub.joinall(services)
+
+
+def _server_at(listener: socket.socket) -> Callable[..., Any]:
+    """The framework's server of switches, but for its socket, which listens already."""
+
+    class Server:
+        def __init__(self, _: Any, handle: Callable[[Any, Any], None]):
+            self.handle = handle
+            self.server = seam.hub_module("socket").socket(-1, fileno=listener.detach())
+
+        def serve_forever(self) -> None:
+            while True:
+                seam.framework().hub.spawn(self.handle, *self.server.accept())
+
+    return Server
 
 
 def _checked(app: str) -> str:
@@ -201,11 +224,15 @@ def _checked(app: str) -> str:
     return app
 
 
-def _check_free(host: str, port: int) -> None:
-    """A listener that cannot bind dies unseen in both frameworks, so try first."""
+def _listener(host: str, port: int) -> socket.socket:
+    """Where switches connect. A listener that cannot bind dies unseen in both frameworks, so it is
+    ours; what this process was before may have it already.
+    """
+    if kept := os.environ.pop(LISTENER, ""):
+        return socket.socket(fileno=int(kept))
     if not 0 < port < 65536:
         raise RFabricError(f"OpenFlow port {port}: choose one from 1 to 65535")
-    claim_port("OpenFlow address", host, port)
+    return listen("OpenFlow address", host, port)
 
 
 def _exit(code: int) -> NoReturn:

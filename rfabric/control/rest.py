@@ -310,7 +310,8 @@ def serve(app: Any, port: int, host: str) -> tuple[str, int]:
     """Serve REST for an app as the environment says (see border.py); returns the address bound."""
     border.keep_openflow_home()
     logs.write_json_lines(lambda: app.core.epochs.active if app.core else None)
-    guarded = {"border": border.from_environment(module=border.hub_ssl()), "counted": Counter()}
+    limits = border.from_environment(module=seam.hub_module("ssl"))
+    guarded = {"border": limits, "counted": Counter()}
     guarded["slots"] = threading.BoundedSemaphore(MAX_CONNECTIONS)
     handler = type("Handler", (Handler,), guarded)
     tls = handler.border.tls

@@ -54,6 +54,7 @@ BASES = {"ryu": "RyuApp", "os-ken": "OSKenApp"}
 MODULES = {
     "hub": "lib.hub",
     "cfg": "cfg",
+    "controller": "controller.controller",
     "event": "controller.event",
     "ofp_event": "controller.ofp_event",
     "ofproto": "ofproto.ofproto_v1_3",
@@ -144,6 +145,14 @@ def framework() -> SimpleNamespace:
     )
     vars(stack).update({key: getattr(handler, key) for key in HANDLER_NAMES})
     return stack
+
+
+def hub_module(name: str) -> Any:
+    """The module `socket` or `ssl` whose sockets let others run: eventlet's where the hub is
+    eventlet's, which os-ken does not put in the place of Python's.
+    """
+    green = framework().hub.HUB_TYPE == "eventlet"
+    return importlib.import_module(f"eventlet.green.{name}" if green else name)
 
 
 def __getattr__(name: str) -> Any:

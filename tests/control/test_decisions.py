@@ -494,11 +494,9 @@ def test_openflow_without_tls_is_warned_of_where_others_reach_it(
     """To listen at no host is to listen at all."""
     told, module = {}, SimpleNamespace(StreamServer="plain")
     conf = SimpleNamespace(ofp_listen_host=host, set_default=told.__setitem__)
-    hub = SimpleNamespace(StreamServer=lambda *made: made)
-    made = SimpleNamespace(cfg=SimpleNamespace(CONF=conf), ofproto=None, name="os-ken", hub=hub)
+    made = SimpleNamespace(cfg=SimpleNamespace(CONF=conf), controller=module)
     monkeypatch.setattr(border.seam, "framework", lambda: made)
-    monkeypatch.setattr(border.importlib, "import_module", lambda _: module)
-    monkeypatch.setattr(border, "hub_ssl", lambda: None)
+    monkeypatch.setattr(border.seam, "hub_module", lambda name: None)
     monkeypatch.setattr(border, "read_tls", lambda words, *_: words or None)
     border.keep_openflow_home({"RFABRIC_OFP_TLS": "cert=a,key=b"} if tls else {})
     assert told == {"ofp_listen_host": "127.0.0.1"}
@@ -526,7 +524,7 @@ def test_only_clients_that_speak_tls_are_served_where_it_is_asked_for(tls, speak
             served.append(what)
 
     monkeypatch.setattr(border, "keep_openflow_home", lambda: None)
-    monkeypatch.setattr(border, "hub_ssl", lambda: None)
+    monkeypatch.setattr(rest.seam, "hub_module", lambda name: None)
     monkeypatch.setattr(border, "from_environment", lambda module: border.Border({}, tls=tls))
     monkeypatch.setattr(border, "wrapped", lambda *_: "inside" if speaks else None)
     monkeypatch.setattr(rest, "Handler", Recording)
@@ -539,13 +537,13 @@ def test_only_clients_that_speak_tls_are_served_where_it_is_asked_for(tls, speak
     assert served == ([(wire, "peer", "app")] if wire else [])
 
 
-@pytest.mark.parametrize(("hub", "name"), [("eventlet", "eventlet.green.ssl"), ("native", "ssl")])
-def test_tls_lets_others_run_under_either_hub(hub, name, monkeypatch):
+@pytest.mark.parametrize("name", ["ssl", "socket"])
+@pytest.mark.parametrize(("hub", "package"), [("eventlet", "eventlet.green."), ("native", "")])
+def test_sockets_let_others_run_under_either_hub(hub, package, name, monkeypatch):
     made = SimpleNamespace(hub=SimpleNamespace(HUB_TYPE=hub))
-    monkeypatch.setattr(border.seam, "framework", lambda: made)
-    monkeypatch.setattr(border.importlib, "import_module", lambda name: SimpleNamespace(name=name))
-    module = border.hub_ssl()
-    assert getattr(module, "name", "ssl") == name
+    monkeypatch.setattr(rest.seam, "framework", lambda: made)
+    monkeypatch.setattr(rest.seam.importlib, "import_module", lambda name: name)
+    assert rest.seam.hub_module(name) == package + name
 
 
 def test_errors_of_rest_are_those_of_grpc():
@@ -582,7 +580,7 @@ def test_the_fabric_that_is_said_goes_before_that_of_the_environment(
 @pytest.mark.parametrize("port", [-1, 0, 65536])
 def test_a_port_is_a_number_that_tcp_has(port):
     with pytest.raises(RFabricError, match=f"port {port}: choose one from 1 to 65535"):
-        launch._check_free("127.0.0.1", port)
+        launch._listener("127.0.0.1", port)
 
 
 def test_what_is_lit_of_another_ocs_stays_where_one_is_told():

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from real import ROOT, WITHOUT_RYU, child, free_port, listens, until
+from real import ROOT, RYU_PYTHON, WITHOUT_RYU, child, free_port, listens, until
 
 from rfabric.control.launch import app_file, command
 
@@ -65,3 +65,26 @@ def test_the_hello_is_text_to_mininet(sdn, tmp_path):
                     and max(heard) < 127
                     and 1 not in heard
                 )
+
+
+# a Python of the framework that takes its time
+SLOW = """#!/bin/sh
+while [ ! -e go ]; do sleep 0.05; done
+exec env -u RFABRIC_CONTROL_PYTHON {python} "$@"
+"""
+
+
+@pytest.mark.parametrize("sdn", [pytest.param("ryu", marks=WITHOUT_RYU), "os-ken"])
+def test_a_switch_is_let_in_while_the_framework_loads(sdn, tmp_path, monkeypatch):
+    """Open vSwitch asks once a second."""
+    monkeypatch.chdir(tmp_path)
+    slow, port = tmp_path / "python", free_port()
+    slow.write_text(SLOW.format(python=RYU_PYTHON if sdn == "ryu" else sys.executable))
+    slow.chmod(0o755)
+    words = command("rfabric,pods=1", port=free_port(), sdn=sdn, ofp_port=port, journal="none")
+    around = {"RFABRIC_CONTROL_PYTHON": str(slow), "PYTHONPATH": str(ROOT)}
+    with child(words, tmp_path / "control.out", **around) as controller:
+        until(lambda: listens(port) or controller.poll() is not None, "the controller to listen")
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as switch:
+            (tmp_path / "go").touch()
+            assert switch.recv(2)[:2] == b"\x04\x00"  # HELLO of OpenFlow 1.3

@@ -124,8 +124,10 @@ def test_the_command_line_has_the_defaults_that_it_tells():
 
 
 def test_the_python_of_the_framework_takes_over_where_it_is_another(monkeypatch):
-    became, ran = [], []
-    monkeypatch.setattr(launch.os, "environ", {})
+    became, ran, environment = [], [], {}
+    listener = SimpleNamespace(fileno=lambda: 7)
+    monkeypatch.setattr(launch.os, "environ", environment)
+    monkeypatch.setattr(launch, "listen", lambda use, host, port: listener)
     monkeypatch.setattr(launch.os, "execv", lambda *what: became.append(what))
     monkeypatch.setattr(launch, "run_apps", lambda *what: ran.append(what))
     monkeypatch.setattr(launch.seam, "interpreter", lambda: sys.executable)
@@ -135,6 +137,7 @@ def test_the_python_of_the_framework_takes_over_where_it_is_another(monkeypatch)
     launch.run("mine.py", 7000, "::1")
     words = ["-m", "rfabric.control", "mine.py", "--ofp-port", "7000", "--ofp-host", "::1"]
     assert became == [("/other/bin/python", ["/other/bin/python", *words])]
+    assert environment[launch.LISTENER] == "7"
 
 
 @pytest.mark.parametrize(
@@ -152,13 +155,14 @@ def test_how_it_ended_is_the_exit_code_and_to_be_told_to_stop_is_no_error(
         codes.append(code)
         raise Exited
 
-    def runs(names, options):
+    def runs(names, options, listener):
         assert options == ["--ofp-listen-host=::1", "--ofp-tcp-listen-port=7000"]
+        assert listener == ("::1", 7000)
         if ends:
             raise ends
 
     hub = SimpleNamespace(patch=lambda: None)
-    monkeypatch.setattr(launch, "_check_free", lambda *_: None)
+    monkeypatch.setattr(launch, "_listener", lambda *where: where)
     monkeypatch.setattr(launch.seam, "prepare", lambda _: hub)
     monkeypatch.setattr(launch.signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(launch, "_exit", exits)
@@ -190,12 +194,13 @@ def test_a_hung_switch_is_given_up_after_fifteen_questions(monkeypatch):
     stack = SimpleNamespace(
         AppManager=SimpleNamespace(get_instance=lambda: manager), cfg=SimpleNamespace(CONF=Conf()),
         hub=SimpleNamespace(joinall=lambda services: told.update(services=services)),
+        controller=SimpleNamespace(),
     )  # fmt: skip
     monkeypatch.setattr(launch.seam, "framework", lambda: stack)
     monkeypatch.setattr(launch.seam, "version", lambda: "ryu")
     monkeypatch.setattr(launch.logging, "basicConfig", lambda **_: None)
     monkeypatch.setattr(launch, "write_json_lines", lambda _: None)
-    launch._run(["an app"], ["--x"])
+    launch._run(["an app"], ["--x"], None)
     assert told["echo_request_interval"] == 1.0
     assert told["maximum_unreplied_echo_requests"] == 15
     assert (told["names"], told["args"], told["services"]) == (["an app"], ["--x"], ["a service"])
@@ -213,9 +218,9 @@ def test_an_app_is_a_file_or_a_module(tmp_path):
 
 def test_openflow_may_have_any_port_that_tcp_has(monkeypatch):
     claimed = []
-    monkeypatch.setattr(launch, "claim_port", lambda *what: claimed.append(what))
+    monkeypatch.setattr(launch, "listen", lambda *what: claimed.append(what))
     for port in (1, 65535):
-        launch._check_free("::1", port)
+        launch._listener("::1", port)
     assert claimed == [("OpenFlow address", "::1", port) for port in (1, 65535)]
 
 
