@@ -155,7 +155,7 @@ class Live:
         words = {"journal": self.journal, "standby": True}
         start_controller(self.box, self.fabric, self.folder, **words)
         try:
-            self.box.wait_port(OFP_PORT + NEXT, STANDBY, READY_S)
+            self.box.wait_port(REST_PORT + NEXT, STANDBY, READY_S)
             self.network.join_controllers(standby=True)
             second = Client(f"http://{LOOPBACK}:{REST_PORT + NEXT}", timeout=self.rest.timeout)
             switches = len(self.fabric.switches)
