@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..compute.between import RAILS
-from ..compute.model_card import Split, model_card
+from ..compute.layout import Layout
+from ..compute.model_card import model_card
 from ..compute.named import load_model
 from ..compute.sync_time import SOFTWARE
 from ..errors import RFabricError
@@ -239,9 +240,9 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
 
 def model(args: argparse.Namespace) -> None:
     """rfabric model: what a model is made of and fits on."""
-    told = model_card(
-        load_model(args.model), Split(args.tp, args.pp, args.ep), args.context, args.precision
-    )
+    ranks = max(args.tp, args.ep)
+    layout = Layout.over(ranks * args.pp, tp=args.tp, pp=args.pp, ep=args.ep)
+    told = model_card(load_model(args.model), layout, args.context, args.precision)
     if args.json:
         print(json.dumps(told, indent=1))
         return

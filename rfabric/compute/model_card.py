@@ -1,43 +1,32 @@
-"""The card of a model: parameters, bytes and FLOPs, its share on each GPU of a split, and the GPUs
-it fits.
+"""The card of a model: parameters, bytes and FLOPs, its share on each GPU of an engine, and the
+GPUs it fits.
 
 >>> from rfabric.compute.named import find_model
->>> model_card(find_model("Qwen3-32B"), Split(tp=4), context=4096)["kv_bytes_per_token"]
+>>> model_card(find_model("Qwen3-32B"), Layout(tp=4), context=4096)["kv_bytes_per_token"]
 262144
 
 Keys carry their units. FLOPs of prefill and training are those of a token in a sequence of
 `context` tokens, on average; of decode those of the token after it.
 """
 
-from dataclasses import dataclass
-
 from ..errors import RFabricError
 from . import memory
 from .gpus import GPUS, Gpu
+from .layout import Layout
 from .models import STORED_BYTES, Model
 
 DEFAULT_CONTEXT = 4096
 
 
-@dataclass(frozen=True)
-class Split:
-    """GPUs that an engine cuts a model over: tensor, pipeline, and those its experts are dealt to
-    (those of `tp` when None).
-    """
-
-    tp: int = 1
-    pp: int = 1
-    ep: int | None = None
-
-
 def model_card(
-    model: Model, split: Split = Split(), context: int | None = None, precision: str = "bf16"
+    model: Model, layout: Layout = Layout(), context: int | None = None, precision: str = "bf16"
 ) -> dict:
-    """All that is known of a model, as one JSON document; RFabricError where the split or the
-    context does not suit it.
+    """All that is known of a model, as one JSON document, with the share of a GPU of an engine of
+    this layout: experts are cut over its tp GPUs, or over ep where these are more. RFabricError
+    where the layout or the context does not suit the model.
     """
     tokens = context or min(DEFAULT_CONTEXT, model.context)
-    check_split(model, split, tokens, precision)
+    check_layout(model, layout, tokens, precision)
     return {
         "model": model.name,
         "shape": _shape(model),
@@ -57,14 +46,14 @@ def model_card(
         "prefill_flops_per_token": model.forward_flops(tokens, tokens**2) / tokens,
         "decode_flops_per_token": model.decode_flops(tokens),
         "training_flops_per_token": model.training_flops(tokens, tokens**2) / tokens,
-        "split": _share(model, split, precision),
-        "gpus": {gpu.name: _on(model, gpu, split, tokens, precision) for gpu in GPUS.values()},
+        "split": _share(model, layout, precision),
+        "gpus": {gpu.name: _on(model, gpu, layout, tokens, precision) for gpu in GPUS.values()},
         "notes": list(model.notes),
     }
 
 
-def check_split(model: Model, split: Split, tokens: int, precision: str) -> None:
-    """RFabricError naming what of a split or context does not suit the model, and what does."""
+def check_layout(model: Model, layout: Layout, tokens: int, precision: str) -> None:
+    """RFabricError naming what of a layout or context does not suit the model, and what does."""
     if precision not in STORED_BYTES:
         raise RFabricError(
             f"precision {precision!r} is not known; use one of {', '.join(STORED_BYTES)}"
@@ -74,24 +63,24 @@ def check_split(model: Model, split: Split, tokens: int, precision: str) -> None
             f"context: {tokens} exceeds the {model.context} tokens of {model.name}; use "
             f"{model.context} at most"
         )
-    if model.heads % split.tp:
+    if model.heads % layout.tp:
         raise RFabricError(
-            f"tp: {split.tp} does not divide the {model.heads} heads of {model.name}; use "
-            f"{_near(split.tp, model.heads)}"
+            f"tp: {layout.tp} does not divide the {model.heads} heads of {model.name}; use "
+            f"{_near(layout.tp, model.heads)}"
         )
-    if split.pp > model.layers:
+    if layout.pp > model.layers:
         raise RFabricError(
-            f"pp: {split.pp} exceeds the {model.layers} layers of {model.name}; use "
+            f"pp: {layout.pp} exceeds the {model.layers} layers of {model.name}; use "
             f"{model.layers} at most"
         )
-    if split.ep and model.experts is None:
+    if layout.ep > 1 and model.experts is None:
         raise RFabricError(
-            f"ep: {split.ep}, but {model.name} has no experts to deal out; leave it out"
+            f"ep: {layout.ep}, but {model.name} has no experts to deal out; leave it out"
         )
-    if split.ep and model.experts.count % split.ep:
-        near = _near(split.ep, model.experts.count)
+    if layout.ep > 1 and model.experts.count % layout.ep:
+        near = _near(layout.ep, model.experts.count)
         raise RFabricError(
-            f"ep: {split.ep} does not divide the {model.experts.count} experts of "
+            f"ep: {layout.ep} does not divide the {model.experts.count} experts of "
             f"{model.name}; use {near}"
         )
 
@@ -145,8 +134,13 @@ def _layers(m: Model, precision: str) -> dict[str, float]:
     return bytes_of
 
 
-def _share(m: Model, split: Split, precision: str) -> dict:
-    tp, pp, ep = split.tp, split.pp, split.ep or split.tp
+def _ranks(layout: Layout) -> int:
+    """How many GPUs share the experts."""
+    return max(layout.tp, layout.ep)
+
+
+def _share(m: Model, layout: Layout, precision: str) -> dict:
+    tp, pp, ep = layout.tp, layout.pp, _ranks(layout)
     return {
         "tp": tp,
         "pp": pp,
@@ -156,12 +150,12 @@ def _share(m: Model, split: Split, precision: str) -> dict:
     }
 
 
-def _on(m: Model, gpu: Gpu, split: Split, tokens: int, precision: str) -> dict:
+def _on(m: Model, gpu: Gpu, layout: Layout, tokens: int, precision: str) -> dict:
     """How the model fits one kind of GPU; 0 tokens of KV cache: its weights do not fit at this
-    split.
+    layout.
     """
     room = memory.kv_capacity_tokens(
-        m, gpu, split.tp, memory.UTILISATION, split.pp, split.ep, precision
+        m, gpu, layout.tp, memory.UTILISATION, layout.pp, _ranks(layout), precision
     )
     return {
         "hbm_bytes": gpu.hbm_bytes,

@@ -9,7 +9,8 @@ from rfabric import cli
 from rfabric.compute import memory
 from rfabric.compute.families import FAMILIES
 from rfabric.compute.gpus import GPUS, find_gpu
-from rfabric.compute.model_card import Split, model_card
+from rfabric.compute.layout import Layout
+from rfabric.compute.model_card import model_card
 from rfabric.compute.named import find_config, find_model, load_model, read_model, same_model
 from rfabric.errors import RFabricError
 
@@ -305,7 +306,7 @@ def test_fewest_gpus_hold_it_and_half_of_them_do_not(name):
 
 def test_a_sheet_says_what_the_model_says():
     model = find_model("DeepSeek-V3")
-    told = model_card(model, Split(tp=8, pp=2, ep=16), 8192, "fp8")
+    told = model_card(model, Layout(tp=8, pp=2, ep=16, dp=2), 8192, "fp8")
     assert (
         told["parameters"] == model.parameters
         and told["active_parameters"] == model.active_parameters
@@ -353,3 +354,14 @@ def test_the_verb_prints_tables_and_one_document(capsys):
     assert cli.main(["model", "Qwen/Qwen3-30B-A3B-FP8", "--tp", "4", "--ep", "4"]) == 0
     shown = capsys.readouterr().out
     assert "30.532 billion" in shown and "98.3 kB" in shown and "GB200" in shown
+
+
+@pytest.mark.parametrize("ep", [1, 2, 4, 8])
+def test_experts_are_cut_over_all_of_tp_whichever_of_them_ep_names(ep, capsys):
+    words = ["model", "Qwen3-30B-A3B", "--tp", "8", "--json"]
+    told = [
+        cli.main([*words, *more]) or capsys.readouterr().out for more in ([], ["--ep", str(ep)])
+    ]
+    assert told[0] == told[1]
+    held = json.loads(told[0])["split"]["weight_bytes_per_gpu"]
+    assert held == pytest.approx(find_model("Qwen3-30B-A3B").weight_bytes_at("bf16") / 8)

@@ -142,7 +142,9 @@ def model(verb: Parser) -> None:
     )
     verb.takes("--tp N", "tensor-parallel GPUs (default %(default)s)", count, default=1)
     verb.takes("--pp N", "pipeline-parallel GPUs (default %(default)s)", count, default=1)
-    verb.takes("--ep N", "expert-parallel GPUs (default: those of --tp)", count)
+    verb.takes(
+        "--ep N", "expert-parallel GPUs, where more than --tp share experts", count, default=1
+    )
     verb.takes(
         "--context TOKENS",
         "length of a sequence (default 4,096, or the model's own if less)",
