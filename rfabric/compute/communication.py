@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from math import ceil, log2
 
 from ..errors import RFabricError
+from ..nccl import NVLINK
 from ..units import US, bytes_in
 from .between import NIC_ONE_PAIR, RAILS, Rails
 from .gpus import Gpu
@@ -60,8 +61,7 @@ class NcclTuning:
     """What NCCL knows of an architecture: NVLink share it plans with, LL's most bytes/s on 1, 2,
     more servers, NVLS share.
 
-    nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link (20 of 25, 20.6 of 25,
-    40.1 of 50 GB/s); ll_most: tuning.cc llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the
+    nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link; ll_most: tuning.cc llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the
     NVSwitch cannot reduce.
     """
 
@@ -70,9 +70,9 @@ class NcclTuning:
     nvls_share: float
 
 
-AMPERE = NcclTuning(20.0 / 25, (87.7 * GB, 22.5 * GB, 19.0 * GB), 0.0)
-HOPPER = NcclTuning(20.6 / 25, (141 * GB, 45 * GB, 35 * GB), 0.85)
-BLACKWELL = NcclTuning(40.1 / 50, (282 * GB, 90 * GB, 70 * GB), 0.74)
+AMPERE = NcclTuning(NVLINK[80] / 25, (87.7 * GB, 22.5 * GB, 19.0 * GB), 0.0)
+HOPPER = NcclTuning(NVLINK[90] / 25, (141 * GB, 45 * GB, 35 * GB), 0.85)
+BLACKWELL = NcclTuning(NVLINK[100] / 50, (282 * GB, 90 * GB, 70 * GB), 0.74)
 
 
 def tuning_of(gpu: Gpu) -> NcclTuning:

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 from ...errors import RFabricError
 from ...files import twice
+from ...nccl import NVLINK
 from ..network import NamedCable, Network
 from ..roles import Role
 from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
 
 GPU, NIC, BRIDGE, NVSWITCH = "0x0302", "0x02", "0x0604", "0x0680"
-# GB/s a direction of one NVLink by compute capability (NCCL, src/graph/topo.h: SM60_NVLINK_BW ...)
-NVLINK = {60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 90: 20.6, 100: 40.1}
 # share of what a PCIe lane signals that is data: 8b/10b, from 8 GT/s 128b/130b, from 64 GT/s FLITs
 LANES = ((8.0, 0.8), (64.0, 128 / 130), (float("inf"), 242 / 256))
 CPUS = "between CPUs"

@@ -1,0 +1,4 @@
+"""Numbers of NCCL's source that several rooms need."""
+
+# GB/s a direction of one NVLink by compute capability (src/graph/topo.h: SM60_NVLINK_BW ...)
+NVLINK = {60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 90: 20.6, 100: 40.1}
