@@ -15,7 +15,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent / "rfabric"
-GROUND = {"units", "errors", "files", "folders", "specs", "plugins", "native", "protobuf"}
+GROUND = {"units", "errors", "files", "folders", "specs", "plugins", "native", "nccl", "protobuf"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 ABOVE = {"compute", "rl", "schedulers", "simulate", "emulate", "control", "report"}
 MAY = dict.fromkeys(GROUND, set()) | {
@@ -86,6 +86,7 @@ TESTED_ELSEWHERE = {  # rooms of one module
     "files": "test_inputs.py: every reader goes through it",
     "folders": "test_wheel.py: where an installation has them",
     "native": "simulate/test_engine.py, routing/test_inner.py: beside what it replaces",
+    "nccl": "fabric/test_topology_files.py, compute/test_communication.py: by who reads it",
     "protobuf": "trace/test_importers.py: by the formats that are written in it",
 }
 OF_ALL_ROOMS = {

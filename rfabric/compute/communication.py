@@ -61,8 +61,8 @@ class NcclTuning:
     """What NCCL knows of an architecture: NVLink share it plans with, LL's most bytes/s on 1, 2,
     more servers, NVLS share.
 
-    nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link; ll_most: tuning.cc llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the
-    NVSwitch cannot reduce.
+    nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link; ll_most: tuning.cc
+    llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the NVSwitch cannot reduce.
     """
 
     nvlink_share: float
