@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ from . import seam
 from .addresses import LOOPBACK, OFP_PORT, REST_PORT
 from .alone import listen
 from .border import default_tokens
+from .doorman import Doorman, greet_no_more, server_at
 from .journal import NONE, folder_of
 from .logs import FORMATS, TEXT, write_json_lines
 
@@ -162,12 +163,13 @@ def run_apps(apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_P
     """
     names = [_checked(str(app)) for app in apps]
     listener = _listener(host, port)
+    doorman = Doorman(listener) if _speaks_plainly(names) else None
     seam.prepare(seam.flavour()).patch()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _exit(0))
     try:
         options = [f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"]
-        _run(names, options, listener)
+        _run(names, options, listener, doorman)
     except RFabricError as error:
         print(f"rfabric: {error}", file=sys.stderr)
         _exit(2)
@@ -176,9 +178,20 @@ def run_apps(apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_P
     _exit(1)
 
 
-def _run(names: list[str], options: list[str], listener: socket.socket) -> None:
+def _speaks_plainly(names: Sequence[str]) -> bool:
+    """Whether HELLO can be said before the apps are there: OpenFlow 1.3 without TLS, as ours do."""
+    ours = data_dir("controller").resolve()
+    tls = os.environ.get("RFABRIC_OFP_TLS", "")
+    return not tls and all(Path(name).resolve().parent == ours for name in names)
+
+
+def _run(
+    names: list[str], options: list[str], listener: socket.socket, doorman: Doorman | None
+) -> None:
     stack = seam.framework()
-    stack.controller.StreamServer = _server_at(listener)
+    stack.controller.StreamServer = server_at(listener, doorman)
+    if doorman:
+        greet_no_more(stack.controller.Datapath)
     logging.basicConfig(level=logging.INFO, format=TEXT)
     write_json_lines(lambda: None)
     manager = stack.AppManager.get_instance()
@@ -190,21 +203,6 @@ def _run(names: list[str], options: list[str], listener: socket.socket) -> None:
     services = manager.instantiate_apps(**manager.create_contexts())
     _log.info("%s runs %s", seam.version(), ", ".join(names))
     stack.hub.joinall(services)
-
-
-def _server_at(listener: socket.socket) -> Callable[..., Any]:
-    """The framework's server of switches, but for its socket, which listens already."""
-
-    class Server:
-        def __init__(self, _: Any, handle: Callable[[Any, Any], None]):
-            self.handle = handle
-            self.server = seam.hub_module("socket").socket(-1, fileno=listener.detach())
-
-        def serve_forever(self) -> None:
-            while True:
-                seam.framework().hub.spawn(self.handle, *self.server.accept())
-
-    return Server
 
 
 def _checked(app: str) -> str:
