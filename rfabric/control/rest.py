@@ -282,7 +282,7 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def log_message(self, form: str, *args: object) -> None:
-        """Requests go to the log, not to stderr."""
+        """What http.server says, such as of a client too slow, goes to the log, not to stderr."""
         _log.debug("%s " + form, self.client_address, *args)
 
 

@@ -1,5 +1,6 @@
 """ARP, read and answered."""
 
+import pytest
 from ground import SMALL
 
 from rfabric.control import frames
@@ -24,3 +25,13 @@ def test_arp_is_read_and_answered():
         frames.parse(request[:30]) is None
         and frames.parse(b"\x00" * 12 + b"\x86\xdd" + bytes(60)) is None
     )
+
+
+@pytest.mark.parametrize("more", [1, 26, 100])
+def test_what_follows_the_addresses_of_a_frame_changes_nothing(more):
+    hosts = [bytes([10, 0, 0, 1]), bytes([10, 0, 0, 8])]
+    macs = bytes.fromhex("000000000008000000000001")
+    ip = macs + bytes.fromhex("080045") + bytes(11) + b"".join(hosts)
+    arp = frames.arp_reply(host_mac(7), "10.0.0.8", macs[6:], "10.0.0.1")[:42]
+    for frame in (ip, arp):
+        assert frames.parse(frame + bytes(range(more))) == frames.parse(frame) is not None

@@ -52,6 +52,18 @@ def test_what_met_the_dark_is_known_of_who_told_it_while_he_is_connected():
     assert FabricApp.lost(self, 7) is None
 
 
+def test_a_port_is_told_of_once_it_is_known_whose_it_is():
+    core, _ = controlled()
+    reader, dpid = core.watch.read(), min(core.name_of)
+    datapath = SimpleNamespace(id=dpid, ofproto=SimpleNamespace(OFPPR_DELETE=1, OFPPS_LINK_DOWN=1))
+    down = message(datapath, desc=SimpleNamespace(port_no=3, state=1), reason=2)
+    FabricApp._port_told(hearing(), down)
+    assert reader.waiting.empty()
+    FabricApp._port_told(hearing(core=core), down)
+    about = reader.waiting.get_nowait().about
+    assert about == {"switch": core.name_of[dpid], "port": 3, "up": False}
+
+
 def test_flows_are_those_of_the_last_answer_in_several_messages(monkeypatch):
     monkeypatch.setattr(app.flowmods, "entry_of", lambda entry: entry)
     self = hearing()

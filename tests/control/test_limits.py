@@ -251,6 +251,21 @@ def test_who_is_refused_in_the_midst_of_sending_is_read_on_for_a_second_or_a_meb
     assert len(asked) == 1
 
 
+def test_who_never_says_what_he_wants_is_left_and_the_log_alone_tells_it(
+    monkeypatch, caplog, capfd
+):
+    monkeypatch.setattr(rest, "PATIENCE_S", 0.1)
+    caplog.set_level(logging.DEBUG, "rfabric.control.rest")
+    here, there = socket.socketpair()
+    with here:
+        here.sendall(b"GET /epo")
+        with there:
+            rest.Handler(there, ("192.0.2.7", 5), None)
+        assert here.recv(100) == b""
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "192.0.2.7" in said and "timed out" in said and capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("body", "text"),
     [

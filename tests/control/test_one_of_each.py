@@ -178,6 +178,20 @@ def test_tables_are_objects_of_objects(rows):
     assert status == 400 and "OCS_CROSS_CONNECT: expected an object of objects" in reply["error"]
 
 
+@pytest.mark.parametrize("word", [None, "normal", "blocked", "", "Normal"])
+def test_ports_that_are_not_to_be_normal_are_refused_and_nothing_moves(word):
+    served = Served()
+    tables = ask(served, "GET", "/ocs/a1/config_db")[1]
+    row = {} if word is None else {"config_status": word}
+    tables = {"OCS_CROSS_CONNECT": tables["OCS_CROSS_CONNECT"], "OCS_PORT": {"1A": row}}
+    status, reply = ask(served, "PUT", "/ocs/a1/config_db", tables)
+    if word in (None, "normal"):
+        assert status == 200 and reply["result"] == "UNCHANGED"
+    else:
+        said = f"OCS_PORT 1A: config_status {word!r} cannot be set here; the ports of a1 are normal"
+        assert status == 400 and said in reply["error"] and not served.core.epochs.plans
+
+
 def test_what_is_deleted_of_an_ocs_without_circuits_is_told_that_there_are_none():
     served = Served()
     ask(served, "PUT", "/ocs/a1/circuits", {"circuits": []})
