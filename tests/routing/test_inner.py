@@ -259,6 +259,22 @@ def test_seconds_on_a_way_are_added_up_in_the_order_of_numpy(hops):
     )
 
 
+@pytest.mark.parametrize("kinds", [1, 3, inner.KINDS])
+def test_an_arc_leads_to_the_one_ring_that_is_nearer_by_its_cost(kinds):
+    """Rings at 0, 1, ..., 19 and those of no way; arcs of cost 1, 2, ..."""
+    steps = np.arange(1, kinds + 1)
+    nearer = inner._nearer(np.append(np.arange(20.0), np.inf), steps.astype(float))
+    for here in range(20):
+        there = [here - step if step <= here else inner.NO_RING for step in steps]
+        assert nearer[here, :kinds].tolist() == there
+    assert (nearer[20:] == inner.NO_RING).all() and (nearer[:, kinds:] == inner.NO_RING).all()
+
+
+def test_rings_too_near_to_tell_apart_and_too_many_costs_have_no_table():
+    assert inner._nearer(np.array([0.0, 1e-9, 1.0]), np.array([1.0])) is None
+    assert inner._nearer(np.array([0.0, 1.0]), np.arange(inner.KINDS + 1) + 1.0) is None
+
+
 def test_who_has_no_way_has_endless_load():
     fabric = parse_fabric("rfabric,pods=2,tors=2,gpus=4,electrical=0Gbit/s")
     matrix = np.zeros((len(fabric.racks),) * 2)
