@@ -111,6 +111,12 @@ def test_it_is_told_how_long_after_the_last_response_the_last_is_judged(judge):
     assert (late > 0) == bool(judge)
 
 
+def test_as_many_judges_as_replicas_stand_beside_each():
+    count = len(job().replicas)
+    done = packed("disaggregated", RollpackerSettings(planner=0, judge="Qwen2.5-7B", judges=count))
+    assert list(done.judges) == list(done.w.replicas) and count > 1
+
+
 # --- halves that are freed ------------------------------------------------------------------------
 
 
