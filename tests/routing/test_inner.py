@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lighting import lit
 
 from rfabric import native
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
+from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
 from rfabric.routing import choices, inner, placing, routes_of, ways
@@ -208,6 +210,26 @@ def test_rows_that_claim_arcs_are_those_that_python_finds(data):
     assert (laid.claims(arcs) == placer._claims(arcs)).all()  # nothing is left of the first call
 
 
+@pytest.mark.parametrize("core", [True, False])
+@pytest.mark.parametrize("spec", ["fat-tree,k=4", "rfabric,pods=2,tors=2,gpus=4", "topoopt"])
+def test_what_lies_on_an_arc_is_what_the_pairs_placed_there_send(spec, core, monkeypatch):
+    """Kind by kind, after pairs were placed one after another and moved off late arcs."""
+    for room in () if core else (ways, choices, placing):
+        monkeypatch.setattr(room, "loops", lambda: None)
+    fabric, random = parse_fabric(spec), np.random.default_rng(3)
+    racks, circuits = cabling_of(fabric).host_rack, lit(fabric)
+    src, dst = np.divmod(np.arange(len(fabric.hosts) ** 2), len(fabric.hosts))
+    src, dst = src[racks[src] != racks[dst]], dst[racks[src] != racks[dst]]
+    sent = Sent(src, dst, random.random((2, len(src))) * (random.random((2, len(src))) < 0.4))
+    some = routes_of(fabric.named(f"f{core}"), circuits).choices
+    placer = placing.Placer(some, sent.kinds, racks[src], racks[dst])
+    placer._place(np.zeros((len(src), 0), np.int64), np.zeros(2))
+    assert (placer.arcs[:, 0] < placer.nowhere).all()
+    for load, bytes in zip(placer.load, sent.bytes, strict=True):
+        lies = sum(np.bincount(arc, bytes, placer.nowhere + 1) for arc in placer.arcs.T)
+        assert load[:-1] == pytest.approx(lies[:-1], rel=1e-9)
+
+
 def test_ways_around_a_ring_are_the_same(monkeypatch):
     for core, python in zip(*both(ring(20), 1, monkeypatch), strict=True):
         assert core.tobytes() == python.tobytes()
@@ -235,6 +257,22 @@ def test_seconds_on_a_way_are_added_up_in_the_order_of_numpy(hops):
     assert (
         np.array_equal(way, rows) and cost.tobytes() == (need.max(1) + 1e-6 * need.sum(1)).tobytes()
     )
+
+
+@pytest.mark.parametrize("kinds", [1, 3, inner.KINDS])
+def test_an_arc_leads_to_the_one_ring_that_is_nearer_by_its_cost(kinds):
+    """Rings at 0, 1, ..., 19 and those of no way; arcs of cost 1, 2, ..."""
+    steps = np.arange(1, kinds + 1)
+    nearer = inner._nearer(np.append(np.arange(20.0), np.inf), steps.astype(float))
+    for here in range(20):
+        there = [here - step if step <= here else inner.NO_RING for step in steps]
+        assert nearer[here, :kinds].tolist() == there
+    assert (nearer[20:] == inner.NO_RING).all() and (nearer[:, kinds:] == inner.NO_RING).all()
+
+
+def test_rings_too_near_to_tell_apart_and_too_many_costs_have_no_table():
+    assert inner._nearer(np.array([0.0, 1e-9, 1.0]), np.array([1.0])) is None
+    assert inner._nearer(np.array([0.0, 1.0]), np.arange(inner.KINDS + 1) + 1.0) is None
 
 
 def test_who_has_no_way_has_endless_load():

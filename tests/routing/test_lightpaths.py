@@ -3,6 +3,7 @@ force.
 """
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice, permutations
 
 import networkx as nx
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.fabric import fat_tree, parse_fabric, rfabric
+from rfabric.fabric import Fabric, fat_tree, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuit, Circuits, light
 from rfabric.routing import Routes, colouring, light_paths, placing, routes_of
@@ -71,6 +72,21 @@ def test_the_graph_people_get_has_the_light_paths_that_packets_take(drawn):
     paths = light_paths(fabric, circuits)
     assert len(paths) == len(edges)
     assert {(p.out, p.into, p.links, p.rate) for p in paths} == of_graph
+
+
+@settings(max_examples=25, deadline=None)
+@given(DRAWN)
+def test_light_paths_are_the_same_however_cables_are_ordered(drawn):
+    """Here those of OCSes come first, and begin there."""
+    fabric, circuits = drawn
+    ocses = {node.name for node in fabric.ocses}
+    turned = [replace(c, a=c.b, b=c.a) if c.b.node in ocses else c for c in fabric.links]
+    links = sorted(turned, key=lambda cable: cable.a.node not in ocses)
+    paths, others = (
+        {(p.out, p.into, len(p.links), p.rate) for p in light_paths(some, circuits)}
+        for some in (fabric, Fabric("turned", fabric.nodes, links))
+    )
+    assert paths == others
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,7 +15,7 @@ from lighting import lit
 from rfabric.fabric import Fabric, Link, Node, Port, fat_tree, parse_fabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics.check import faults
-from rfabric.routing import routes_of, schemes
+from rfabric.routing import placing, routes_of, schemes
 from rfabric.routing.colouring import coloured
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import Routing, Sent, split
@@ -359,3 +359,38 @@ def test_what_some_pairs_send_is_as_if_nothing_else_were_sent(seed):
         assert kinds.kinds[kinds.signature[pair]].tolist() == kinds.kind[own].tolist()
         heavier = kinds.total[kinds.total > kinds.total[pair]]
         assert kinds.lightness[pair] == len(set(heavier.tolist()))
+
+
+@pytest.mark.parametrize("most", [2, 5, 40])
+@pytest.mark.parametrize("late", [2, 3, 7, 10, 32])
+def test_of_pairs_on_one_late_cable_few_are_looked_at_at_a_time(late, most, monkeypatch):
+    """One by one while they are no more than `most`; else in so many rounds of about equally many.
+    Each of them is looked at once.
+    """
+    monkeypatch.setattr(placing, "MOST_PARTS", most)
+    fabric = parse_fabric(f"leaf-spine,tors=2,gpus={late}")
+    src = np.arange(late)
+    sent = Sent(src, late + src, 1e9 + src)
+    choices = routes_of(fabric, lit(fabric)).choices
+    racks = cabling_of(fabric).host_rack
+    placer = placing.Placer(choices, sent.kinds, racks[sent.src], racks[sent.dst])
+    one_way = np.repeat(choices.every(np.array([0]), np.array([1])).rows[:1], late, 0)
+    placer._place(one_way, np.array([np.inf]))
+    rounds = []
+    monkeypatch.setattr(placer, "_shift", lambda pairs, *_: rounds.append(pairs) or len(pairs))
+    assert placer._move(np.zeros(1)) == late
+    assert len(rounds) == min(late, most)
+    assert sorted(np.concatenate(rounds)) == src.tolist()
+    assert np.ptp([len(some) for some in rounds]) <= 1
+
+
+def test_a_pair_waits_for_others_a_few_rounds_and_no_more(monkeypatch):
+    """Where all arcs are taken, for ever: of several ways it then takes the cheapest."""
+    fabric, rounds = parse_fabric("leaf-spine,tors=2,gpus=3"), []
+    one = Sent(np.array([0]), np.array([4]), np.array([1e9]))
+    placer = placing.Placer(
+        routes_of(fabric, lit(fabric)).choices, one.kinds, *np.array([[0], [1]])
+    )
+    monkeypatch.setattr(placer, "_claims", lambda arcs: rounds.append(1) or np.zeros(1, bool))
+    placer._place(np.zeros((1, 0), np.int64), np.array([np.inf]))
+    assert len(rounds) == placing.PATIENCE + 1 and (placer.arcs < placer.nowhere).any()

@@ -394,9 +394,11 @@ def test_it_gains_over_every_static_cut_where_a_step_has_an_early_part_and_a_tai
     assert s.facts["servers_cut"] > 0
 
 
-def test_without_planner_and_moves_servers_stay_as_the_recipe_says():
-    s = made(*LONG, period_s=float("inf"), moves=0.0)
-    assert {part.cut for step in s.steps for part in step.generated.segments} == {"tp2"}
+@pytest.mark.parametrize("wide", [2, 8])
+def test_without_planner_and_moves_servers_stay_as_the_recipe_says(wide):
+    """Also where a replica is as wide as a server."""
+    s = made(*LONG, f"generation.tp={wide}", period_s=float("inf"), moves=0.0)
+    assert {part.cut for step in s.steps for part in step.generated.segments} == {f"tp{wide}"}
     assert s.facts["plans"] == s.facts["moved"] == 0
 
 

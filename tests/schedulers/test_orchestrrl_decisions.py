@@ -177,6 +177,13 @@ def test_the_seat_that_is_done_first_is_taken_though_another_has_more_room():
     assert keep(problem([[1.0], [1.0]], [-1], kv=[11.0], **about)).seat.tolist() == [1]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_response_alone_goes_to_the_seat_that_is_done_first_of_all_cuts(seed):
+    fixed, work = np.random.default_rng(seed).uniform(1, 5, (2, 4))
+    p = problem(work[:, None], [-1], [0, 1, 2, 3], fixed=fixed)
+    assert keep(p).seat.tolist() == [(fixed + work).argmin()]
+
+
 def test_some_seats_or_all_of_them_are_tried_with_another_cut():
     p = problem([[1.0], [1.0]], [1], [0, 1, 0])
     mixes = [mix.tolist() for mix in _mixes(p)]

@@ -16,6 +16,7 @@ from rfabric.rl.phases import handover
 from rfabric.rl.timing import decode_step
 from rfabric.schedulers.rollpacker import (
     LONG,
+    PLAIN,
     SHORT,
     Books,
     Judges,
@@ -78,6 +79,8 @@ def test_a_round_launches_as_many_as_it_says_and_rounds_up():
     assert (made.keep_prompts, made.keep_responses) == (4, 3)
     assert launch(Books(), 10, 10, 1.1, 1.0).prompts == tuple(range(11))  # 10 x 1.1 is 11.000...2
     assert launch(Books(waiting=(1, 2, 3)), 4, 3).kind == SHORT
+    for spare, kind in (((1, 1), PLAIN), ((1.5, 1), SHORT), ((1, 1.5), SHORT)):
+        assert launch(Books(), 4, 4, *spare).kind == kind
     assert launch(Books(waiting=(1, 2, 3, 4)), 4, 3).kind == LONG
 
 

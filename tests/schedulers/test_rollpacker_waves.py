@@ -15,6 +15,7 @@ from rfabric.schedulers.rollpacker import (
     STREAMING,
     Books,
     RollpackerSettings,
+    _facts,
     draw,
     launch,
     play,
@@ -101,6 +102,21 @@ def test_a_replica_sends_each_response_once_and_never_before_it_ended(judge):
         assert set(flows.src) <= {done.w.replicas[replica][0]} and set(flows.dst) <= stand
 
 
+@pytest.mark.parametrize("judge", ["", "Qwen2.5-7B"])
+def test_it_is_told_how_long_after_the_last_response_the_last_is_judged(judge):
+    """A rule takes no time."""
+    done = packed("disaggregated", RollpackerSettings(planner=0, judge=judge))
+    (late,) = _facts([done])["judged_after_s"]
+    assert late == pytest.approx(done.waves[-1].at - done.played.kept_ends.max())
+    assert (late > 0) == bool(judge)
+
+
+def test_as_many_judges_as_replicas_stand_beside_each():
+    count = len(job().replicas)
+    done = packed("disaggregated", RollpackerSettings(planner=0, judge="Qwen2.5-7B", judges=count))
+    assert list(done.judges) == list(done.w.replicas) and count > 1
+
+
 # --- halves that are freed ------------------------------------------------------------------------
 
 
@@ -137,6 +153,14 @@ def test_nobody_goes_on_beyond_the_longest_response():
     # 1,000 tokens: all that begin are there to the end but those that are shorter
     begun = projected_peak(np.array([0]), np.array([0]), even, 1000)
     assert begun == pytest.approx(999 * (1 - 998 / 2999), rel=0.02)
+
+
+def test_the_peak_of_few_tokens_to_come_is_looked_for_at_every_token():
+    """Of lengths even up to 1,001, with 900 made: after t more 1 - t / 101 of them go on."""
+    even = Lengths("even", np.array([0.0, 1.0]), np.array([1.0, 1001.0]))
+    for context in (0, 10, 37, 60):
+        peak = projected_peak(np.array([context]), np.array([900]), even, 1001)
+        assert peak == pytest.approx(max((1 - t / 101) * (context + t) for t in range(101)))
 
 
 def test_the_freed_half_trains_no_more_than_what_the_others_leave_time_for():

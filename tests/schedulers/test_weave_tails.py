@@ -14,7 +14,7 @@ from rfabric.rl import read_recipe
 from rfabric.rl.phases import step_of
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.schedulers.weave import ExecutionGroup, Job
-from rfabric.schedulers.weave.tail import TailTurn, _moved, tail_turns
+from rfabric.schedulers.weave.tail import TailTurn, _moved, _replicas_on, tail_turns
 from rfabric.schedulers.weave.traffic import profile_of, traffic_of
 from rfabric.simulate.world import simulate
 
@@ -103,6 +103,15 @@ def test_jobs_that_have_one_node_or_share_none_move_nothing():
     )
     assert not one.frees_nodes(0)
     assert not ExecutionGroup((a,), ((0, 1),), 2, 1).frees_nodes(0)
+
+
+@pytest.mark.parametrize("wide", [1, 2, 8])
+def test_the_replicas_on_a_node_have_its_gpus_and_no_others(wide):
+    w = read_recipe("grpo-64", (*FEW, "model=Qwen3-8B", f"generation.tp={wide}"))
+    for node in range(w.cluster.generation_gpus // SERVER):
+        gpus = [gpu for r in _replicas_on(w, [node]) for gpu in w.decoding[r]]
+        first = w.first_generation_gpu + node * SERVER
+        assert gpus == list(range(first, first + SERVER))
 
 
 def test_nodes_take_turns_at_tails():

@@ -104,7 +104,7 @@ def schedule(w: Workload, seed: int, settings: Mapping[str, str]) -> Scheduled:
     if "tasks" in words:  # whose turns are not the recipe's
         refuse_cpu_servers("rollart with tasks", w)
     store = replace(w.weight_sync, strategy="relay")
-    w = replace(w, pipeline="async", staleness=max(1, alpha), weight_sync=store)
+    w = replace(w, pipeline="async", staleness=alpha, weight_sync=store)
     tasks = named_tasks(words["tasks"]) if "tasks" in words else [_own_task(w, s)]
     pools = pools_of(w, tasks, words.get("decode_gpu"), decode_gpus)
     load = sync_bytes(w) / UNPACK
