@@ -305,7 +305,7 @@ def handover(w: Workload) -> dict[str, float]:
 
 def experts_in_servers(w: Workload) -> bool:
     """Whether the ranks that share the experts of a layer share a server as well."""
-    return w.training.ep <= w.gpus_per_server
+    return w.training.expert_gpus <= w.gpus_per_server
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:

@@ -163,8 +163,9 @@ class Training(Section):
     tp: GPUs over which a layer is split (tensor parallelism);
     pp: stages of the pipeline;
     cp: GPUs over which a sequence is split (context parallelism);
-    ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp, and
-    ep divides tp x cp x data ranks;
+    ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp;
+    etp: GPUs of a server over which each expert is split (Megatron's expert_tensor_parallel_size,
+    whose default is tp). ep x etp divides tp x cp x data ranks;
     context_exchange: what the cp GPUs of a group send one another in each layer: keys and values
     round a `ring` (Megatron-LM), or tokens for heads, all to all, `ulysses` (verl with FSDP);
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
@@ -202,6 +203,7 @@ class Training(Section):
     context_exchange: str = key(choice(*CONTEXT_EXCHANGES), "ring")
     vp: int = key(count(high=1000), 1)
     ep: int = key(count(), 1)
+    etp: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
     mini_batches: int = key(count(), 1)
     optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")
@@ -218,6 +220,11 @@ class Training(Section):
     skew: float = key(number(0, 10), 0.0)
     drift: float = key(number(0, 1), 0.0)
     skew_layers: int = key(count(high=1000), 2)
+
+    @property
+    def expert_gpus(self) -> int:
+        """GPUs of a stage that hold one copy of its experts."""
+        return self.ep * self.etp
 
     @property
     def grad_bytes(self) -> int:

@@ -176,7 +176,7 @@ class Setup:
     def layout(self) -> Layout:
         """How the training GPUs share the model."""
         t = self.training
-        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, t.optimizer == "sharded")
+        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, t.optimizer == "sharded", t.etp)
 
     @property
     def training_bytes(self) -> dict[str, float]:
@@ -265,12 +265,11 @@ class Setup:
         return self.training.tp * self.training.cp * self.dp
 
     def expert_groups(self, pp: int) -> list[list[int]]:
-        """The GPUs of stage `pp` that hold the same experts: one group for each expert rank."""
-        first = self.rank(pp, 0)
-        return [
-            list(range(first + e, first + self.stage_gpus, self.training.ep))
-            for e in range(self.training.ep)
-        ]
+        """The GPUs of stage `pp` that hold the same experts, or parts of them: one group for each
+        that has others.
+        """
+        first, wide = self.rank(pp, 0), self.training.expert_gpus
+        return [list(range(first + e, first + self.stage_gpus, wide)) for e in range(wide)]
 
     @property
     def slots(self) -> int:

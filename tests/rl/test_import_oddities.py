@@ -331,14 +331,31 @@ def test_what_changes_time_is_not_harmless_beside_words_that_are(job):
     assert "reward_model.overlong_buffer.len" in made.ignored
 
 
-def test_experts_that_megatron_cuts_by_default_are_noted(job):
-    tp, ep, cut = (f"actor_rollout_ref.actor.megatron.{n}_parallel_size" for n in
-                   ("tensor_model", "expert_model", "expert_tensor"))  # fmt: skip
-    moe = VERL.replace("Qwen3-8B", "Qwen3-30B-A3B")
-    said = "expert_tensor_parallel_size is not set: 2, as tp"
-    for more, noted in ((f"{tp}=2 {ep}=4", True), (f"{tp}=2 {ep}=4 {cut}=1", False)):
-        made = job("verl", moe.format(more=more))
-        assert any(note.startswith(said) for note in made.notes) == noted
+@pytest.mark.parametrize(
+    ("ways", "etp", "noted"),
+    [
+        ((2, 4, ""), 2, False),  # Megatron's default: as tp
+        ((2, 4, 1), None, False),
+        ((4, 2, 2), 2, False),
+        ((4, 8, ""), None, True),  # the default does not fit: whole, and said
+    ],
+)
+def test_experts_are_cut_as_megatron_cuts_them(job, ways, etp, noted):
+    names = "tensor_model", "expert_model", "expert_tensor"
+    more = " ".join(
+        f"actor_rollout_ref.actor.megatron.{name}_parallel_size={n}"
+        for name, n in zip(names, ways, strict=True)
+        if n
+    )
+    made = job("verl", VERL.replace("Qwen3-8B", "Qwen3-30B-A3B").format(more=more))
+    assert made.recipe()["training"].get("etp") == etp
+    assert any(note.startswith("expert_tensor_parallel_size") for note in made.notes) == noted
+
+
+def test_a_dense_model_has_no_experts_to_cut(job):
+    cut = "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"
+    made = job("verl", VERL.format(more=cut))
+    assert "etp" not in made.recipe()["training"] and made.recipe()["training"]["tp"] == 2
 
 
 @pytest.mark.parametrize(
@@ -775,11 +792,11 @@ def test_areal_roles_on_the_actors_gpus_are_no_third_pool(job, mode, shared):
 
 
 @pytest.mark.parametrize(("ffn", "cut"), [("d1t4e2", True), ("d4e2", False)])
-def test_areal_experts_that_are_cut_are_noted(job, ffn, cut):
+def test_areal_experts_are_cut_as_its_mode_says(job, ffn, cut):
     mode = f"sglang:d8+megatron:(attn:d2t2c2|ffn:{ffn})"
     made = job("areal", areal((mode,)).replace("Qwen3-8B", "Qwen3-30B-A3B"), "job.yaml")
     assert made.recipe()["training"]["ep"] == 2
-    assert any("ffn:t4: experts are dealt whole" in note for note in made.notes) == cut
+    assert made.recipe()["training"].get("etp") == (4 if cut else None)
 
 
 def test_areal_without_a_mode_has_its_backends(job):

@@ -58,7 +58,7 @@ class SourcedValues:
 
     def parallel(self, section: str, sign: str = "_") -> None:
         """How many ways Megatron's keys in `section` cut the training, with `sign` in their words;
-        what later frameworks shorten is read too.
+        what later frameworks shorten is read too. Experts it cuts as the rest, unless told.
         """
         for key, name in (
             ("tp", "tensor"),
@@ -69,6 +69,15 @@ class SourcedValues:
             kinds = (f"{name}-model-parallel-size", f"{name}-parallel-size")
             names = [section + kind.replace("-", sign) for kind in kinds]
             self.take(f"training.{key}", *(names[::-1] if key == "cp" else names), default=1)
+        name = section + "expert-tensor-parallel-size".replace("-", sign)
+        self.take(
+            "training.etp", name, default=self.values["training.tp"], why="as tp, by Megatron"
+        )
+
+    def drop(self, key: str) -> None:
+        """A value that the job has no use for is as if it had never been filled in."""
+        del self.values[key], self.origin[key]
+        self.assumed = [other for other in self.assumed if other != key]
 
     def log_probs(self, reference: bool, of: str = " (KL)", engines: str = "") -> None:
         """Passes over a step's tokens before the training: the old policy's, unless `engines` says
