@@ -251,17 +251,26 @@ def _check_batch(w: Setup) -> None:
             f"sequence of {longest} tokens (max_prompt + max_response); use "
             f"{-(-longest // t.cp)} at least"
         )
-    if g.responses % t.mini_batches:
+    if t.mini_batch_responses and t.mini_batches > 1:
+        raise RFabricError(
+            f"training.mini_batches: {t.mini_batches} beside mini_batch_responses "
+            f"{t.mini_batch_responses}, which makes {len(w.updates)} updates of {g.responses} "
+            "responses; leave one of them out"
+        )
+    if not t.mini_batch_responses and g.responses % t.mini_batches:
         raise RFabricError(
             f"training.mini_batches: {t.mini_batches} does not divide the {g.responses} responses "
             f"of a step (generation.batch {g.batch} x group_size {g.group_size}); use a divisor"
         )
-    each = g.responses // t.mini_batches
-    if each < w.dp:
-        raise RFabricError(
-            f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
+    if (each := w.updates[-1]) < w.dp:
+        few = (
+            f"training.mini_batch_responses: {t.mini_batch_responses} leaves {each} responses the "
+            f"last update for {w.dp} data-parallel ranks; use a multiple of {w.dp}"
+            if t.mini_batch_responses
+            else f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
             f"{w.dp} data-parallel ranks; use a larger generation.batch or fewer mini_batches"
         )
+        raise RFabricError(few)
     if g.rolled_out * g.group_size < len(w.decoding):
         raise RFabricError(
             f"generation.batch: {g.rolled_out} prompts x group_size {g.group_size} leave some of "

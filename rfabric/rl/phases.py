@@ -227,10 +227,7 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     ahead, _ = _passes(w, ranks, micro, imbalance(shares))
     passes = w.training.log_prob_passes
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
-    updates = [
-        _mini_batch(w, part, imbalance(shares))
-        for part in np.split(lengths, w.training.mini_batches)
-    ]
+    updates = [_mini_batch(w, part, imbalance(shares)) for part in w.in_updates(lengths)]
     updates *= w.training.epochs * (1 + w.training.critic)
     seconds = host_optimizer_seconds if w.training.host_optimizer else optimizer_seconds
     optimizer = seconds(trainer_of(w), w.training.optimizer == "replicated")

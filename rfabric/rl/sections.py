@@ -170,7 +170,9 @@ class Training(Section):
     round a `ring` (Megatron-LM), or tokens for heads, all to all, `ulysses` (verl with FSDP);
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
     ppo_max_token_len_per_gpu);
-    mini_batches: optimizer updates a step;
+    mini_batches: optimizer updates a step, of equally many responses;
+    mini_batch_responses: in place of mini_batches: responses of an update, the last of which has
+    those that are left; 0: as mini_batches says;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
     parameters; `replicated` all-reduces gradients; `sharded` shards parameters and gradients as
     well (FSDP, ZeRO-3): in every micro-batch each layer is gathered and its gradients scattered,
@@ -206,6 +208,7 @@ class Training(Section):
     etp: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
     mini_batches: int = key(count(), 1)
+    mini_batch_responses: int = key(count(0), 0)
     optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")
     grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
     buckets: int = key(count(high=1000), 1)

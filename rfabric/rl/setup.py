@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from ..compute import memory
 from ..compute.adapters import share_that_learns
 from ..compute.cpu_servers import CPU_SERVERS
@@ -258,6 +260,17 @@ class Setup:
             [self.rank(pp, d, c, tp) for d in range(self.dp) for c in range(t.cp)]
             for tp in range(t.tp)
         ]
+
+    @property
+    def updates(self) -> list[int]:
+        """Responses of each optimizer update of an epoch; the last may have fewer."""
+        responses, t = self.generation.responses, self.training
+        each = t.mini_batch_responses or responses // t.mini_batches
+        return [min(each, responses - first) for first in range(0, responses, each)]
+
+    def in_updates(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """Lengths of a step's responses, update by update."""
+        return np.split(lengths, np.cumsum(self.updates)[:-1])
 
     @property
     def stage_gpus(self) -> int:

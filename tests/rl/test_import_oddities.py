@@ -352,6 +352,48 @@ def test_experts_are_cut_as_megatron_cuts_them(job, ways, etp, noted):
     assert any(note.startswith("expert_tensor_parallel_size") for note in made.notes) == noted
 
 
+@pytest.mark.parametrize(
+    ("more", "each", "updates", "said"),
+    [
+        # 16 ranks have 32 sequences each, of a mini-batch 12: 12, 12 and 8
+        ("batch_size=48 rollout.n=4", 192, 3, "the last mini-batch is smaller"),
+        ("batch_size=32 rollout.n=4", None, 4, ""),
+        # of 20 sequences each rank has one: 8 times 16, as verl did before 0.8
+        ("batch_size=20 rollout.n=1", None, 8, "20 sequences an update over 16 ranks are 1 a rank"),
+        # 8 ranks have 64 each, of a mini-batch 24: filled up by verl 0.9
+        ("batch_size=48 rollout.n=4 tp=2", 192, 3, "and Megatron before it"),
+        # engines' GPUs are others, and the trainer of such jobs fills up nothing
+        ("batch_size=48 rollout.n=4 nnodes=2", 192, 3, "the last mini-batch is smaller"),
+    ],
+)
+def test_a_mini_batch_that_does_not_divide_the_batch(job, more, each, updates, said):
+    made = job("verl", uneven(more))
+    training = made.recipe()["training"]
+    assert training.get("mini_batch_responses") == each
+    if each is None:
+        assert training["mini_batches"] == updates
+    else:
+        responses = 128 * made.recipe()["generation"]["group_size"]
+        assert -(-responses // each) == updates
+    assert said in " ".join(made.notes)
+
+
+def uneven(more):
+    names = {
+        "batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
+        "rollout.n": "actor_rollout_ref.rollout.n",
+        "tp": "actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
+        "nnodes": "rollout.nnodes",
+    }
+    said = [f"{names[k]}={v}" for k, v in (one.split("=") for one in more.split())]
+    return VERL.replace("train_batch_size=64", "train_batch_size=128").format(more=" ".join(said))
+
+
+def test_megatron_refuses_uneven_mini_batches_where_nothing_fills_them_up(job):
+    with pytest.raises(RFabricError, match="refuses 64 % 24 != 0 sequences of a rank"):
+        job("verl", uneven("batch_size=48 rollout.n=4 tp=2 nnodes=2"))
+
+
 def test_a_dense_model_has_no_experts_to_cut(job):
     cut = "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"
     made = job("verl", VERL.format(more=cut))
