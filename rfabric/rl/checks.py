@@ -245,11 +245,13 @@ def _check_batch(w: Setup) -> None:
             f"{context} tokens; use {context} at most for both together, or say "
             f"generation.context={longest} where its positions are stretched that far"
         )
-    if longest > t.micro_batch_tokens * t.cp:
+    held = longest * max(1, t.micro_batch_sequences)
+    if held > t.micro_batch_tokens * t.cp:
+        several = t.micro_batch_sequences > 1
+        what = f"{t.micro_batch_sequences} sequences" if several else "a sequence"
         raise RFabricError(
-            f"training.micro_batch_tokens: {t.micro_batch_tokens} x cp {t.cp} cannot hold a "
-            f"sequence of {longest} tokens (max_prompt + max_response); use "
-            f"{-(-longest // t.cp)} at least"
+            f"training.micro_batch_tokens: {t.micro_batch_tokens} x cp {t.cp} cannot hold {what} "
+            f"of {longest} tokens (max_prompt + max_response); use {-(-held // t.cp)} at least"
         )
     if t.mini_batch_responses and t.mini_batches > 1:
         raise RFabricError(

@@ -265,14 +265,15 @@ class _Ranks:
 
 def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
     """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them
-    needs.
+    needs, or all, where so many sequences are one.
     """
     dealt = balance(lengths, w.dp)
     tokens = np.array([lengths[rank].sum() for rank in dealt])
     squares = np.array([(lengths[rank] ** 2).sum() for rank in dealt])
-    return _Ranks(tokens, squares), int(
-        -(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp))
-    )
+    t = w.training
+    if t.micro_batch_sequences:
+        return _Ranks(tokens, squares), -(-len(lengths) // (w.dp * t.micro_batch_sequences))
+    return _Ranks(tokens, squares), int(-(-tokens.max() // (t.micro_batch_tokens * t.cp)))
 
 
 def _passes(

@@ -170,6 +170,9 @@ class Training(Section):
     round a `ring` (Megatron-LM), or tokens for heads, all to all, `ulysses` (verl with FSDP);
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
     ppo_max_token_len_per_gpu);
+    micro_batch_sequences: sequences of a micro-batch, however short they are (verl's
+    ppo_micro_batch_size_per_gpu), whose activations are those of micro_batch_tokens; 0: as many as
+    these hold;
     mini_batches: optimizer updates a step, of equally many responses;
     mini_batch_responses: in place of mini_batches: responses of an update, the last of which has
     those that are left; 0: as mini_batches says;
@@ -207,6 +210,7 @@ class Training(Section):
     ep: int = key(count(), 1)
     etp: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
+    micro_batch_sequences: int = key(count(0), 0)
     mini_batches: int = key(count(), 1)
     mini_batch_responses: int = key(count(0), 0)
     optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")

@@ -7,8 +7,11 @@ import yaml
 
 from rfabric.compute.named import find_model
 from rfabric.errors import RFabricError
+from rfabric.rl import read_recipe
 from rfabric.rl.imports import import_job
 from rfabric.rl.imports.settings import read_settings
+from rfabric.rl.phases import step_of
+from rfabric.rl.totals import training_bytes
 
 VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 \
 actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_response_length=1024 \
@@ -868,3 +871,36 @@ def test_areal_settings_by_their_older_names(job):
     assert training["log_prob_passes"] == 1
     assert any("names of AReaL 0.3" in note for note in made.notes)
     assert not made.unmapped
+
+
+@pytest.mark.parametrize(
+    ("said", "micro"), [("micro_batch_size_per_gpu=4", 4), ("use_dynamic_bsz=True", 2)]
+)
+def test_a_micro_batch_of_so_many_sequences_is_no_fuller_for_short_ones(job, said, micro, tmp_path):
+    """16 ranks have 16 of the 256 sequences of an update each: four micro-batches of four, though
+    all of its tokens fit into two. Each gathers a model twice; two passes ahead of the update have
+    as many sequences again for each update: 8 micro-batches of four, one gather each.
+    """
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    name = "ppo_" * said.startswith("micro") + said
+    more = (
+        f"{actor}.ppo_mini_batch_size=32 {rollout}.n=8 {actor}.use_kl_loss=True {actor}.{name} "
+        f"{actor}.ppo_max_token_len_per_gpu=20480 data.max_prompt_length=1024"
+    )
+    once = VERL.replace("ppo_mini_batch_size=64 ", "x=1 ").replace("length=1024", "length=4096")
+    path = tmp_path / "job.yaml"
+    path.write_text(job("verl", once.format(more=more)).yaml(), encoding="utf-8")
+    w = read_recipe(path)
+    step = step_of(w, 0, 0)
+    assert [one.micro_batches for one in step.trained.mini_batches] == [micro] * 2
+    if micro == 4:
+        assert step.trained.log_prob_micro_batches == 8
+        copies = 2 * 4 * 2 + 2 * 8
+        ring = 2 * 15 / 16 * 2 * w.model.parameters  # over the edges of two servers
+        assert training_bytes(w, step)["all-gather"] == pytest.approx(copies * ring)
+
+
+def test_a_micro_batch_holds_its_longest_sequences():
+    more = ["training.micro_batch_sequences=3", "training.micro_batch_tokens=40000"]
+    with pytest.raises(RFabricError, match="40000 x cp 1 cannot hold 3 sequences of 18432 tokens"):
+        read_recipe("grpo-64", more)

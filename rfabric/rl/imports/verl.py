@@ -222,6 +222,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.whole_sequences(sequences[1], sequences[0])
     else:
         recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
+        recipe.assume("training.micro_batch_sequences", 1, "one sequence at a time")
     _updates(recipe, s, megatron)
     reference = _reference(s)
     spin = any(word.endswith("main_spin") for word in s.words)
