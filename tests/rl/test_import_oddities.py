@@ -302,6 +302,14 @@ def test_adam_on_the_host(job, framework, text, more):
     made = job(framework, text.format(more=more))
     assert made.recipe()["training"]["host_optimizer"]
     assert any("0.5: the other states" in note for note in made.notes) == ("0.5" in more)
+    whole = any("sharded parameters and gradients are in the hosts" in note for note in made.notes)
+    assert whole == ("optimizer" not in more)  # FSDP's moves all of them
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_padding_that_is_computed_is_said(job, value):
+    made = job("verl", VERL.format(more=f"actor_rollout_ref.model.use_remove_padding={value}"))
+    assert any("padding is computed; here it is not" in note for note in made.notes) != value
 
 
 def test_what_no_adam_is_offloaded_of_stays(job):

@@ -41,6 +41,12 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         lambda value: isinstance(value, str) and "adam" not in value.lower(),
         "computed as Adam, with its states and its time",
     ),
+    (
+        ("use_remove_padding",),
+        lambda value: str(value).lower() in ("false", "0"),
+        "sequences are padded to the longest, and padding is computed; here it is not, so that "
+        "training is shorter",
+    ),
     (("enable_train", "enable_mtp_training"), is_on, "the layers that predict further tokens (MTP) "
      "are not trained here"),
     (
