@@ -269,8 +269,12 @@ class Setup:
         return [min(each, responses - first) for first in range(0, responses, each)]
 
     def in_updates(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """Lengths of a step's responses, update by update."""
-        return np.split(lengths, np.cumsum(self.updates)[:-1])
+        """Lengths of the responses that a step trains on, all or what a scheduler keeps of them,
+        update by update.
+        """
+        if each := self.training.mini_batch_responses:
+            return np.split(lengths, range(each, len(lengths), each))
+        return np.split(lengths, self.training.mini_batches)
 
     @property
     def stage_gpus(self) -> int:

@@ -2,6 +2,7 @@
 number behind them says where it is from.
 """
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,6 +108,7 @@ def test_a_smaller_last_update_has_what_is_left():
     """1,024 responses are 384, 384 and 256, twice; every update sends all gradients."""
     w = read_recipe("grpo-64", UNEVEN)
     assert w.updates == [384, 384, 256]
+    assert [len(part) for part in w.in_updates(np.ones(1000))] == [384, 384, 232]
     batches = step_of(w, 0, 0).trained.mini_batches
     assert len(batches) == 6
     whole = step_of(read_recipe("grpo-64", ONE), 0, 0).trained.mini_batches[0]
