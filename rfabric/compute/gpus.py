@@ -86,25 +86,30 @@ def find_gpu(text: str) -> Gpu | None:
     """The GPU that `text` names in whatever spelling: `h100_sxm`, `DGX-H100`, `NVIDIA
     A100-SXM4-40GB`, `h200_8gpu_busbw`.
 
-    None where it names none, or one of another memory than the catalog's; the first where it names
-    several.
+    None where it names none, or a sibling that the catalog lacks: another memory, form (PCIe, NVL),
+    slice or letter. The first where it names several.
 
-    >>> find_gpu("NVIDIA A100-SXM4-40GB").name, find_gpu("H20 141GB")
-    ('A100-40GB', None)
+    >>> find_gpu("NVIDIA A100-SXM4-40GB").name, find_gpu("H20 141GB").name, find_gpu("H200 NVL")
+    ('A100-40GB', 'H20-3e', None)
     """
     wanted = str(text).upper()
     matched = _NAMES.search(wanted)
-    if not matched:
+    if not matched or _PART.search(wanted):
         return None
-    kinds = [gpu for gpu in GPUS.values() if gpu.name.upper().split("-")[0] == matched[1]]
-    marked = (
-        gpu
-        for gpu in kinds
-        if "-" in gpu.name
-        and re.search(rf"(?<!\d){gpu.name.upper().split('-')[1].rstrip('B')}", wanted)
-    )
-    gpu = next(marked, GPUS[matched[1]])
-    return gpu if _holds(gpu, wanted) else None
+    base = matched[1]
+    forms = set(_FORM.findall(wanted)) - _PLAIN.get(base, set())
+    kinds = [gpu for gpu in GPUS.values() if gpu.name.upper().split("-")[0] == base]
+    of_form = [gpu for gpu in kinds if set(_FORM.findall(gpu.name.upper())) == forms]
+    # what nobody says more of is the row without a mark, which stands first
+    marked = [gpu for gpu in of_form if "-" in gpu.name and _marked(gpu, wanted)]
+    held = (gpu for gpu in marked or of_form if _holds(gpu, wanted))
+    return next(held, None)
+
+
+def _marked(gpu: Gpu, wanted: str) -> bool:
+    """Whether `wanted` says what tells this row from its siblings."""
+    mark = gpu.name.upper().split("-")[1]
+    return bool(re.search(rf"(?<!\d){mark.removesuffix('B')}", wanted))
 
 
 def _holds(gpu: Gpu, wanted: str) -> bool:
@@ -113,12 +118,27 @@ def _holds(gpu: Gpu, wanted: str) -> bool:
     sizes = [gpu.hbm_bytes * count for count in (1, gpu.gpus_per_server)]
     units = (1e9, 2**30)
     return not stated or any(
-        abs(int(stated[1]) * unit / size - 1) < _NEAR for unit in units for size in sizes
+        abs(int(stated[1] or stated[2]) * unit / size - 1) < _NEAR
+        for unit in units
+        for size in sizes
     )
 
 
-_MEMORY = re.compile(r"(?<!\d)(\d{2,4})[ _-]?GB(?![A-Z/])")
-_NEAR = 0.1  # drivers report some less than data sheets
+# GB, or G where no NIC has so many: the card's memory, or its server's
+_MEMORY = re.compile(
+    r"(?<!\d)(?:(\d{2,4})[ _-]?GB(?![A-Z/])|(16|24|32|40|48|64|80|9[46]|14[14]|192)G(?![A-Z0-9]))"
+)
+_NEAR = 0.08  # drivers report some less than data sheets; an H100 of 94 GB is none of 80
+_FORM = re.compile(r"PCIE|NVL\d*|CNX")
+# of a base row: what it is sold as in any case
+_PLAIN = {
+    "L40S": {"PCIE"},
+    "GB200": {"NVL72"},
+    "GB300": {"NVL72"},
+    "B200": {"NVL8"},
+    "B300": {"NVL8", "NVL16"},
+}
+_PART = re.compile(r"(?<![A-Z])MIG(?![A-Z])|\dG\.\d+GB")  # a slice of a GPU
 
 
 def _catalog() -> dict[str, Gpu]:
@@ -136,6 +156,6 @@ def _gpu(row: dict[str, str]) -> Gpu:
 
 GPUS = _catalog()
 # Longest names first; a letter before the name would make it another one, but for the x of `8xH100`
-# and `DGXH100`.
+# and `DGXH100`, and so would one behind it (H20A, A100X), but for the form or a count.
 _KINDS = sorted({name.upper().split("-")[0] for name in GPUS}, key=len, reverse=True)
-_NAMES = re.compile(rf"(?<![A-WYZ])({'|'.join(_KINDS)})(?![0-9])")
+_NAMES = re.compile(rf"(?<![A-WYZ])({'|'.join(_KINDS)})(?=$|[^0-9A-Z]|SXM|PCIE|NVL|CNX|HBM|X\d)")

@@ -13,7 +13,7 @@ ALL_REDUCES_PER_LAYER = 2
 @dataclass(frozen=True)
 class Layout:
     """How GPUs share a model: tensor, pipeline (vp chunks a stage), context, expert, data;
-    `sharded`: FSDP, ZeRO-3.
+    `sharded`: FSDP, ZeRO-3; `etp`: GPUs over which each expert is cut.
     """
 
     tp: int = 1
@@ -23,15 +23,17 @@ class Layout:
     ep: int = 1
     dp: int = 1
     sharded: bool = False
+    etp: int = 1
 
     def __post_init__(self):
-        for f in fields(self)[:6]:
-            if getattr(self, f.name) < 1:
+        for f in fields(self):
+            if f.name != "sharded" and getattr(self, f.name) < 1:
                 raise RFabricError(f"layout: {f.name} {getattr(self, f.name)} must be 1 or more")
-        if self.tp * self.cp * self.dp % self.ep:
+        if self.tp * self.cp * self.dp % self.expert_gpus:
+            name = f"ep {self.ep}" + (f" x etp {self.etp}" if self.etp > 1 else "")
             raise RFabricError(
-                f"layout: ep {self.ep} does not divide tp {self.tp} x cp {self.cp} x dp "
-                f"{self.dp}; use a divisor"
+                f"layout: {name} does not divide tp {self.tp} x cp {self.cp} x dp {self.dp}; use "
+                "a divisor"
             )
 
     @classmethod
@@ -51,9 +53,14 @@ class Layout:
         return self.tp * self.pp * self.cp * self.dp
 
     @property
+    def expert_gpus(self) -> int:
+        """GPUs of a stage that hold one copy of its experts: Megatron's ep x etp, etp innermost."""
+        return self.ep * self.etp
+
+    @property
     def replicas(self) -> int:
         """Copies of the weights: what tp, pp or the experts' ranks leave."""
-        return max(1, self.gpus // (self.pp * max(self.tp, self.ep)))
+        return max(1, self.gpus // (self.pp * max(self.tp, self.expert_gpus)))
 
 
 _KINDS = "TP|PP|EP|DP|CP|FSDP"

@@ -152,13 +152,16 @@ def training_shards(model: Model, layout: Layout) -> list[tuple[float, int]]:
     """(parameters on one training GPU, how many GPUs hold the same): of what all tokens pass, and
     of experts.
 
-    Experts are dealt to `ep` GPUs and not cut by tp (Megatron's expert_tensor_parallel_size 1), so
-    the GPUs of a stage hold dp x cp x tp / ep copies.
+    Experts are dealt to `ep` GPUs and not cut by tp, but by `etp` (Megatron's
+    expert_tensor_parallel_size), so the GPUs of a stage hold dp x cp x tp / (ep x etp) copies.
     """
     ranks = layout.dp * layout.cp
     shards = [(model.dense_parameters / (layout.tp * layout.pp), ranks)]
     if model.experts:
         shards.append(
-            (model.expert_parameters / (layout.ep * layout.pp), ranks * layout.tp // layout.ep)
+            (
+                model.expert_parameters / (layout.expert_gpus * layout.pp),
+                ranks * layout.tp // layout.expert_gpus,
+            )
         )
     return shards

@@ -441,14 +441,17 @@ def _matmul(t: Trainer, tokens: float, micro: int) -> float:
 def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
     """FLOPs of a GPU's experts, each a matmul of its own; its rows are filled up to whole tiles,
     half a tile on average. As many as other matmuls would do in the time that these take.
+
+    Where etp cuts experts, each GPU multiplies the rows of all etp by its part of the columns.
     """
     e, lay = t.model.experts, t.layout
     if not e:
         return 0.0
     local = e.count / lay.ep * micro
-    one = 2 * t.model.expert_parameters / e.count / e.layers
-    rows = tokens * e.per_token / (lay.tp * lay.cp) * t.expert_imbalance + TILE_ROWS / 2 * local
-    waves = 2 * WAVE * TILE * SMS * (t.model.hidden + e.intermediate) * local
+    one = 2 * t.model.expert_parameters / e.count / e.layers / lay.etp
+    sent = tokens * e.per_token / (lay.tp * lay.cp)
+    rows = lay.etp * sent * t.expert_imbalance + TILE_ROWS / 2 * local
+    waves = 2 * WAVE * TILE * SMS * (t.model.hidden + e.intermediate / lay.etp) * local
     return (one * rows + waves) * e.layers / lay.pp / t.grouped
 
 
@@ -471,8 +474,8 @@ def _memory_bound(t: Trainer, tokens: float) -> float:
     # two norms, two residuals, rotation of queries and keys
     columns = 10 * m.hidden + 2 * (queries + keys)
     columns += (3 if m.gated else 2) * mlp  # activation
-    # tokens sorted for their experts, sorted again where they arrive, and back
-    columns += 4 * copies * m.hidden
+    # tokens sorted for their experts, sorted again where they arrive, and back; etp gathers there
+    columns += 2 * copies * (1 + lay.etp) * m.hidden
     cast = (
         CAST_BYTES * (2 * m.hidden + copies * m.hidden + queries + mlp)
         if t.precision != "bf16"
@@ -532,20 +535,38 @@ def _context(t: Trainer, tokens: float, micro: int, attention: float, turns: int
 
 def _experts(t: Trainer, tokens: float, micro: int) -> float:
     """Dispatch and combine of a pass, bf16 both ways, tokens dealt to tp x cp GPUs (sequence
-    parallel).
+    parallel); between them, where etp cuts experts, an all-gather of what arrived at its GPUs, and
+    a reduce-scatter of what they made of it.
     """
     e, lay = t.model.experts, t.layout
-    if not e or lay.ep == 1 or (lay.ep > t.network.domain and not t.between_servers):
+    if not e:
         return 0.0
-    what = Exchange(tokens / micro / (lay.tp * lay.cp), t.model.hidden, e.per_token, e.count)
-    group = RankGroup(lay.ep, -(-lay.ep // t.network.domain))
-    return (
-        DISPATCH_AND_COMBINE
-        * e.layers
-        / lay.pp
-        * micro
-        * exchange_seconds(what, "combine", group, t.network)
-    )
+    own = tokens / micro / (lay.tp * lay.cp)
+    each = _among_cut(t, own) + _among_dealt(t, own)
+    return DISPATCH_AND_COMBINE * e.layers / lay.pp * micro * each
+
+
+def _among_dealt(t: Trainer, own: float) -> float:
+    """One exchange of `own` tokens of each GPU among those that whole experts are dealt to, which
+    stand etp apart.
+    """
+    e, lay, domain = t.model.experts, t.layout, t.network.domain
+    if lay.ep == 1 or (lay.expert_gpus > domain and not t.between_servers):
+        return 0.0
+    what = Exchange(own, t.model.hidden, e.per_token, e.count)
+    group = RankGroup(lay.ep, min(lay.ep, -(-lay.expert_gpus // domain)))
+    return exchange_seconds(what, "combine", group, t.network)
+
+
+def _among_cut(t: Trainer, own: float) -> float:
+    """One gather, or scatter, of the copies of tokens at the GPUs that cut experts: as many as
+    were sent, on average.
+    """
+    e, etp = t.model.experts, t.layout.etp
+    if etp == 1:
+        return 0.0
+    size = etp * own * e.per_token * t.model.hidden * BF16_BYTES
+    return collective_of(t, "all-gather", size, etp, etp)
 
 
 def _among_data_ranks(t: Trainer, kind: str, bytes_per_parameter: float) -> list[float]:

@@ -15,7 +15,7 @@ from ..fabric.cabling import cabling_of
 from ..fabric.cost import Bill, Line
 from ..specs import head_of
 from ..units import show_between, show_rate, show_size, show_time
-from .summary import Run, bill_of, labels
+from .summary import Run, bill_of, exposed_of, labels
 from .within import within_note
 
 NEGLIGIBLE = 1e-6  # of the step: a row of the comparison that shows nothing, a lead that is none
@@ -99,7 +99,7 @@ def comparison(summary: dict) -> Table:
     for name in names:
         rows += _phase_rows(runs, [name], "seconds")
         rows += _within_row([r["phases"].get(name, {}).get("within_s") for r in runs], 2)
-    exposed = [sum(p["exposed_s"] for p in r["phases"].values()) for r in runs]
+    exposed = [exposed_of(r) for r in runs]
     rows.append(_seconds("exposed communication", exposed, tie))
     rows += _phase_rows(runs, names, "exposed_s")
     if len(runs) > 1 and exposed[0] > 0:
@@ -110,7 +110,10 @@ def comparison(summary: dict) -> Table:
     rows.append(Row("bytes lost", tuple(show_size(r["lost_bytes"]) for r in runs)))
     rows += _fidelity_rows(runs)
     rows += _cost_rows(runs)
-    notes = "Exposed: how much sooner a phase would end if its own bytes took no time."
+    notes = (
+        "Exposed: how much sooner the step would end if no bytes took any time; a phase, if its "
+        "own took none."
+    )
     notes += within_note(runs)
     title = "One step on each fabric" if steps == 1 else f"{steps} steps on each fabric"
     return Table(title, ("", *(r["label"] for r in runs)), tuple(rows), notes)
@@ -123,12 +126,11 @@ def at_size(runs: Sequence[dict]) -> Table:
     recipes = list(dict.fromkeys(run["traffic"] for run in runs))
     by_recipe: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
     for run in runs:
-        exposed = sum(phase["exposed_s"] for phase in run["phases"].values())
         price, paid = (run["cost"][key] for key in ("network_usd", "usd_per_step"))
         cells = (
             f"{run['gpus']:,}",
             f"{run['step_s']:.1f} s",
-            show_time(exposed),
+            show_time(exposed_of(run)),
             f"{price / 1e3:,.0f} k$" if price else "–",
             f"{paid:,.2f} $" if paid else "–",
         )

@@ -7,8 +7,12 @@
 Phase times follow from them: a phase lasts from the instant its first row may start to its last
 finish; `comm` is the time in which at least one of its flows is in flight; `exposed` is how much
 sooner the phase would end if its own bytes took no time and everything else took what it took. It
-is never negative. Where phases come one after the other, it is what a phase takes beyond its
-compute, and those of all phases add up to what the step takes beyond its own.
+is never negative, and never more than `comm`. Where phases come one after the other, it is what a
+phase takes beyond its compute, and those of all phases add up to what the run takes beyond its own.
+
+`exposed_seconds` is that of the run: how much sooner it would end if no bytes took any time. It is
+never more than the run, nor than the time with a flow in flight. Phases that overlap may each
+expose the same seconds, or hide what others wait for, so that theirs add up to more, or to less.
 """
 
 from collections.abc import Callable
@@ -122,18 +126,14 @@ class Folding:
 
     names: their phases and labels, each once.
     off: s by which the exposed communication of a phase may differ from playing all; phases that
-    cannot differ are left out; None where too many flows meet to say.
+    cannot differ are left out; None where too many flows meet to say. seconds: the same of the run.
     """
 
     collectives: int
     repetitions: int
     names: tuple[str, ...]
     off: dict[PhaseKey, float] | None
-
-    @property
-    def seconds(self) -> float | None:
-        """By which the exposed communication of all phases may differ."""
-        return None if self.off is None else sum(self.off.values())
+    seconds: float | None
 
     def note(self, name: str, exposed: float, rewired: bool) -> str:
         """What a reader of the run `name` must know, where `exposed` s are exposed in it and
@@ -182,7 +182,8 @@ class Folding:
             if phases is None
             else {PhaseKey.of(key): seconds for key, seconds in phases.items()}
         )
-        return cls(data["collectives"], data["repetitions"], tuple(data["names"]), off)
+        counts = data["collectives"], data["repetitions"]
+        return cls(*counts, tuple(data["names"]), off, data["exposed_off_s"])
 
 
 @dataclass(frozen=True)
@@ -241,10 +242,16 @@ class Result:
         """From the first instant to the last finish."""
         return float(self.finish.max(initial=0.0))
 
-    @property
+    @cached_property
     def exposed_seconds(self) -> float:
-        """What communication adds: how much sooner each phase would end without its own, summed."""
-        return sum(phase.exposed for phase in self.phases)
+        """What communication adds: how much sooner the run would end if no bytes took any time."""
+        free = np.minimum(self.row_seconds, self.trace.computing)
+        return self._exposed(self.step_seconds, float(self.trace.times(free)[1].max(initial=0.0)))
+
+    @staticmethod
+    def _exposed(end: float, without: float) -> float:
+        exposed = end - without
+        return exposed if abs(exposed) > ROUNDING * end else 0.0
 
     @property
     def dark_seconds(self) -> float:
@@ -286,8 +293,7 @@ class Result:
             sending = rows[self.trace.size[rows] > 0]
             begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
             comm = union_seconds(self.start[sending], self.finish[sending])
-            exposed = end - without[key]
-            exposed = exposed if abs(exposed) > ROUNDING * end else 0.0
+            exposed = self._exposed(end, without[key])
             times.append(
                 PhaseTime(key, begin, end, comm, exposed, int(self.trace.total[rows].sum()))
             )
@@ -339,8 +345,8 @@ class Result:
 
     def check_floor(self) -> "Result":
         """Self, when nothing was sooner than computing and network cards allow, whatever the
-        network, and no phase exposes less than nothing, or more than its flows were in flight;
-        else a RunError.
+        network, and neither a phase nor the run exposes less than nothing, or more than its flows
+        were in flight; else a RunError.
         """
         trace = self.trace
         soonest = trace.times(card_seconds(self.fabric, trace))[1]
@@ -360,10 +366,12 @@ class Result:
                     f"{phase.key} took {phase.seconds:.9g} s, but computing and NICs need "
                     f"{least:.9g} s for it"
                 )
-            if not 0 <= phase.exposed <= phase.comm + slack:
+        whole = ("the run", self.exposed_seconds, self.busy_seconds)
+        each = ((str(phase.key), phase.exposed, phase.comm) for phase in self.phases)
+        for name, exposed, most in (whole, *each):
+            if not 0 <= exposed <= most + slack:
                 raise RunError(
-                    f"{phase.key} exposes {phase.exposed:.9g} s, but its flows were in flight for "
-                    f"{phase.comm:.9g} s"
+                    f"{name} exposes {exposed:.9g} s, but its flows were in flight for {most:.9g} s"
                 )
         return self
 

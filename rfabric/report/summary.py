@@ -1,12 +1,13 @@
 """summary.json: one document that says what came out, for programs (`--json`) and for the report.
 
     {"command", "created", "versions", "runs": [{fabric, policy, engine, traffic, seed, gpus,
-    step_s, steps,
+    step_s, exposed_s, steps,
       phases: {generation|training|weight_sync: {seconds, comm_s, exposed_s, bytes, within_s}},
       rewires: [{epoch, requested_s, programmed_s, dark_until_s, usable_s, circuits_changed,
       lost_bytes}], dark_s, lost_bytes, scale, fidelity, pace, cost}]}
 
-`step_s` spans all `steps` of a trace, and phases of one name add up over them; `step_within_s` and
+`step_s` spans all `steps` of a trace, and so does `exposed_s`, what communication adds to it;
+phases of one name add up over them, also where they overlap; `step_within_s` and
 `within_s` say between what measurements lie about predictions of their kinds (`report/within`).
 Keys are never renamed, only added.
 """
@@ -124,6 +125,7 @@ def run_summary(run: Run) -> dict:
         "gpus": len(result.fabric.hosts),
         "nic_bps": nic_rates(result.fabric),
         "step_s": result.step_seconds,
+        "exposed_s": result.exposed_seconds,
         "step_within_s": step_within(result),
         "steps": steps_of(result),
         "phases": _phases(result),
@@ -261,10 +263,18 @@ def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:
     return {job: whole * time[job] / time.total() / steps[job] for job in names if steps[job]}
 
 
+def exposed_of(entry: dict) -> float:
+    """What communication adds to a run, from its entry in a summary; those of before say it only by
+    phase.
+    """
+    added = sum(phase["exposed_s"] for phase in entry["phases"].values())
+    return entry.get("exposed_s", added)
+
+
 def row_of(entry: dict) -> dict:
     """A run in plain values, from its entry in a summary."""
     row = {name: entry[name] for name in ROW_COLUMNS}
-    row["exposed_s"] = sum(phase["exposed_s"] for phase in entry["phases"].values())
+    row["exposed_s"] = exposed_of(entry)
     row |= {
         "rewires": len(entry["rewires"]),
         "dark_s": entry["dark_s"],

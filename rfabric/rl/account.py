@@ -177,7 +177,8 @@ def _training(w: Workload, step: Step) -> AccountSeconds:
     log_prob = _pass_terms(
         w, lengths, trained.log_prob, [(trained.log_prob_pass, 1)], trained.log_prob_micro_batches
     )
-    parts = np.split(lengths, t.mini_batches) * (len(trained.mini_batches) // t.mini_batches)
+    parts = w.in_updates(lengths)
+    parts *= len(trained.mini_batches) // len(parts)
     updates = zip(parts, trained.mini_batches, sent.updates, strict=True)
     computed, exposed = [], [_log_prob_bytes(w, sent.log_probs)]
     for part, batch, traffic in updates:

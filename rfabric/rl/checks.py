@@ -95,7 +95,7 @@ def _check_nics(w: Setup, stage: int) -> None:
             f"and the {stage} of a stage, so that a sender's NICs are of one server; use a divisor"
         )
     # a server's part of experts or tensors that are dealt to several is held by its like alone
-    wide = max(w.training.tp, w.training.ep)
+    wide = max(w.training.tp, w.training.expert_gpus)
     held = stage // max(1, -(-wide // w.gpus_per_server))
     if sync.senders * sync.nics > held:
         raise RFabricError(
@@ -107,7 +107,7 @@ def _check_nics(w: Setup, stage: int) -> None:
 def _check_split(w: Setup) -> None:
     server, c, t, g = w.gpus_per_server, w.cluster, w.training, w.generation
     cut = _columns(w.model)
-    kept = cut[:-1] if w.model.experts else cut  # in training, experts are dealt to ep GPUs whole
+    kept = cut[:-1] if w.model.experts else cut  # in training, etp cuts experts, and not tp
     served = [] if g.ffn_gpus else cut  # apart, the FFN is cut by its own GPUs
     for name, tp, columns in (("generation.tp", g.tp, served), ("training.tp", t.tp, kept)):
         _check_tensor(name, tp, w.model, columns, server)
@@ -164,21 +164,30 @@ def _columns(model: Model) -> list[tuple[int, str]]:
 def _check_experts(w: Setup) -> None:
     t, experts = w.training, w.model.experts
     if experts is None:
-        if t.ep > 1:
-            raise RFabricError(
-                f"training.ep: {t.ep}, but {w.model.name} has no experts to deal out; leave it out"
-            )
+        for key in ("ep", "etp"):
+            if (ways := getattr(t, key)) > 1:
+                raise RFabricError(
+                    f"training.{key}: {ways}, but {w.model.name} has no experts to "
+                    f"{'deal out' if key == 'ep' else 'cut'}; leave it out"
+                )
         return
     if experts.count % t.ep:
         raise RFabricError(
             f"training.ep: {t.ep} does not divide the {experts.count} experts of "
             f"{w.model.name}; use a divisor"
         )
-    if w.stage_gpus % t.ep:
+    if experts.intermediate % t.etp or w.gpus_per_server % t.etp:
         raise RFabricError(
-            f"training.ep: {t.ep} does not divide the tp {t.tp} x cp {t.cp} x {w.dp} "
+            f"training.etp: {t.etp} must divide the {experts.intermediate} columns of "
+            f"{w.model.name}'s experts and the {w.gpus_per_server} GPUs of a server; use a "
+            f"divisor of {math.gcd(experts.intermediate, w.gpus_per_server)}"
+        )
+    if w.stage_gpus % t.expert_gpus:
+        ways = f"{t.ep}" + (f" x etp {t.etp} = {t.expert_gpus}" if t.etp > 1 else "")
+        raise RFabricError(
+            f"training.ep: {ways} does not divide the tp {t.tp} x cp {t.cp} x {w.dp} "
             f"data-parallel ranks = {w.stage_gpus} GPUs of a pipeline stage; use a divisor of "
-            f"{math.gcd(experts.count, w.stage_gpus)}"
+            f"{math.gcd(experts.count, w.stage_gpus // math.gcd(w.stage_gpus, t.etp))}"
         )
 
 
@@ -236,23 +245,34 @@ def _check_batch(w: Setup) -> None:
             f"{context} tokens; use {context} at most for both together, or say "
             f"generation.context={longest} where its positions are stretched that far"
         )
-    if longest > t.micro_batch_tokens * t.cp:
+    held = longest * max(1, t.micro_batch_sequences)
+    if held > t.micro_batch_tokens * t.cp:
+        several = t.micro_batch_sequences > 1
+        what = f"{t.micro_batch_sequences} sequences" if several else "a sequence"
         raise RFabricError(
-            f"training.micro_batch_tokens: {t.micro_batch_tokens} x cp {t.cp} cannot hold a "
-            f"sequence of {longest} tokens (max_prompt + max_response); use "
-            f"{-(-longest // t.cp)} at least"
+            f"training.micro_batch_tokens: {t.micro_batch_tokens} x cp {t.cp} cannot hold {what} "
+            f"of {longest} tokens (max_prompt + max_response); use {-(-held // t.cp)} at least"
         )
-    if g.responses % t.mini_batches:
+    if t.mini_batch_responses and t.mini_batches > 1:
+        raise RFabricError(
+            f"training.mini_batches: {t.mini_batches} beside mini_batch_responses "
+            f"{t.mini_batch_responses}, which makes {len(w.updates)} updates of {g.responses} "
+            "responses; leave one of them out"
+        )
+    if not t.mini_batch_responses and g.responses % t.mini_batches:
         raise RFabricError(
             f"training.mini_batches: {t.mini_batches} does not divide the {g.responses} responses "
             f"of a step (generation.batch {g.batch} x group_size {g.group_size}); use a divisor"
         )
-    each = g.responses // t.mini_batches
-    if each < w.dp:
-        raise RFabricError(
-            f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
+    if (each := w.updates[-1]) < w.dp:
+        few = (
+            f"training.mini_batch_responses: {t.mini_batch_responses} leaves {each} responses the "
+            f"last update for {w.dp} data-parallel ranks; use a multiple of {w.dp}"
+            if t.mini_batch_responses
+            else f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
             f"{w.dp} data-parallel ranks; use a larger generation.batch or fewer mini_batches"
         )
+        raise RFabricError(few)
     if g.rolled_out * g.group_size < len(w.decoding):
         raise RFabricError(
             f"generation.batch: {g.rolled_out} prompts x group_size {g.group_size} leave some of "

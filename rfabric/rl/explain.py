@@ -197,10 +197,11 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
         if t.skew
         else "evenly"
     )
+    cut = f"; each cut over {t.etp} GPUs of a server" if t.etp > 1 else ""
     why = {
         "tensor": "all-reduces of tp wider than a server, between computing",
         "context": _CONTEXT[t.context_exchange].format(t.cp),
-        "all-to-all": f"tokens to experts on {t.ep} GPUs and back, {where}; chosen {chosen}",
+        "all-to-all": f"tokens to experts on {t.ep} GPUs and back, {where}; chosen {chosen}{cut}",
         "all-gather": "bf16 parameters, layer by layer, beside computing",
         "reduce-scatter": f"{t.grad_dtype} gradients{_of_adapters(w)}, beside computing",
     }

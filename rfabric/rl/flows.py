@@ -206,17 +206,18 @@ def dispatch(
     token_of, expert_of = (pairs.dst, pairs.src) if back else (pairs.src, pairs.dst)
     taken = 1 / t.ep
     if shares is not None:
-        taken = shares[expert_of // w.stage_gpus, expert_of % t.ep]
+        taken = shares[expert_of // w.stage_gpus, expert_of // t.etp % t.ep]
     return Flows(pairs.src, pairs.dst, own[token_of % w.stage_gpus] * taken)
 
 
 @lru_cache(1)  # the same for every pass
 def _expert_pairs(w: Workload) -> Flows:
     """The pairs of GPUs in two servers that hold experts of one group, stage by stage, as flows of
-    nothing (int32).
+    nothing (int32). Where experts are cut, those of a group hold the same part of each.
     """
     t = w.training
-    groups = np.arange(t.pp * w.stage_gpus, dtype=np.int32).reshape(-1, t.ep)
+    gpus = np.arange(t.pp * w.stage_gpus, dtype=np.int32).reshape(-1, t.ep, t.etp)
+    groups = gpus.swapaxes(1, 2).reshape(-1, t.ep)
     src, dst = np.repeat(groups, t.ep, axis=1).ravel(), np.tile(groups, t.ep).ravel()
     leaves = src // w.gpus_per_server != dst // w.gpus_per_server
     return Flows(src[leaves], dst[leaves], [])
@@ -323,12 +324,12 @@ def _stage_weights(w: Workload, stage: int, size: float) -> Flows:
 
 
 def _expert_weights(w: Workload, stage: int, size: float) -> Flows:
-    server, first, ep = w.gpus_per_server, w.rank(stage, 0), w.training.ep
+    server, first, wide = w.gpus_per_server, w.rank(stage, 0), w.training.expert_gpus
     # one GPU in each server of the first group of experts; groups are dealt in turn
-    homes = range(0, ep, server)
-    groups = max(1, w.stage_gpus // ep)
+    homes = range(0, wide, server)
+    groups = max(1, w.stage_gpus // wide)
     pairs = [
-        (first + gpu // ep % groups * ep + home + gpu % min(server, ep), gpu)
+        (first + gpu // wide % groups * wide + home + gpu % min(server, wide), gpu)
         for gpu in range(w.gpus)
         for home in homes
     ]
@@ -377,7 +378,8 @@ def _among_data_ranks(w: Workload, kind: str, bytes_per_parameter: float) -> Flo
     t, m = w.training, w.model
     kinds = [(w.data_groups, bytes_per_parameter * m.dense_parameters / (t.tp * t.pp))]
     if m.experts:
-        kinds.append((w.expert_groups, bytes_per_parameter * m.expert_parameters / (t.ep * t.pp)))
+        size = bytes_per_parameter * m.expert_parameters / (t.expert_gpus * t.pp)
+        kinds.append((w.expert_groups, size))
     return join(
         ring(kind, group, size, w.gpus_per_server, turn=i % 2)
         for groups, size in kinds

@@ -227,10 +227,7 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     ahead, _ = _passes(w, ranks, micro, imbalance(shares))
     passes = w.training.log_prob_passes
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
-    updates = [
-        _mini_batch(w, part, imbalance(shares))
-        for part in np.split(lengths, w.training.mini_batches)
-    ]
+    updates = [_mini_batch(w, part, imbalance(shares)) for part in w.in_updates(lengths)]
     updates *= w.training.epochs * (1 + w.training.critic)
     seconds = host_optimizer_seconds if w.training.host_optimizer else optimizer_seconds
     optimizer = seconds(trainer_of(w), w.training.optimizer == "replicated")
@@ -268,14 +265,15 @@ class _Ranks:
 
 def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
     """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them
-    needs.
+    needs, or all, where so many sequences are one.
     """
     dealt = balance(lengths, w.dp)
     tokens = np.array([lengths[rank].sum() for rank in dealt])
     squares = np.array([(lengths[rank] ** 2).sum() for rank in dealt])
-    return _Ranks(tokens, squares), int(
-        -(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp))
-    )
+    t = w.training
+    if t.micro_batch_sequences:
+        return _Ranks(tokens, squares), -(-len(lengths) // (w.dp * t.micro_batch_sequences))
+    return _Ranks(tokens, squares), int(-(-tokens.max() // (t.micro_batch_tokens * t.cp)))
 
 
 def _passes(
@@ -305,7 +303,7 @@ def handover(w: Workload) -> dict[str, float]:
 
 def experts_in_servers(w: Workload) -> bool:
     """Whether the ranks that share the experts of a layer share a server as well."""
-    return w.training.ep <= w.gpus_per_server
+    return w.training.expert_gpus <= w.gpus_per_server
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:

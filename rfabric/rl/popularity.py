@@ -88,7 +88,7 @@ def check_skew(w: Setup) -> None:
             )
     if not experts:
         return
-    if t.overlap_batches and t.ep <= w.gpus_per_server:
+    if t.overlap_batches and t.expert_gpus <= w.gpus_per_server:
         raise RFabricError(
             f"training.overlap_batches: experts on ep {t.ep} GPUs stay in a server of "
             f"{w.gpus_per_server}, so no exchange enters the fabric; leave it out, or use a "

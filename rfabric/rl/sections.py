@@ -163,13 +163,19 @@ class Training(Section):
     tp: GPUs over which a layer is split (tensor parallelism);
     pp: stages of the pipeline;
     cp: GPUs over which a sequence is split (context parallelism);
-    ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp, and
-    ep divides tp x cp x data ranks;
+    ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp;
+    etp: GPUs of a server over which each expert is split (Megatron's expert_tensor_parallel_size,
+    whose default is tp). ep x etp divides tp x cp x data ranks;
     context_exchange: what the cp GPUs of a group send one another in each layer: keys and values
     round a `ring` (Megatron-LM), or tokens for heads, all to all, `ulysses` (verl with FSDP);
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
     ppo_max_token_len_per_gpu);
-    mini_batches: optimizer updates a step;
+    micro_batch_sequences: sequences of a micro-batch, however short they are (verl's
+    ppo_micro_batch_size_per_gpu), whose activations are those of micro_batch_tokens; 0: as many as
+    these hold;
+    mini_batches: optimizer updates a step, of equally many responses;
+    mini_batch_responses: in place of mini_batches: responses of an update, the last of which has
+    those that are left; 0: as mini_batches says;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
     parameters; `replicated` all-reduces gradients; `sharded` shards parameters and gradients as
     well (FSDP, ZeRO-3): in every micro-batch each layer is gathered and its gradients scattered,
@@ -202,8 +208,11 @@ class Training(Section):
     context_exchange: str = key(choice(*CONTEXT_EXCHANGES), "ring")
     vp: int = key(count(high=1000), 1)
     ep: int = key(count(), 1)
+    etp: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
+    micro_batch_sequences: int = key(count(0), 0)
     mini_batches: int = key(count(), 1)
+    mini_batch_responses: int = key(count(0), 0)
     optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")
     grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
     buckets: int = key(count(high=1000), 1)
@@ -218,6 +227,11 @@ class Training(Section):
     skew: float = key(number(0, 10), 0.0)
     drift: float = key(number(0, 1), 0.0)
     skew_layers: int = key(count(high=1000), 2)
+
+    @property
+    def expert_gpus(self) -> int:
+        """GPUs of a stage that hold one copy of its experts."""
+        return self.ep * self.etp
 
     @property
     def grad_bytes(self) -> int:

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from ..compute import memory
 from ..compute.adapters import share_that_learns
 from ..compute.cpu_servers import CPU_SERVERS
@@ -176,7 +178,7 @@ class Setup:
     def layout(self) -> Layout:
         """How the training GPUs share the model."""
         t = self.training
-        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, t.optimizer == "sharded")
+        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, t.optimizer == "sharded", t.etp)
 
     @property
     def training_bytes(self) -> dict[str, float]:
@@ -260,17 +262,31 @@ class Setup:
         ]
 
     @property
+    def updates(self) -> list[int]:
+        """Responses of each optimizer update of an epoch; the last may have fewer."""
+        responses, t = self.generation.responses, self.training
+        each = t.mini_batch_responses or responses // t.mini_batches
+        return [min(each, responses - first) for first in range(0, responses, each)]
+
+    def in_updates(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """Lengths of the responses that a step trains on, all or what a scheduler keeps of them,
+        update by update.
+        """
+        if each := self.training.mini_batch_responses:
+            return np.split(lengths, range(each, len(lengths), each))
+        return np.split(lengths, self.training.mini_batches)
+
+    @property
     def stage_gpus(self) -> int:
         """GPUs of one pipeline stage."""
         return self.training.tp * self.training.cp * self.dp
 
     def expert_groups(self, pp: int) -> list[list[int]]:
-        """The GPUs of stage `pp` that hold the same experts: one group for each expert rank."""
-        first = self.rank(pp, 0)
-        return [
-            list(range(first + e, first + self.stage_gpus, self.training.ep))
-            for e in range(self.training.ep)
-        ]
+        """The GPUs of stage `pp` that hold the same experts, or parts of them: one group for each
+        that has others.
+        """
+        first, wide = self.rank(pp, 0), self.training.expert_gpus
+        return [list(range(first + e, first + self.stage_gpus, wide)) for e in range(wide)]
 
     @property
     def slots(self) -> int:

@@ -254,7 +254,7 @@ def _data_parallel(w: Workload, kind: str, bytes_per_parameter: float) -> float:
     for stage in range(t.pp):
         for groups, parameters, ways in (
             (w.data_groups, m.dense_parameters, t.tp),
-            (w.expert_groups, m.expert_parameters, t.ep),
+            (w.expert_groups, m.expert_parameters, t.expert_gpus),
         ):
             size = bytes_per_parameter * parameters / (ways * t.pp)
             total += (
@@ -321,10 +321,9 @@ def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:
     # of all tokens, what the experts of each GPU of a group take
     for stage, share in enumerate(shares.mean(axis=0)):
         gpu = place + w.rank(stage, 0)
-        beside, here = np.unique(
-            place // t.ep * w.gpus + gpu // w.gpus_per_server, return_inverse=True
-        )
-        stays = np.bincount(here, share[place % t.ep], minlength=len(beside))[here]
+        group = place // t.expert_gpus * t.etp + place % t.etp  # the same part of each expert
+        beside, here = np.unique(group * w.gpus + gpu // w.gpus_per_server, return_inverse=True)
+        stays = np.bincount(here, share[place // t.etp % t.ep], minlength=len(beside))[here]
         leaving += float((own * (1 - stays)).sum())
     layers = experts.layers / t.pp
     return DISPATCH_AND_COMBINE * leaving * layers * experts.per_token * w.model.hidden * BF16_BYTES
@@ -340,7 +339,7 @@ def _taken_over(w: Workload) -> float | None:
     total += t.pp * (w.gpus - w.stage_gpus) * each * m.dense_parameters
     if m.experts:
         # servers over which the experts of a stage lie: one of them is a GPU's own
-        homes = -(-t.ep // server)
+        homes = -(-t.expert_gpus // server)
         total += (t.pp * w.gpus - w.gpus / homes) * of_expert * m.expert_parameters
     return total + (
         _data_parallel(w, "all-gather", w.synced * BF16_BYTES) if t.optimizer == "sharded" else 0.0

@@ -259,7 +259,7 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
     share_of: dict[tuple[int, ...], tuple[float, float, float]] = {}
     kinds = (
         (m.dense_parameters, t.tp, 1.0, False),
-        (m.expert_parameters, t.ep, g.tp / g.gpus, True),
+        (m.expert_parameters, t.expert_gpus, g.tp / g.gpus, True),
     )
     for stage in range(t.pp):
         for size, wide, part, chosen in kinds:
@@ -356,7 +356,7 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
     """What GPU `k` of a replica gets: its part of the tensors of each stage, and of every expert
     from who holds it.
     """
-    t, m, g = w.training, w.model, w.generation
+    t, m = w.training, w.model
     size = sync_bytes(w) / m.parameters / t.pp
     dense, cut, experts = needs(w, k)
     src, sizes = [], []
@@ -367,13 +367,23 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
             src.append(of + j)
             sizes.append(share * dense * size)
         if m.experts and experts:
-            of = first + replica % (w.stage_gpus // t.ep) * t.ep
-            dealt = g.gpus > g.tp  # its own experts whole, else its part of each
-            even = [(e, 1 / t.ep / g.tp) for e in range(t.ep)]
-            for e, share in overlaps(*experts, t.ep) if dealt else even:
-                src.append(of + e)
+            of = first + replica % (w.stage_gpus // t.expert_gpus) * t.expert_gpus
+            for place, share in _expert_sources(w, k, experts):
+                src.append(of + place)
                 sizes.append(m.expert_parameters * share * size)
     return Flows(src, [gpu] * len(src), sizes)
+
+
+def _expert_sources(w: Workload, k: int, experts: tuple[int, int]) -> list[tuple[int, float]]:
+    """Where in a group of experts GPU `k` of a replica gets what share of them all: the part
+    `experts` of so many whole, or else its tp-th of each.
+    """
+    t, g = w.training, w.generation
+    if g.gpus > g.tp:
+        parts, dealt = [(j, 1 / t.etp) for j in range(t.etp)], overlaps(*experts, t.ep)
+    else:
+        parts, dealt = overlaps(k, g.tp, t.etp), [(e, 1 / t.ep) for e in range(t.ep)]
+    return [(e * t.etp + j, share * part) for e, share in dealt for j, part in parts]
 
 
 def _evenly(gpus: Sequence[Any], count: int) -> list[Any]:

@@ -14,7 +14,8 @@ blocks of a loop that fold several repetitions are one too, while a repetition t
 plays as in full. A batch is delayed by each other at the busiest cable they share, by all others in
 turn. So each row's seconds in the full run lie within a delay of its seconds in the folded one, and
 the longest path through the trace, with all delays and with none of what was seen, bounds the run
-from both sides. It is done segment by segment: a row that all others come before or after shifts
+from both sides: what the run exposes, beside what it computes alone, and by phase. It is done
+segment by segment: a row that all others come before or after shifts
 what follows as a whole. Segments in which no loop meets anybody are exact. Who meets whom is read
 from the run, widened by the delays themselves until nobody new is met. No phase of any run is
 shorter than computing and network cards allow, which bounds the rest.
@@ -34,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fabric.cabling import cabling_of
-from ..report.result import Folding, PhaseTime, Result, ends_without, phase_floors
+from ..report.result import Folding, PhaseTime, Result, card_seconds, ends_without, phase_floors
 from ..routing.rows import begins, in_order, mixed, numbered, spread
 from ..routing.schemes import SPLIT
 from ..trace import PhaseKey, Trace
@@ -49,16 +50,18 @@ class _TooMany(Exception):
     """More pairs than are looked at."""
 
 
-def error_bound(result: Result, known: KnownWays) -> dict[PhaseKey, float] | None:
-    """s by which exposed communication of each phase may differ from playing all; phases that
-    cannot differ are left out.
+def error_bound(
+    result: Result, known: KnownWays
+) -> tuple[dict[PhaseKey, float] | None, float | None]:
+    """s by which exposed communication of each phase may differ from playing all, and that of the
+    run; phases that cannot differ are left out.
 
     None where more than MOST_PAIRS batches meet: the bound is not known.
     """
     try:
         return _bound(result, known)
     except _TooMany:
-        return None
+        return None, None
 
 
 def folding_of(result: Result, known: KnownWays) -> Folding:
@@ -72,10 +75,10 @@ def folding_of(result: Result, known: KnownWays) -> Folding:
     )
     collectives = sum(len(loop.between) for loop in loops)
     repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
-    return Folding(collectives, repetitions, tuple(names), error_bound(result, known))
+    return Folding(collectives, repetitions, tuple(names), *error_bound(result, known))
 
 
-def _bound(result: Result, known: KnownWays) -> dict[PhaseKey, float]:
+def _bound(result: Result, known: KnownWays) -> tuple[dict[PhaseKey, float], float]:
     trace, segments = result.trace, _Segments.of(result.trace)
     seconds = result.row_seconds
     meets = _meetings(result, known, segments)
@@ -91,7 +94,10 @@ def _bound(result: Result, known: KnownWays) -> dict[PhaseKey, float]:
         if _meets(segments, rows, delay):
             alone = [ends[phase.key] for ends in without]
             off[phase.key] = _off(phase, segments, rows, alone, *sides, floors[phase.key])
-    return {key: most for key, most in off.items() if most > 0}
+    soonest = trace.times(card_seconds(result.fabric, trace))[1].max(initial=0.0)
+    early, late = (float(finish.max(initial=0.0)) for _, finish in sides)
+    whole = max(late - result.step_seconds, result.step_seconds - max(early, soonest))
+    return {key: most for key, most in off.items() if most > 0}, whole * bool(delay.any())
 
 
 def _begin(trace: Trace, ready: np.ndarray) -> np.ndarray:

@@ -119,11 +119,8 @@ def simulate(
 def _with_folding(result: Result, known: KnownWays, notes: tuple[str, ...]) -> Result:
     """The result of a folded trace, with `notes` and a bound on its error."""
     folding = folding_of(result, known)
-    name, exposed = (
-        result.fabric.spec or result.fabric.name,
-        sum(phase.exposed for phase in result.phases),
-    )
-    note = folding.note(name, exposed, bool(result.rewires))
+    name = result.fabric.spec or result.fabric.name
+    note = folding.note(name, result.exposed_seconds, bool(result.rewires))
     return replace(result, folding=folding, notes=(*notes, note))
 
 

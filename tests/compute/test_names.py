@@ -216,6 +216,18 @@ def test_every_gpu_is_whole_and_names_its_source(gpu):
     )
 
 
+# What is sold under a name like one of the catalog's, and is none of them.
+OTHERS = (
+    """
+H200 NVL|NVIDIA H800 PCIe|H800 NVL|A800 PCIe|NVIDIA A800 40GB Active|NVIDIA A100-PCIE-40GB|A100X
+H100 CNX|H100 MIG 1g.10gb|NVIDIA GH200 480GB|GH200 144G HBM3e|GB200 NVL4|B100|B200A|H20A|L40
+L40G|L20|MI300A|MI308X|MI325X|MI355X|NVIDIA RTX 6000 Ada Generation|Ascend 910B|Ascend910C
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -235,11 +247,25 @@ def test_every_gpu_is_whole_and_names_its_source(gpu):
         ("DGX A100 640GB", "A100"),
         ("GB200 186GB", "GB200"),
         ("MI300X 192 GB", "MI300X"),
-        ("H20 141GB", None),
+        ("H20 141GB", "H20-3e"),
+        ("NVIDIA H20-3e", "H20-3e"),
+        ("HGX H20 141G", "H20-3e"),
+        ("H20 HBM3e", "H20-3e"),
+        ("H20 96GB", "H20"),
+        ("DGX A100 320GB", "A100-40GB"),
+        ("A100-40G", "A100-40GB"),
+        ("A100 80GB PCIe", "A100-PCIe"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
+        ("H100SXM5", "H100"),
+        ("ND96isr_H100_v5", "H100"),
+        ("HGX B300 NVL16", "B300"),
+        ("8xH100 400G RoCE", "H100"),
         ("H100-96GB", None),
         ("h200_8gpu_busbw_GBps", "H200"),
         ("a100_16gpu_2nodes_busbw_GBps", "A100"),
+        ("H100 94GB", None),
         ("H2000", None),
+        *((text, None) for text in OTHERS),
         ("payload_bytes", None),
         ("", None),
     ],
@@ -247,6 +273,12 @@ def test_every_gpu_is_whole_and_names_its_source(gpu):
 def test_a_gpu_is_found_in_whatever_spelling(text, name):
     gpu = find_gpu(text)
     assert (gpu.name if gpu else None) == name
+
+
+def test_siblings_with_other_memory_are_told_apart():
+    plain, larger = GPUS["H20"], GPUS["H20-3e"]
+    assert larger.bf16_flops == plain.bf16_flops and larger.hbm_bytes == GPUS["H200"].hbm_bytes
+    assert (plain.hbm_bytes_per_s, larger.hbm_bytes_per_s) == (4.0e12, 4.8e12)
 
 
 def test_a_precision_that_a_gpu_lacks_is_refused():

@@ -2,6 +2,7 @@
 number behind them says where it is from.
 """
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +10,9 @@ from test_jobs import JOBS, imported
 
 from rfabric.compute import roofline
 from rfabric.errors import RFabricError, RunError
-from rfabric.rl import accounts, cited, plan_of, read_recipe, recipe_names, step_terms
+from rfabric.rl import accounts, cited, plan_of, read_recipe, recipe_names, step_terms, trace_of
 from rfabric.rl.account import sources_of
+from rfabric.rl.phases import step_of
 from rfabric.rl.sources import _comments, source_of
 
 SMALL = ("generation.batch=64", "generation.group_size=4")
@@ -67,6 +69,10 @@ KINDS = {
 }
 
 
+ONE = ["training.mini_batches=1"]
+UNEVEN = [*ONE, "training.mini_batch_responses=384", "training.epochs=2"]
+
+
 def small(name, *overrides):
     return read_recipe(name, [*SMALL, *overrides])
 
@@ -96,6 +102,38 @@ def check(w, seed=0):
 @pytest.mark.parametrize("name", [name for name in recipe_names() if "65536" not in name])
 def test_terms_of_a_recipe_add_up(name):
     check(read_recipe(name))
+
+
+def test_a_smaller_last_update_has_what_is_left():
+    """1,024 responses are 384, 384 and 256, twice; every update sends all gradients."""
+    w = read_recipe("grpo-64", UNEVEN)
+    assert w.updates == [384, 384, 256]
+    assert [len(part) for part in w.in_updates(np.ones(1000))] == [384, 384, 232]
+    batches = step_of(w, 0, 0).trained.mini_batches
+    assert len(batches) == 6
+    whole = step_of(read_recipe("grpo-64", ONE), 0, 0).trained.mini_batches[0]
+    assert sum(batch.tokens.sum() for batch in batches[:3]) == whole.tokens.sum()
+    check(w)
+    assert gradients(w) == 6 * gradients(read_recipe("grpo-64", ONE))
+
+
+def gradients(w):
+    trace = trace_of(w)
+    return int(trace.total[trace.communication()[0, "training", "reduce-scatter"]].sum())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["training.mini_batch_responses=384"], "mini_batches: 4 beside mini_batch_responses 384, "
+         "which makes 3 updates of 1024 responses"),
+        (["training.mini_batch_responses=1023", "training.mini_batches=1"],
+         "mini_batch_responses: 1023 leaves 1 responses the last update for"),
+    ],
+)  # fmt: skip
+def test_updates_that_are_said_twice_or_too_small_are_refused(settings, message):
+    with pytest.raises(RFabricError, match=message):
+        read_recipe("grpo-64", settings)
 
 
 @pytest.mark.parametrize(("term", "job"), KINDS.items(), ids=str)

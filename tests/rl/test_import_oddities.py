@@ -7,8 +7,11 @@ import yaml
 
 from rfabric.compute.named import find_model
 from rfabric.errors import RFabricError
+from rfabric.rl import read_recipe
 from rfabric.rl.imports import import_job
 from rfabric.rl.imports.settings import read_settings
+from rfabric.rl.phases import step_of
+from rfabric.rl.totals import training_bytes
 
 VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 \
 actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_response_length=1024 \
@@ -299,6 +302,14 @@ def test_adam_on_the_host(job, framework, text, more):
     made = job(framework, text.format(more=more))
     assert made.recipe()["training"]["host_optimizer"]
     assert any("0.5: the other states" in note for note in made.notes) == ("0.5" in more)
+    whole = any("sharded parameters and gradients are in the hosts" in note for note in made.notes)
+    assert whole == ("optimizer" not in more)  # FSDP's moves all of them
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_padding_that_is_computed_is_said(job, value):
+    made = job("verl", VERL.format(more=f"actor_rollout_ref.model.use_remove_padding={value}"))
+    assert any("padding is computed; here it is not" in note for note in made.notes) != value
 
 
 def test_what_no_adam_is_offloaded_of_stays(job):
@@ -331,14 +342,73 @@ def test_what_changes_time_is_not_harmless_beside_words_that_are(job):
     assert "reward_model.overlong_buffer.len" in made.ignored
 
 
-def test_experts_that_megatron_cuts_by_default_are_noted(job):
-    tp, ep, cut = (f"actor_rollout_ref.actor.megatron.{n}_parallel_size" for n in
-                   ("tensor_model", "expert_model", "expert_tensor"))  # fmt: skip
-    moe = VERL.replace("Qwen3-8B", "Qwen3-30B-A3B")
-    said = "expert_tensor_parallel_size is not set: 2, as tp"
-    for more, noted in ((f"{tp}=2 {ep}=4", True), (f"{tp}=2 {ep}=4 {cut}=1", False)):
-        made = job("verl", moe.format(more=more))
-        assert any(note.startswith(said) for note in made.notes) == noted
+@pytest.mark.parametrize(
+    ("ways", "etp", "noted"),
+    [
+        ((2, 4, ""), 2, False),  # Megatron's default: as tp
+        ((2, 4, 1), None, False),
+        ((4, 2, 2), 2, False),
+        ((4, 8, ""), None, True),  # the default does not fit: whole, and said
+    ],
+)
+def test_experts_are_cut_as_megatron_cuts_them(job, ways, etp, noted):
+    names = "tensor_model", "expert_model", "expert_tensor"
+    more = " ".join(
+        f"actor_rollout_ref.actor.megatron.{name}_parallel_size={n}"
+        for name, n in zip(names, ways, strict=True)
+        if n
+    )
+    made = job("verl", VERL.replace("Qwen3-8B", "Qwen3-30B-A3B").format(more=more))
+    assert made.recipe()["training"].get("etp") == etp
+    assert any(note.startswith("expert_tensor_parallel_size") for note in made.notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("more", "each", "updates", "said"),
+    [
+        # 16 ranks have 32 sequences each, of a mini-batch 12: 12, 12 and 8
+        ("batch_size=48 rollout.n=4", 192, 3, "the last mini-batch is smaller"),
+        ("batch_size=32 rollout.n=4", None, 4, ""),
+        # of 20 sequences each rank has one: 8 times 16, as verl did before 0.8
+        ("batch_size=20 rollout.n=1", None, 8, "20 sequences an update over 16 ranks are 1 a rank"),
+        # 8 ranks have 64 each, of a mini-batch 24: filled up by verl 0.9
+        ("batch_size=48 rollout.n=4 tp=2", 192, 3, "and Megatron before it"),
+        # engines' GPUs are others, and the trainer of such jobs fills up nothing
+        ("batch_size=48 rollout.n=4 nnodes=2", 192, 3, "the last mini-batch is smaller"),
+    ],
+)
+def test_a_mini_batch_that_does_not_divide_the_batch(job, more, each, updates, said):
+    made = job("verl", uneven(more))
+    training = made.recipe()["training"]
+    assert training.get("mini_batch_responses") == each
+    if each is None:
+        assert training["mini_batches"] == updates
+    else:
+        responses = 128 * made.recipe()["generation"]["group_size"]
+        assert -(-responses // each) == updates
+    assert said in " ".join(made.notes)
+
+
+def uneven(more):
+    names = {
+        "batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
+        "rollout.n": "actor_rollout_ref.rollout.n",
+        "tp": "actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
+        "nnodes": "rollout.nnodes",
+    }
+    said = [f"{names[k]}={v}" for k, v in (one.split("=") for one in more.split())]
+    return VERL.replace("train_batch_size=64", "train_batch_size=128").format(more=" ".join(said))
+
+
+def test_megatron_refuses_uneven_mini_batches_where_nothing_fills_them_up(job):
+    with pytest.raises(RFabricError, match="refuses 64 % 24 != 0 sequences of a rank"):
+        job("verl", uneven("batch_size=48 rollout.n=4 tp=2 nnodes=2"))
+
+
+def test_a_dense_model_has_no_experts_to_cut(job):
+    cut = "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"
+    made = job("verl", VERL.format(more=cut))
+    assert "etp" not in made.recipe()["training"] and made.recipe()["training"]["tp"] == 2
 
 
 @pytest.mark.parametrize(
@@ -775,11 +845,11 @@ def test_areal_roles_on_the_actors_gpus_are_no_third_pool(job, mode, shared):
 
 
 @pytest.mark.parametrize(("ffn", "cut"), [("d1t4e2", True), ("d4e2", False)])
-def test_areal_experts_that_are_cut_are_noted(job, ffn, cut):
+def test_areal_experts_are_cut_as_its_mode_says(job, ffn, cut):
     mode = f"sglang:d8+megatron:(attn:d2t2c2|ffn:{ffn})"
     made = job("areal", areal((mode,)).replace("Qwen3-8B", "Qwen3-30B-A3B"), "job.yaml")
     assert made.recipe()["training"]["ep"] == 2
-    assert any("ffn:t4: experts are dealt whole" in note for note in made.notes) == cut
+    assert made.recipe()["training"].get("etp") == (4 if cut else None)
 
 
 def test_areal_without_a_mode_has_its_backends(job):
@@ -809,3 +879,36 @@ def test_areal_settings_by_their_older_names(job):
     assert training["log_prob_passes"] == 1
     assert any("names of AReaL 0.3" in note for note in made.notes)
     assert not made.unmapped
+
+
+@pytest.mark.parametrize(
+    ("said", "micro"), [("micro_batch_size_per_gpu=4", 4), ("use_dynamic_bsz=True", 2)]
+)
+def test_a_micro_batch_of_so_many_sequences_is_no_fuller_for_short_ones(job, said, micro, tmp_path):
+    """16 ranks have 16 of the 256 sequences of an update each: four micro-batches of four, though
+    all of its tokens fit into two. Each gathers a model twice; two passes ahead of the update have
+    as many sequences again for each update: 8 micro-batches of four, one gather each.
+    """
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    name = "ppo_" * said.startswith("micro") + said
+    more = (
+        f"{actor}.ppo_mini_batch_size=32 {rollout}.n=8 {actor}.use_kl_loss=True {actor}.{name} "
+        f"{actor}.ppo_max_token_len_per_gpu=20480 data.max_prompt_length=1024"
+    )
+    once = VERL.replace("ppo_mini_batch_size=64 ", "x=1 ").replace("length=1024", "length=4096")
+    path = tmp_path / "job.yaml"
+    path.write_text(job("verl", once.format(more=more)).yaml(), encoding="utf-8")
+    w = read_recipe(path)
+    step = step_of(w, 0, 0)
+    assert [one.micro_batches for one in step.trained.mini_batches] == [micro] * 2
+    if micro == 4:
+        assert step.trained.log_prob_micro_batches == 8
+        copies = 2 * 4 * 2 + 2 * 8
+        ring = 2 * 15 / 16 * 2 * w.model.parameters  # over the edges of two servers
+        assert training_bytes(w, step)["all-gather"] == pytest.approx(copies * ring)
+
+
+def test_a_micro_batch_holds_its_longest_sequences():
+    more = ["training.micro_batch_sequences=3", "training.micro_batch_tokens=40000"]
+    with pytest.raises(RFabricError, match="40000 x cp 1 cannot hold 3 sequences of 18432 tokens"):
+        read_recipe("grpo-64", more)

@@ -324,6 +324,20 @@ def test_no_fabric_beats_the_ideal_switch(fabric, policy, data):
     assert isinstance(result, type) or result.step_seconds >= best.step_seconds * (1 - 1e-9)
 
 
+@EXAMPLES
+@given(fabrics(), ROWS, ROWS, st.sampled_from(POLICIES))
+def test_a_run_exposes_no_more_than_flows_are_in_flight(fabric, rows, others, policy):
+    """Nor more than the run takes, however its phases overlap."""
+    result = outcome(fabric, trace_of(fabric, rows, others), policy)
+    assume(not isinstance(result, type))
+    slack = 1e-9 * result.step_seconds
+    assert -slack <= result.exposed_seconds <= result.busy_seconds + slack
+    assert result.busy_seconds <= result.step_seconds + slack
+    assert all(p.exposed <= p.comm + slack for p in result.phases)
+    free = result.trace.compute_only()[1].max()
+    assert result.exposed_seconds == pytest.approx(result.step_seconds - free, abs=slack)
+
+
 def cut_seconds(fabric: Fabric, trace: Trace) -> float:
     """What the busiest rack needs for all that leaves it, or comes, on all cables that leave it at
     once: lit or not.

@@ -10,6 +10,7 @@ from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Timing
 from rfabric.report.result import ends_without, fidelity, union_seconds
+from rfabric.report.summary import Run, exposed_of, run_summary
 from rfabric.simulate.world import _World, simulate
 from rfabric.trace import Demands, PhaseKey, TraceBuilder, ring
 from rfabric.trace.pairs import PairWays
@@ -357,6 +358,33 @@ def test_no_more_is_exposed_than_flows_were_in_flight():
     assert result.check_floor() is result
     with pytest.raises(RunError, match=r"training/0 exposes 1.* were in flight for 0\.1"):
         replace(result, start=np.array([0.9, 1.0, 5.0])).check_floor()
+
+
+def test_phases_that_overlap_expose_no_more_than_the_run():
+    """Three phases of 1 s of bytes each, at once: each would end 1 s sooner, and so would all."""
+    b = TraceBuilder([f"h{n}" for n in range(1, 7)])
+    for phase, host in (("generation", 0), ("training", 2), ("weight_sync", 4)):
+        b.flows([host], [host + 1], [5e10], phase=phase, label="a")
+    result = simulate(parse_fabric("ideal,gpus=6"), b.build())
+    assert [p.exposed for p in result.phases] == pytest.approx([1.0] * 3, rel=1e-3)
+    assert result.exposed_seconds == pytest.approx(result.step_seconds)
+    entry = run_summary(Run(result))
+    assert exposed_of(entry) == result.exposed_seconds
+    assert exposed_of({**entry, "exposed_s": 0.25}) == 0.25
+
+
+def test_a_run_exposes_what_no_phase_does_alone():
+    """Bytes of 1 s hide in their own phase, whose computing takes as long, but the next waits."""
+    b = TraceBuilder(["h1", "h2", "h3"])
+    sent = b.flows([0], [1], [5e10], phase="generation", label="a")
+    b.compute(2, 1.1, phase="generation", label="b")
+    b.compute(1, 1.0, after=sent, phase="training", label="c")
+    result = simulate(parse_fabric("ideal,gpus=3"), b.build())
+    assert [p.exposed for p in result.phases] == [0.0, 0.0]
+    # the run would end with generation's own computing, at 1.1 s
+    assert (result.step_seconds, result.exposed_seconds) == pytest.approx((2.0, 0.9), rel=1e-3)
+    with pytest.raises(RunError, match=r"the run exposes 0\.9.* were in flight for 0\.1"):
+        replace(result, start=np.array([0.9, 1.0, 1.0])).check_floor()
 
 
 def test_union_of_intervals():

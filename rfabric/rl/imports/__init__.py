@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from ...compute.configs import model_of
-from ...compute.gpus import find_gpu
+from ...compute.gpus import GPUS, find_gpu
 from ...compute.likeness import config_like
 from ...compute.models import Model
 from ...compute.named import find_model, likely_models, load_model
@@ -353,7 +353,8 @@ def _gpu(recipe: SourcedValues, told: str) -> None:
     gpu = find_gpu(told)
     if gpu is None:
         raise RFabricError(
-            f"--gpu {told!r} is not in the catalog; say for example H100, H800, H20 or GB200"
+            f"--gpu {told!r} is not in the catalog, which tells siblings apart; it has "
+            f"{', '.join(GPUS)}"
         )
     recipe.put("cluster.gpu", gpu.name, "given with --gpu")
 

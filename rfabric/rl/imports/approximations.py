@@ -18,7 +18,6 @@ MORE_TURNS = (
     "turns with an environment are not read: each response comes in one; say generation.turns, "
     "environment_latency and observation"
 )
-WHOLE_EXPERTS = "experts are dealt whole to the GPUs of training.ep, not cut"
 _ONE_BY_ONE = (
     "decoding ahead of the model is not modelled: each token takes a pass, so that generation "
     "takes longer here"
@@ -41,6 +40,12 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         ("optimizer",),
         lambda value: isinstance(value, str) and "adam" not in value.lower(),
         "computed as Adam, with its states and its time",
+    ),
+    (
+        ("use_remove_padding",),
+        lambda value: str(value).lower() in ("false", "0"),
+        "sequences are padded to the longest, and padding is computed; here it is not, so that "
+        "training is shorter",
     ),
     (("enable_train", "enable_mtp_training"), is_on, "the layers that predict further tokens (MTP) "
      "are not trained here"),
@@ -66,10 +71,5 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         ("enable_rollout_routing_replay", "use_rollout_routing_replay"),
         is_on,
         "the experts that generation chose go to the training with each token; that is not counted",
-    ),
-    (
-        ("expert_tensor_parallel_size",),
-        above(1),
-        WHOLE_EXPERTS,
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...errors import RFabricError
-from .approximations import MORE_TURNS, WHOLE_EXPERTS
+from .approximations import MORE_TURNS
 from .settings import JobSettings, shown
 from .sourced_values import SourcedValues
 
@@ -241,7 +241,7 @@ def _training(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None:
     ):
         recipe.put(f"training.{key}", ways, origin)
     if backend.cut > 1:
-        s.notes += (f"ffn:t{backend.cut}: {WHOLE_EXPERTS}",)
+        recipe.put("training.etp", backend.cut, f"{origin}, ffn:t{backend.cut}")
     if backend.trainer != "megatron":
         recipe.put("training.optimizer", "sharded", f"{backend.trainer}: FSDP2")
         if backend.context > 1:

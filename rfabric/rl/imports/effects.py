@@ -21,8 +21,8 @@ def read_effects(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """Put what the recipe can say of such settings, and note what it cannot."""
     for read in _READERS:
         read(recipe, s)
-    _chunks(recipe, s, model)
-    _engine(recipe, s, model)
+    for fit in (_chunks, _cut_experts, _engine):
+        fit(recipe, s, model)
     for names, holds, text in APPROXIMATIONS:
         for key, value in _named(s, *names):
             s.used.add(key)
@@ -106,6 +106,11 @@ def _put_on_host(recipe: SourcedValues, s: JobSettings, key: str) -> None:
     s.used.add(share[0])
     if share[1] != 0:
         recipe.put("training.host_optimizer", True, key)
+    if not key.replace("-", "_").endswith("optimizer_cpu_offload"):
+        s.notes += (
+            f"{key}: sharded parameters and gradients are in the hosts' memory as well; here they "
+            "stay in the HBM, which takes less time and more room",
+        )
     if type(share[1]) in (int, float) and 0 < share[1] < 1:
         s.notes += (
             f"{share[0]} = {share[1]}: the other states of Adam stay in the HBM; here all of them "
@@ -119,16 +124,22 @@ def _gradients(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.put("training.grad_dtype", "fp32" if is_on(said[1]) else "bf16", said[0])
 
 
-def _cut_experts(recipe: SourcedValues, s: JobSettings) -> None:
-    """Experts that Megatron cuts as it cuts the rest, which is what it does unless it is told."""
+def _cut_experts(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
+    """Of how many ways experts are cut, what the model and its GPUs have room for."""
     v = recipe.values
-    if min(v.get("training.ep", 1), v.get("training.tp", 1)) == 1:
+    if "training.etp" not in v:
         return
-    if "expert" in recipe.origin["training.ep"] and not _named(s, "expert_tensor_parallel_size"):
+    if not model.experts or v["training.etp"] == 1:
+        recipe.drop("training.etp")
+        return
+    stage = v["cluster.training_gpus"] // v["training.pp"]
+    if "training.etp" in recipe.assumed and stage % (v["training.ep"] * v["training.etp"]):
         s.notes += (
-            f"expert_tensor_parallel_size is not set: {v['training.tp']}, as tp, by Megatron's "
-            "default; here experts are dealt whole to the GPUs of training.ep, not cut",
+            f"expert_tensor_parallel_size is not set: {v['training.etp']}, as tp, by Megatron's "
+            f"default, which refuses {v['training.ep']} x {v['training.etp']} on the {stage} GPUs "
+            "of a pipeline stage; here experts are dealt whole, not cut",
         )
+        recipe.drop("training.etp")
 
 
 def _exchange(recipe: SourcedValues, s: JobSettings) -> None:
@@ -322,7 +333,6 @@ _READERS = (
     _matmuls,
     _optimizer,
     _gradients,
-    _cut_experts,
     _exchange,
     _epochs,
     _critic,

@@ -236,7 +236,7 @@ def _packed(s: JobSettings) -> tuple[str, float] | None:
 
 def _training(recipe: SourcedValues, s: JobSettings) -> None:
     config = _config(s)
-    recipe.parallel(f"{config}.")
+    recipe.parallel(f"{config}.", cut=1)  # a key that it demands, and its examples set to 1
     if config == DTENSOR:
         recipe.put("training.optimizer", "sharded", f"{DTENSOR}: FSDP2")
     micro = s.number("policy.train_micro_batch_size") or (

@@ -56,9 +56,10 @@ class SourcedValues:
             raise RFabricError(self.settings.lacks(sources[0]))
         return self.values[key]
 
-    def parallel(self, section: str, sign: str = "_") -> None:
+    def parallel(self, section: str, sign: str = "_", cut: int | None = None) -> None:
         """How many ways Megatron's keys in `section` cut the training, with `sign` in their words;
-        what later frameworks shorten is read too.
+        what later frameworks shorten is read too. Experts are cut `cut` ways by default, or as the
+        rest, as Megatron does.
         """
         for key, name in (
             ("tp", "tensor"),
@@ -69,6 +70,15 @@ class SourcedValues:
             kinds = (f"{name}-model-parallel-size", f"{name}-parallel-size")
             names = [section + kind.replace("-", sign) for kind in kinds]
             self.take(f"training.{key}", *(names[::-1] if key == "cp" else names), default=1)
+        name = section + "expert-tensor-parallel-size".replace("-", sign)
+        default = cut or self.values["training.tp"]
+        why = "as all examples have it" if cut else "as tp, by Megatron"
+        self.take("training.etp", name, default=default, why=why)
+
+    def drop(self, key: str) -> None:
+        """A value that the job has no use for is as if it had never been filled in."""
+        del self.values[key], self.origin[key]
+        self.assumed = [other for other in self.assumed if other != key]
 
     def log_probs(self, reference: bool, of: str = " (KL)", engines: str = "") -> None:
         """Passes over a step's tokens before the training: the old policy's, unless `engines` says
@@ -144,9 +154,10 @@ class SourcedValues:
         )
 
     def whole_sequences(self, count: float, origin: str) -> None:
-        """A micro-batch of so many sequences, each as long as the longest."""
+        """A micro-batch of so many sequences, however short; its memory is that of the longest."""
         tokens = -(-count * self.longest // self.values.get("training.cp", 1))
         self.put("training.micro_batch_tokens", tokens, f"{origin} x the longest sequence / cp")
+        self.put("training.micro_batch_sequences", int(count), origin)
 
     def mini_batches(self, batch: float, size: float, origin: str) -> None:
         """Optimizer updates a step: batch over mini-batch, both in the same unit. RFabricError

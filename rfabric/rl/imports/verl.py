@@ -4,6 +4,7 @@ Defaults are those of verl's own trainer configuration (verl/trainer/config/ppo_
 what it includes).
 """
 
+import math
 import re
 
 from ...errors import RFabricError
@@ -221,12 +222,8 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.whole_sequences(sequences[1], sequences[0])
     else:
         recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
-    size = s.number(f"{ACTOR}.ppo_mini_batch_size") or (
-        f"{ACTOR}.ppo_mini_batch_size, by default",
-        256,
-    )
-    batch = recipe.values["generation.batch"]
-    recipe.mini_batches(batch, min(size[1], batch), f"train batch / {size[0]}")
+        recipe.assume("training.micro_batch_sequences", 1, "one sequence at a time")
+    _updates(recipe, s, megatron)
     reference = _reference(s)
     spin = any(word.endswith("main_spin") for word in s.words)
     recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", _bypass(s))
@@ -236,6 +233,45 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.recompute(full == "full", "recompute_granularity")
     elif checkpointing is None or s.flag(checkpointing[0]):
         recipe.recompute(True, "enable_gradient_checkpointing")
+
+
+def _updates(recipe: SourcedValues, s: JobSettings, megatron: bool) -> None:
+    """Optimizer updates: the batch in mini-batches of ppo_mini_batch_size prompts. Each rank has
+    its part of both, a mini-batch's rounded down before verl 0.8, and splits what it has; the last
+    mini-batch is smaller (FSDP before 0.8), or filled up with sequences of 128 tokens (0.9).
+    """
+    key = f"{ACTOR}.ppo_mini_batch_size"
+    said, prompts = s.number(key) or (f"{key}, by default", 256)
+    v = recipe.values
+    ranks, group, batch = _ranks(recipe), v["generation.group_size"], v["generation.batch"]
+    prompts = min(prompts, batch)
+    mine = prompts * group // ranks
+    each, whole = (mine * ranks or prompts * group), prompts * group
+    if each != whole:
+        s.notes += (
+            f"{said} = {prompts}: {whole} sequences an update over {ranks} ranks are {mine} a "
+            f"rank, {each} in all; verl from 0.8 on refuses them",
+        )
+    if batch * group % each == 0:
+        recipe.mini_batches(batch * group, each, f"train batch / {said}")
+        return
+    if megatron and mine and (each != whole or not _pads(recipe, s)):
+        raise RFabricError(
+            f"{s.file}: {said}: a mini-batch of {prompts} does not divide the batch of {batch}; "
+            f"verl's Megatron actor refuses {batch * group // ranks} % {mine} != 0 sequences of a "
+            "rank"
+        )
+    recipe.put("training.mini_batch_responses", each, f"{said} x rollout.n, the last one smaller")
+    s.notes += (
+        f"{said} = {prompts} does not divide the batch of {batch}: the last mini-batch is smaller; "
+        f"verl 0.8 refuses that{', and Megatron before it' if megatron else ''}",
+    )
+
+
+def _pads(recipe: SourcedValues, s: JobSettings) -> bool:
+    """Whether verl 0.9 fills up mini-batches, which its trainer of colocated jobs alone does."""
+    old = "trainer.use_v1"
+    return "placement" in recipe.values and not (s.find(old) and not s.flag(old))
 
 
 def _reference(s: JobSettings) -> bool:
@@ -276,7 +312,12 @@ def _of_all_ranks(recipe: SourcedValues, s: JobSettings) -> tuple[str, int] | No
     size = s.number(f"{ACTOR}.ppo_micro_batch_size")
     if size is None:
         return None
-    t = recipe.values
-    together = t.get("training.tp", 1) * t.get("training.pp", 1) * t.get("training.cp", 1)
-    ranks = max(1, t["cluster.training_gpus"] // max(1, together))
+    ranks = _ranks(recipe)
     return f"{size[0]} / {ranks} ranks", max(1, size[1] // ranks)
+
+
+def _ranks(recipe: SourcedValues) -> int:
+    """Data-parallel ranks."""
+    v = recipe.values
+    together = math.prod(v.get(f"training.{way}", 1) for way in ("tp", "pp", "cp"))
+    return max(1, v["cluster.training_gpus"] // max(1, together))
