@@ -136,7 +136,7 @@ def _layers(m: Model, precision: str) -> dict[str, float]:
 
 def _ranks(layout: Layout) -> int:
     """How many GPUs share the experts."""
-    return max(layout.tp, layout.ep)
+    return max(layout.tp, layout.expert_gpus)
 
 
 def _share(m: Model, layout: Layout, precision: str) -> dict:
