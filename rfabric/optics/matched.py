@@ -1,25 +1,10 @@
-"""A matching of maximum weight (rustworkx), part by part of what edges join."""
+"""Matchings of maximum weight, part by part of what edges join."""
 
 import numpy as np
-import rustworkx
+
+from .fractional import matched
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
-
-
-def matched(edges: np.ndarray) -> np.ndarray:
-    """Positions, ascending, of a matching of maximum weight among rows (end, higher end, weight >=
-    0) of whole numbers; no two rows have the same ends.
-
-    >>> matched(np.array([(0, 1, 4), (1, 2, 7), (2, 3, 4)])).tolist()
-    [0, 2]
-    """
-    rows = edges.tolist()
-    place = {(low, high): i for i, (low, high, _) in enumerate(rows)}
-    graph = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from(range(max(map(max, place)) + 1))
-    graph.add_edges_from(list(map(tuple, rows)))
-    pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
-    return np.sort(np.array([place[min(pair), max(pair)] for pair in pairs], dtype=np.int64))
 
 
 class JoinedParts:

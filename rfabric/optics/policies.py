@@ -158,8 +158,8 @@ class CircuitPolicy:
             decompositions += slots_of(edges, (0, _even_turns(most, count)))
         return [
             self._in_turn(slots, circuits)
-            for slots in decompositions
-            if 1 < len(slots) <= MOST_SLOTS
+            for i, slots in enumerate(decompositions)
+            if 1 < len(slots) <= MOST_SLOTS and slots not in decompositions[:i]
         ]
 
     def _in_turn(self, slots: list[Matchings], circuits: Circuits) -> list[Circuits]:

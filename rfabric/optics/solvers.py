@@ -218,14 +218,15 @@ def slots_of(a: Asked, least: Sequence[int], most: int = MOST_SLOTS) -> list[lis
     given, heaviest = np.zeros(len(a.wanted)), a.wanted.max(initial=0.0)
     alike: list[Matchings] = []
     every: dict[int, list[Matchings]] = {}
-    for rounds in sorted({max(fewest, n) for n in least}):
-        while len(alike) < min(rounds, most):
+    wanted = [min(max(fewest, n), most) for n in least]
+    for rounds in sorted(set(wanted)):
+        while len(alike) < rounds:
             alike.append(_plane_by_plane(a, given))
         mine, had = list(alike), given.copy()
         while len(mine) < most and (had == 0).any():
             mine.append(_plane_by_plane(a, had, heaviest))
         every[rounds] = mine
-    return [every[max(fewest, n)] for n in least]
+    return [every[rounds] for rounds in wanted]
 
 
 def starve(fabric: Fabric, some: list[Matchings], demand: Demand) -> bool:

@@ -44,6 +44,16 @@ def exchange(fabric, size, builder=None, **kind):
     return b
 
 
+def test_rounds_that_are_the_same_are_proposed_once():
+    """With one uplink a rack every matching is a round of its own: one way by the tournament, one
+    by the solver, each already as even as can be.
+    """
+    fabric = rfabric(pods=2, tors=2, gpus=1, planes=1, electrical=0)
+    wanted = Demand(fabric.racks, 1e9 * (1 - np.eye(4)))
+    ways = parse_policy(INTRA, fabric).rounds(wanted, Circuits())
+    assert list(map(len, ways)) == [3, 3]
+
+
 @pytest.mark.parametrize(("racks", "uplinks"), [(4, 1), (6, 2), (8, 2), (8, 3), (16, 4)])
 @pytest.mark.parametrize("delay", [0.0, 0.03])
 def test_an_all_to_all_takes_its_rounds_and_the_turns_between(racks, uplinks, delay):
