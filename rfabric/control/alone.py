@@ -13,8 +13,7 @@ from typing import IO
 
 from ..errors import RFabricError
 
-WAITING = 64  # who may ask at once whose port it is
-SWITCHES = 4096  # that may wait for a controller which does not answer yet: what Linux allows
+WAITING = 64  # who may ask at once whose port it is, or for a switch's place
 _claims: list[socket.socket] = []  # as long as the process lives
 
 
@@ -77,7 +76,7 @@ def listen(use: str, host: str, port: int) -> socket.socket:
     """
     claim_port(use, host, port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=SWITCHES)
+    listener = socket.create_server((host, port), family=family, backlog=WAITING)
     for kept in (listener, _claims[-1]):
         kept.set_inheritable(True)
     return listener

@@ -1,8 +1,8 @@
 """Switches that connect before their controller can answer are let in and greeted.
 
 Open vSwitch gives a connection up on which it hears no HELLO for a second, and tries again a second
-later. A controller loads for about as long, and one with many switches to read hears the last of
-them late: so HELLO is said here, as they come, and not once more by the framework.
+later. A controller loads for about as long: so until it is there HELLO is said here, and not once
+more by the framework. Who comes later has to wait where it is busy, which shares its time out.
 """
 
 import socket
@@ -21,26 +21,23 @@ from . import seam
 HELLO = struct.pack("!BBHI", 4, 0, 8, ord(" "))
 LOOK_MS = 20  # how long the thread goes on when it is told to end
 
-Greeted = tuple[int, Any]  # the descriptor of a connection, and whose it is
-
 
 class Doorman:
-    """Greets, in a thread of its own, who connects at a listener, until `relieved`."""
+    """Greets, in a thread of its own, who connects at a listener, until `relieve`d."""
 
     def __init__(self, listener: socket.socket):
         self.listener: Any = listener
-        self._greeted: list[Greeted] = []
+        self.greeted: dict[Any, int] = {}  # descriptors of connections, by whose they are
         self._relieved = False
         listener.setblocking(False)
         self._standing = allocate_lock()
         self._standing.acquire()
         start_new_thread(self._stand, ())
 
-    def relieved(self) -> list[Greeted]:
-        """Who was greeted; from now on somebody else does it."""
+    def relieve(self) -> None:
+        """From now on somebody else does it."""
         self._relieved = True
         self._standing.acquire()
-        return self._greeted
 
     def _stand(self) -> None:
         waiting = poll()
@@ -54,50 +51,42 @@ class Doorman:
         try:
             # accept() would make a socket of the framework's kind, which is not for this thread
             descriptor, peer = self.listener._accept()
-            self._greeted.append((descriptor, peer))
+            self.greeted[peer] = descriptor
             write(descriptor, HELLO)
         except OSError:  # gone again
             return
 
 
 def server_at(listener: socket.socket, doorman: Doorman | None) -> Callable[..., Any]:
-    """The framework's server of switches, but for its socket, which listens already; with a doorman
-    all that come are greeted.
+    """The framework's server of switches, but for its socket, which listens already, and those that
+    a doorman has let in.
     """
-    made = seam.hub_module("socket").socket
 
     class Server:
         def __init__(self, _: Any, handle: Callable[[Any, Any], None]):
             self.handle = handle
 
         def serve_forever(self) -> None:
-            spawn = seam.framework().hub.spawn
-            for descriptor, peer in doorman.relieved() if doorman else ():
-                spawn(self.handle, made(-1, fileno=descriptor), peer)
+            spawn, made = seam.framework().hub.spawn, seam.hub_module("socket").socket
+            if doorman:
+                doorman.relieve()
+                for peer, descriptor in tuple(doorman.greeted.items()):
+                    spawn(self.handle, made(-1, fileno=descriptor), peer)
             server = made(-1, fileno=listener.detach())
             server.setblocking(True)
             while True:
-                connection, peer = server.accept()
-                if doorman:
-                    greet(connection)
-                spawn(self.handle, connection, peer)
+                spawn(self.handle, *server.accept())
 
     return Server
 
 
-def greet(connection: Any) -> None:
-    """Say HELLO; who is gone is found to be so by the framework."""
-    try:
-        connection.send(HELLO)
-    except OSError:
-        return
-
-
-def greet_no_more(datapath: type) -> None:
-    """Let the framework's switch say no HELLO of its own."""
+def greet_once(datapath: type, doorman: Doorman) -> None:
+    """Let the framework's switch say HELLO to none whom the doorman has greeted."""
     send = datapath.send_msg
 
     def send_msg(self: Any, msg: Any, *more: Any) -> bool:
-        return msg.cls_msg_type == self.ofproto.OFPT_HELLO or send(self, msg, *more)
+        if msg.cls_msg_type == self.ofproto.OFPT_HELLO and self.address in doorman.greeted:
+            return doorman.greeted.pop(self.address) >= 0
+        return send(self, msg, *more)
 
     datapath.send_msg = send_msg

@@ -21,7 +21,7 @@ from . import seam
 from .addresses import LOOPBACK, OFP_PORT, REST_PORT
 from .alone import listen
 from .border import default_tokens
-from .doorman import Doorman, greet_no_more, server_at
+from .doorman import Doorman, greet_once, server_at
 from .journal import NONE, folder_of
 from .logs import FORMATS, TEXT, write_json_lines
 
@@ -191,7 +191,7 @@ def _run(
     stack = seam.framework()
     stack.controller.StreamServer = server_at(listener, doorman)
     if doorman:
-        greet_no_more(stack.controller.Datapath)
+        greet_once(stack.controller.Datapath, doorman)
     logging.basicConfig(level=logging.INFO, format=TEXT)
     write_json_lines(lambda: None)
     manager = stack.AppManager.get_instance()

@@ -7,6 +7,8 @@ import sys
 import pytest
 from real import ROOT, RYU_PYTHON, WITHOUT_RYU, child, free_port, listens, until
 
+from rfabric.control import launch
+from rfabric.control.doorman import HELLO, Doorman, greet_once, server_at
 from rfabric.control.launch import app_file, command
 
 
@@ -88,3 +90,67 @@ def test_a_switch_is_let_in_while_the_framework_loads(sdn, tmp_path, monkeypatch
         with socket.create_connection(("127.0.0.1", port), timeout=20) as switch:
             (tmp_path / "go").touch()
             assert switch.recv(2)[:2] == b"\x04\x00"  # HELLO of OpenFlow 1.3
+
+
+def at_door():
+    """A listener with a doorman, and how to come."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    where = listener.getsockname()
+    return listener, Doorman(listener), lambda: socket.create_connection(where, timeout=10)
+
+
+def test_who_comes_early_is_greeted_once_and_handed_over(monkeypatch):
+    listener, doorman, come = at_door()
+    early = [come() for _ in range(3)]
+    assert [one.recv(99) for one in early] == [HELLO] * 3
+    come().close()  # and is gone before anybody looks
+    until(lambda: len(doorman.greeted) == 4, "the doorman to greet all")
+    served, late = [], socket.socket()
+
+    def spawn(handle, connection, peer):
+        served.append((connection, peer))
+        if len(served) == 4:
+            late.connect(listening)
+        if len(served) == 5:
+            raise InterruptedError
+
+    listening = listener.getsockname()
+    monkeypatch.setattr(launch.seam, "hub_module", lambda name: socket)
+    stack = type("Stack", (), {"hub": type("Hub", (), {"spawn": staticmethod(spawn)})})
+    monkeypatch.setattr(launch.seam, "framework", lambda: stack)
+    with pytest.raises(InterruptedError):
+        server_at(listener, doorman)(None, None).serve_forever()
+    assert [peer for _, peer in served[:3]] == [one.getsockname() for one in early]
+    assert served[4][1] == late.getsockname() and served[4][1] not in doorman.greeted
+    said = []
+
+    class Datapath:
+        ofproto = type("", (), {"OFPT_HELLO": 0})
+
+        def __init__(self, address):
+            self.address = address
+
+        def send_msg(self, msg, close_socket=False):
+            said.append((self.address, msg.cls_msg_type))
+            return True
+
+    greet_once(Datapath, doorman)
+    first, second = served[0][1], served[4][1]
+    for peer, kind in ((first, 0), (first, 5), (first, 0), (second, 0)):
+        assert Datapath(peer).send_msg(type("", (), {"cls_msg_type": kind}))
+    assert said == [(first, 5), (first, 0), (second, 0)]
+    for one in (*early, late, *(connection for connection, _ in served)):
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("app", "tls", "greets"),
+    [("ocs.py", "", True), ("ecmp.py", "", True), ("ocs.py", "cert=a,key=b", False)],
+)
+def test_hello_is_said_early_by_our_own_apps_alone_and_not_inside_tls(
+    app, tls, greets, monkeypatch, tmp_path
+):
+    """A user's app may speak another OpenFlow."""
+    monkeypatch.setattr(launch.os, "environ", {"RFABRIC_OFP_TLS": tls})
+    assert launch._speaks_plainly([str(ROOT / "controller" / app)]) is greets
+    assert not launch._speaks_plainly([str(tmp_path / app)])

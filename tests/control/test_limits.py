@@ -155,9 +155,9 @@ def test_how_it_ended_is_the_exit_code_and_to_be_told_to_stop_is_no_error(
         codes.append(code)
         raise Exited
 
-    def runs(names, options, listener):
+    def runs(names, options, listener, doorman):
         assert options == ["--ofp-listen-host=::1", "--ofp-tcp-listen-port=7000"]
-        assert listener == ("::1", 7000)
+        assert (listener, doorman) == (("::1", 7000), None)
         if ends:
             raise ends
 
@@ -200,7 +200,7 @@ def test_a_hung_switch_is_given_up_after_fifteen_questions(monkeypatch):
     monkeypatch.setattr(launch.seam, "version", lambda: "ryu")
     monkeypatch.setattr(launch.logging, "basicConfig", lambda **_: None)
     monkeypatch.setattr(launch, "write_json_lines", lambda _: None)
-    launch._run(["an app"], ["--x"], None)
+    launch._run(["an app"], ["--x"], None, None)
     assert told["echo_request_interval"] == 1.0
     assert told["maximum_unreplied_echo_requests"] == 15
     assert (told["names"], told["args"], told["services"]) == (["an app"], ["--x"], ["a service"])
