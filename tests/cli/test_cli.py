@@ -570,7 +570,8 @@ def waiting(*before):
     [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "SIGTERM"), ("SIGHUP", 129, "SIGHUP")],
 )
 def test_told_to_stop_it_cleans_up_and_says_so(here, number, code, said):
-    process = waiting("env", "--default-signal=INT")  # which a shell's background jobs ignore
+    # what background jobs ignore, and programs under nohup
+    process = waiting("env", "--default-signal=INT,HUP")
     process.send_signal(getattr(signal, number))
     assert process.wait(10) == code
     talk = process.stderr.read()
