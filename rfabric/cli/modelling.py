@@ -5,6 +5,7 @@ RFabricError for what cannot be modelled.
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -240,7 +241,7 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
 
 def model(args: argparse.Namespace) -> None:
     """rfabric model: what a model is made of and fits on."""
-    ranks = max(args.tp, args.ep)
+    ranks = math.lcm(args.tp, args.ep)
     layout = Layout.over(ranks * args.pp, tp=args.tp, pp=args.pp, ep=args.ep)
     told = model_card(load_model(args.model), layout, args.context, args.precision)
     if args.json:

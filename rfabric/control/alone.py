@@ -75,8 +75,13 @@ def listen(use: str, host: str, port: int) -> socket.socket:
     process becomes (exec). HeldError where another has it.
     """
     claim_port(use, host, port)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=WAITING)
+    six = ":" in host  # and `::` is all addresses, those of four bytes as well
+    listener = socket.create_server(
+        (host, port),
+        family=socket.AF_INET6 if six else socket.AF_INET,
+        backlog=WAITING,
+        dualstack_ipv6=six,
+    )
     for kept in (listener, _claims[-1]):
         kept.set_inheritable(True)
     return listener

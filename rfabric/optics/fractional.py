@@ -25,7 +25,6 @@ import rustworkx
 
 MANY = 1000  # edges: up to so many, the library is as fast
 THIN = 8  # cells of the table of all pairs to an edge: from so many on, the library is as fast
-
 MOST_TRIED = 0.5  # of all edges: beyond it the library alone is as fast
 
 

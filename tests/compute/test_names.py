@@ -362,6 +362,10 @@ def test_a_sheet_says_what_the_model_says():
         (["Qwen3-8B", "--pp", "40"], "pp: 40 exceeds the 36 layers of Qwen3-8B; use 36 at most"),
         (["Qwen3-8B", "--ep", "2"], "ep: 2, but Qwen3-8B has no experts to deal out; leave it out"),
         (
+            ["Qwen3-30B-A3B", "--tp", "4", "--ep", "6"],
+            "ep: 6 does not divide the 128 experts of Qwen3-30B-A3B; use 4",
+        ),
+        (
             ["Qwen3-30B-A3B", "--ep", "48"],
             "ep: 48 does not divide the 128 experts of Qwen3-30B-A3B; use 32",
         ),

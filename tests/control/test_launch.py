@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from real import ROOT, RYU_PYTHON, WITHOUT_RYU, child, free_port, listens, until
@@ -116,7 +117,7 @@ def test_who_comes_early_is_greeted_once_and_handed_over(monkeypatch):
 
     listening = listener.getsockname()
     monkeypatch.setattr(launch.seam, "hub_module", lambda name: socket)
-    stack = type("Stack", (), {"hub": type("Hub", (), {"spawn": staticmethod(spawn)})})
+    stack = SimpleNamespace(hub=SimpleNamespace(spawn=spawn))
     monkeypatch.setattr(launch.seam, "framework", lambda: stack)
     with pytest.raises(InterruptedError):
         server_at(listener, doorman)(None, None).serve_forever()
@@ -125,7 +126,7 @@ def test_who_comes_early_is_greeted_once_and_handed_over(monkeypatch):
     said = []
 
     class Datapath:
-        ofproto = type("", (), {"OFPT_HELLO": 0})
+        ofproto = SimpleNamespace(OFPT_HELLO=0)
 
         def __init__(self, address):
             self.address = address
@@ -137,7 +138,7 @@ def test_who_comes_early_is_greeted_once_and_handed_over(monkeypatch):
     greet_once(Datapath, doorman)
     first, second = served[0][1], served[4][1]
     for peer, kind in ((first, 0), (first, 5), (first, 0), (second, 0)):
-        assert Datapath(peer).send_msg(type("", (), {"cls_msg_type": kind}))
+        assert Datapath(peer).send_msg(SimpleNamespace(cls_msg_type=kind))
     assert said == [(first, 5), (first, 0), (second, 0)]
     for one in (*early, late, *(connection for connection, _ in served)):
         one.close()

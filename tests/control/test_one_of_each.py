@@ -13,7 +13,7 @@ import pytest
 from ground import SMALL, Served, ask, controlled
 
 from rfabric.control import alone, logs, views
-from rfabric.control.alone import HeldError, claim_port, lock, refuse_taken
+from rfabric.control.alone import HeldError, claim_port, listen, lock, refuse_taken
 from rfabric.control.epochs import Epochs
 from rfabric.control.journal import Journal
 from rfabric.control.tables import without
@@ -76,6 +76,16 @@ def test_a_port_is_claimed_once_and_not_where_others_listen(host, family):
         for taken in (refuse_taken, claim_port, claim_port):  # its mark went with the error
             with pytest.raises(RFabricError, match=f"REST address {re.escape(host)}:{other}: Addr"):
                 taken("REST address", host, other)
+
+
+@pytest.mark.parametrize(("host", "by"), [("::", "127.0.0.1"), ("::", "::1"), ("", "127.0.0.1")])
+def test_all_addresses_are_those_of_both_kinds(host, by):
+    try:
+        port = free("::1", socket.AF_INET6)
+    except OSError:
+        pytest.skip("no ::1 here")
+    with claims(), listen("OpenFlow address", host, port):
+        socket.create_connection((by, port), timeout=5).close()
 
 
 def test_who_holds_a_port_and_does_not_answer_is_unknown():
