@@ -76,6 +76,8 @@ def run(
         listener = _listener(ofp_host, ofp_port)
         os.environ[LISTENER] = str(listener.fileno())
         words = [chosen, "--ofp-port", str(ofp_port), "--ofp-host", ofp_host]
+        # Ctrl-C waits until the new Python can end in peace: see run_apps
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         os.execv(python, [python, "-m", "rfabric.control", *words])
     run_apps([chosen], ofp_host, ofp_port)
 
@@ -167,6 +169,7 @@ def run_apps(apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_P
     seam.prepare(seam.flavour()).patch()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         options = [f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"]
         _run(names, options, listener, doorman)

@@ -1,8 +1,10 @@
 """The launcher: which app a fabric needs, why a controller cannot start, and how it greets."""
 
+import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -70,27 +72,50 @@ def test_the_hello_is_text_to_mininet(sdn, tmp_path):
                 )
 
 
-# a Python of the framework that takes its time
-SLOW = """#!/bin/sh
-while [ ! -e go ]; do sleep 0.05; done
-exec env -u RFABRIC_CONTROL_PYTHON {python} "$@"
+# a Python of the framework that takes its time; no shell, as dash lets blocked signals through
+SLOW = """#!{here} -S
+import os, sys, time
+while not os.path.exists("go"):
+    time.sleep(0.05)
+del os.environ["RFABRIC_CONTROL_PYTHON"]
+os.execv("{python}", ["{python}", *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("sdn", [pytest.param("ryu", marks=WITHOUT_RYU), "os-ken"])
-def test_a_switch_is_let_in_while_the_framework_loads(sdn, tmp_path, monkeypatch):
-    """Open vSwitch asks once a second."""
+@pytest.fixture(params=[pytest.param("ryu", marks=WITHOUT_RYU), "os-ken"])
+def loading(request, tmp_path, monkeypatch):
+    """A controller that listens, its port, and what lets its framework load."""
     monkeypatch.chdir(tmp_path)
-    slow, port = tmp_path / "python", free_port()
-    slow.write_text(SLOW.format(python=RYU_PYTHON if sdn == "ryu" else sys.executable))
+    slow, port, sdn = tmp_path / "python", free_port(), request.param
+    python = RYU_PYTHON if sdn == "ryu" else sys.executable
+    slow.write_text(SLOW.format(here=sys.executable, python=python))
     slow.chmod(0o755)
     words = command("rfabric,pods=1", port=free_port(), sdn=sdn, ofp_port=port, journal="none")
     around = {"RFABRIC_CONTROL_PYTHON": str(slow), "PYTHONPATH": str(ROOT)}
-    with child(words, tmp_path / "control.out", **around) as controller:
+    heeding = ["env", "--default-signal=INT"]  # which background jobs ignore
+    with child([*heeding, *words], tmp_path / "control.out", **around) as controller:
         until(lambda: listens(port) or controller.poll() is not None, "the controller to listen")
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as switch:
-            (tmp_path / "go").touch()
-            assert switch.recv(2)[:2] == b"\x04\x00"  # HELLO of OpenFlow 1.3
+        yield controller, port, tmp_path / "go"
+
+
+def test_a_switch_is_let_in_while_the_framework_loads(loading):
+    """Open vSwitch asks once a second."""
+    _, port, go = loading
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as switch:
+        go.touch()
+        assert switch.recv(2)[:2] == b"\x04\x00"  # HELLO of OpenFlow 1.3
+
+
+def test_told_to_stop_while_the_framework_loads_it_does_without_a_word(loading, tmp_path):
+    controller, _, go = loading
+    until(
+        lambda: "python" in Path(f"/proc/{controller.pid}/cmdline").read_text().split("\0")[2],
+        "the other Python",
+    )
+    controller.send_signal(signal.SIGINT)
+    go.touch()
+    assert controller.wait(20) == 0
+    assert (tmp_path / "control.out").read_text() == ""
 
 
 def at_door():
