@@ -13,7 +13,8 @@ ALL_REDUCES_PER_LAYER = 2
 @dataclass(frozen=True)
 class Layout:
     """How GPUs share a model: tensor, pipeline (vp chunks a stage), context, expert, data;
-    `sharded`: FSDP, ZeRO-3; `etp`: GPUs over which each expert is cut.
+    `sharded`: FSDP, ZeRO-3; `etp`: GPUs over which each expert is cut; `copies`: of what is
+    sharded, each on a part of the data-parallel ranks (hybrid sharding, HSDP).
     """
 
     tp: int = 1
@@ -24,6 +25,7 @@ class Layout:
     dp: int = 1
     sharded: bool = False
     etp: int = 1
+    copies: int = 1
 
     def __post_init__(self):
         for f in fields(self):
@@ -34,6 +36,13 @@ class Layout:
             raise RFabricError(
                 f"layout: {name} does not divide tp {self.tp} x cp {self.cp} x dp {self.dp}; use "
                 "a divisor"
+            )
+        if self.dp * self.cp % self.copies or self.gpus // self.pp % (
+            self.copies * self.expert_gpus
+        ):
+            raise RFabricError(
+                f"layout: {self.copies} copies do not divide cp {self.cp} x dp {self.dp} in parts "
+                f"that hold all experts of ep {self.ep}; use a divisor"
             )
 
     @classmethod

@@ -149,13 +149,13 @@ def training_bytes(
 
 
 def training_shards(model: Model, layout: Layout) -> list[tuple[float, int]]:
-    """(parameters on one training GPU, how many GPUs hold the same): of what all tokens pass, and
-    of experts.
+    """(parameters on one training GPU, how many GPUs hold the same, in one copy of what is
+    sharded): of what all tokens pass, and of experts.
 
     Experts are dealt to `ep` GPUs and not cut by tp, but by `etp` (Megatron's
     expert_tensor_parallel_size), so the GPUs of a stage hold dp x cp x tp / (ep x etp) copies.
     """
-    ranks = layout.dp * layout.cp
+    ranks = layout.dp * layout.cp // layout.copies
     shards = [(model.dense_parameters / (layout.tp * layout.pp), ranks)]
     if model.experts:
         shards.append(

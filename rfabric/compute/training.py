@@ -333,9 +333,9 @@ def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> f
     """What parameters and gradients among data-parallel ranks add to a step whose micro-batch takes
     `ahead` + `back` s.
 
-    Sharded (FSDP): every micro-batch gathers parameters twice and scatters gradients. Else once a
-    step: gradients beside the last backward pass, parameters beside the first forward pass. One
-    layer's worth is never hidden.
+    Sharded (FSDP): every micro-batch gathers parameters twice and scatters gradients, which copies
+    (HSDP) then all-reduce. Else once a step: gradients beside the last backward pass, parameters
+    beside the first forward pass. One layer's worth is never hidden.
     """
     layers = t.model.layers / t.layout.pp
     gather = sum(_among_data_ranks(t, "all-gather", BF16_BYTES))
@@ -343,7 +343,8 @@ def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> f
     if not t.layout.sharded:
         return _exposed(t.learns * gather, ahead, layers) + _exposed(scatter, back, layers)
     return micro_batches * (
-        _exposed(gather, ahead, layers) + _exposed(gather + scatter, back, layers)
+        _exposed(gather, ahead, layers)
+        + _exposed(gather + scatter + t.learns * sum(_among_copies(t)), back, layers)
     )
 
 
@@ -571,10 +572,19 @@ def _among_cut(t: Trainer, own: float) -> float:
 
 def _among_data_ranks(t: Trainer, kind: str, bytes_per_parameter: float) -> list[float]:
     lay = t.layout
-    stage = lay.tp * lay.cp * lay.dp
+    span = lay.tp * lay.cp * lay.dp // lay.copies
     return [
-        collective_of(t, kind, size * bytes_per_parameter, ranks, stage) for size, ranks in t.shards
+        collective_of(t, kind, size * bytes_per_parameter, ranks, span) for size, ranks in t.shards
     ]
+
+
+def _among_copies(t: Trainer) -> list[float]:
+    """All-reduces of the gradients that a GPU holds, among the GPUs that hold the same of every
+    copy.
+    """
+    copies, stage = t.layout.copies, t.layout.gpus // t.layout.pp
+    sizes = [size / ranks * t.gradient_bytes for size, ranks in t.shards]
+    return [collective_of(t, "all-reduce", size, copies, stage) for size in sizes]
 
 
 def _exposed(communication: float, computing: float, pieces: float) -> float:

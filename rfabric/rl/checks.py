@@ -125,6 +125,7 @@ def _check_split(w: Setup) -> None:
             f"{t.cp} x pp {t.pp} = {product}; use {multiple_near(c.training_gpus, product)}"
         )
     _check_experts(w)
+    _check_copies(w)
     check_skew(w)
     if t.pp * t.vp > w.model.layers:
         raise RFabricError(
@@ -188,6 +189,25 @@ def _check_experts(w: Setup) -> None:
             f"training.ep: {ways} does not divide the tp {t.tp} x cp {t.cp} x {w.dp} "
             f"data-parallel ranks = {w.stage_gpus} GPUs of a pipeline stage; use a divisor of "
             f"{math.gcd(experts.count, w.stage_gpus // math.gcd(w.stage_gpus, t.etp))}"
+        )
+
+
+def _check_copies(w: Setup) -> None:
+    """Copies of sharded parameters are whole, experts too, and on ranks of their own."""
+    t, ranks = w.training, w.dp * w.training.cp
+    if not t.fsdp_size:
+        return
+    if t.optimizer != "sharded":
+        raise RFabricError(
+            f"training.fsdp_size: {t.fsdp_size} GPUs shard a copy of the parameters, which "
+            f"training.optimizer {t.optimizer} does not shard; leave it out, or use sharded"
+        )
+    wide = t.tp * t.fsdp_size  # GPUs of a copy's stage
+    if ranks % t.fsdp_size or wide % t.expert_gpus:
+        experts = f", and hold ep {t.ep} x etp {t.etp}" if t.expert_gpus > 1 else ""
+        raise RFabricError(
+            f"training.fsdp_size: {t.fsdp_size} must divide the cp {t.cp} x {w.dp} data-parallel "
+            f"ranks = {ranks}{experts}; use a divisor, or 0 for all"
         )
 
 
@@ -341,7 +361,8 @@ def _more_memory(w: Setup) -> str:
     """
     for also in ({}, {"recompute": "full"}):
         ways = [also] if also and _holds(w, also) else []
-        for key in () if ways else ("tp", "ep", "pp"):
+        copies = ("fsdp_size",) if w.training.fsdp_size else ()
+        for key in () if ways else (*copies, "tp", "ep", "pp"):
             larger = ({key: getattr(w.training, key) * 2**i} | also for i in range(1, 7))
             ways += [way for way in larger if _holds(w, way)][:1]
         if ways:

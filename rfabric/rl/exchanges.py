@@ -8,7 +8,8 @@ explanation all read.
     all-to-all      tokens to their experts and back, where ep is wider than a server:
                     computing, then the collective; beside computing with overlap_batches
     all-gather,     parameters and gradients of a layer, where the optimizer is sharded:
-    reduce-scatter  beside computing, in a loop of its own
+    reduce-scatter, beside computing, in a loop of its own
+    all-reduce
 
     an update of M micro-batches:
     |..first pieces and micro-batches, piece 1 of the last backward..|..piece 2..|..piece 3..|
@@ -21,7 +22,7 @@ the computing of their slowest is dealt evenly over its turns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -171,28 +172,27 @@ def of_update(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> list
 
 
 def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
-    """Parameters gathered for each layer, forward and backward, and its gradients scattered, in
-    every micro-batch.
+    """Parameters gathered for each layer, forward and backward, its gradients scattered and summed
+    over copies, in every micro-batch.
 
     All run beside the computing of a neighbouring layer. The first gather of a pass has none before
     it: one in `layers`, left out.
     """
-    gathered, scattered = (
-        flows.sharded(w) if w.training.optimizer == "sharded" else (flows.NONE, flows.NONE)
-    )
-    if not len(gathered.src):
+    sent = flows.sharded(w) if w.training.optimizer == "sharded" else {}
+    sent = {label: one for label, one in sent.items() if len(one.src)}
+    if not sent:
         return None
     repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
-    gather, scatter = (_scaled(one, batch.micro_batches / repeat) for one in (gathered, scattered))
-    gathers, scatters = (flows.wire_seconds(w, one) for one in (gather, scatter))
-    # dealt in proportion: the two of a layer hide behind it together
-    back = (1 - batch.forward_share) / (gathers + scatters)
-    turns = (
-        Turn("all-gather", gather, 0.0, batch.forward_share),
-        Turn("all-gather", gather, 0.0, back * gathers),
-        Turn("reduce-scatter", scatter, 0.0, back * scatters),
-    )
-    return Repeated(turns, repeat, batch.seconds(w.training.buckets))
+    sent = {label: _scaled(one, batch.micro_batches / repeat) for label, one in sent.items()}
+    lasts = {label: flows.wire_seconds(w, one) for label, one in sent.items()}
+    # dealt in proportion: those of a layer hide behind it together
+    back = (1 - batch.forward_share) / sum(lasts.values())
+    turns = [Turn(label, one, 0.0, back * lasts[label]) for label, one in sent.items()]
+    if "all-gather" in sent:
+        turns.insert(0, Turn("all-gather", sent["all-gather"], 0.0, batch.forward_share))
+    else:  # shards of a server: nothing is sent forward
+        turns[0] = replace(turns[0], before=batch.forward_share)
+    return Repeated(tuple(turns), repeat, batch.seconds(w.training.buckets))
 
 
 def of_sharded_ahead(w: Workload, trained: Trained) -> Repeated | None:
@@ -200,7 +200,9 @@ def of_sharded_ahead(w: Workload, trained: Trained) -> Repeated | None:
     beside the computing of the layer before.
     """
     micro = w.training.log_prob_passes * trained.log_prob_micro_batches
-    gathered = flows.sharded(w)[0] if micro and w.training.optimizer == "sharded" else flows.NONE
+    if not micro or w.training.optimizer != "sharded":
+        return None
+    gathered = flows.sharded(w)["all-gather"]
     if not len(gathered.src):
         return None
     repeat = max(1, round(micro * w.model.layers / w.training.pp))

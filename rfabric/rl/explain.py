@@ -204,6 +204,8 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
         "all-to-all": f"tokens to experts on {t.ep} GPUs and back, {where}; chosen {chosen}{cut}",
         "all-gather": "bf16 parameters, layer by layer, beside computing",
         "reduce-scatter": f"{t.grad_dtype} gradients{_of_adapters(w)}, beside computing",
+        "all-reduce": f"{t.grad_dtype} gradients{_of_adapters(w)} among {w.copies} copies of "
+        "sharded parameters, beside computing",
     }
     for label, text in why.items():
         turns = [
@@ -266,7 +268,8 @@ def _weight_sync(w: Workload) -> list[Item]:
     alone = _of_adapters(w) if w.synced < 1 else ""
     for level in weight_levels(w):
         why = (
-            f"rings of {w.dp * w.training.cp} ranks; sharded parameters, whole before they are sent"
+            f"rings of {w.dp * w.training.cp // w.copies} ranks; sharded parameters, whole before "
+            "they are sent"
             if level.label == "gather"
             else (
                 f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to "

@@ -8,6 +8,7 @@ By label:
                     sharded: in every micro-batch, parameters twice, of passes for
                     log-probabilities once
     all-reduce      gradients, where the optimizer is replicated  2 (n-1)/n x gradient bytes
+                    sharded in several copies: in every micro-batch, of each shard among these
     tensor          all-reduces of activations, where tp is wider than a server
     context         keys and values round a ring, or queries, keys, values and the output all to
                     all, where cp is wider than a server: `context_exchange`
@@ -84,12 +85,15 @@ def gathered(w: Workload) -> Flows:
 
 
 @lru_cache(2)
-def sharded(w: Workload) -> tuple[Flows, Flows]:
-    """The all-gather of all parameters of a stage, and the reduce-scatter of their gradients, as a
-    micro-batch needs them.
+def sharded(w: Workload) -> dict[str, Flows]:
+    """The all-gather of all parameters of a stage, the reduce-scatter of their gradients and the
+    all-reduce of what each GPU has of these among copies, as a micro-batch needs them.
     """
-    gathered = _among_data_ranks(w, "all-gather", BF16_BYTES)
-    return gathered, _among_data_ranks(w, "reduce-scatter", gradient_bytes(w))
+    return {
+        "all-gather": _among_data_ranks(w, "all-gather", BF16_BYTES),
+        "reduce-scatter": _among_data_ranks(w, "reduce-scatter", gradient_bytes(w)),
+        "all-reduce": _among_data_ranks(w, "all-reduce", gradient_bytes(w), copies=True),
+    }
 
 
 def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) -> Flows:
@@ -371,18 +375,26 @@ def wire_seconds(w: Workload, flows: Flows) -> float:
     return transfer_seconds(float(busiest), w.nic_bps)
 
 
-def _among_data_ranks(w: Workload, kind: str, bytes_per_parameter: float) -> Flows:
-    """A ring collective in every data-parallel group at once, neighbouring groups opposite ways
-    round.
+def _among_data_ranks(
+    w: Workload, kind: str, bytes_per_parameter: float, copies: bool = False
+) -> Flows:
+    """A ring collective in each copy of every data-parallel group at once, or of what each GPU has
+    among the `copies`; neighbouring groups go opposite ways round.
     """
     t, m = w.training, w.model
     kinds = [(w.data_groups, bytes_per_parameter * m.dense_parameters / (t.tp * t.pp))]
     if m.experts:
         size = bytes_per_parameter * m.expert_parameters / (t.expert_gpus * t.pp)
         kinds.append((w.expert_groups, size))
-    return join(
-        ring(kind, group, size, w.gpus_per_server, turn=i % 2)
+    held = (
+        (i, w.of_copies(group), size)
         for groups, size in kinds
         for stage in range(t.pp)
         for i, group in enumerate(groups(stage))
+    )
+    return join(
+        ring(kind, ranks, size / len(each[0]) if copies else size, w.gpus_per_server, turn=i % 2)
+        for i, each, size in held
+        if len(each) > 1 or not copies
+        for ranks in (map(list, zip(*each, strict=True)) if copies else each)
     )

@@ -56,8 +56,8 @@ MERGED = (
 )
 MERGED_SHARDED = (
     (
-        "sharded parameters and gradients: a loop over layers and micro-batches, beside computing "
-        "dealt evenly"
+        "sharded parameters and gradients, summed over copies: a loop over layers and "
+        "micro-batches, beside computing dealt evenly"
     ),
     "a weight sync gathers sharded parameters in one all-gather before it sends them; in p2p a "
     "part of the weights that several data-parallel ranks hold in shards is one flow, from "

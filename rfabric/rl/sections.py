@@ -180,6 +180,9 @@ class Training(Section):
     parameters; `replicated` all-reduces gradients; `sharded` shards parameters and gradients as
     well (FSDP, ZeRO-3): in every micro-batch each layer is gathered and its gradients scattered,
     also gathered in the passes for log-probabilities;
+    fsdp_size: sharded in copies, each on so many neighbouring data- and context-parallel ranks,
+    which all-reduce their gradients in every micro-batch (hybrid sharding, HSDP; verl's fsdp_size);
+    0: one copy on all;
     grad_dtype: of the gradients that are sent;
     buckets: the number of pieces in which gradients are sent, if they are not sharded;
     recompute: in the backward pass, only what flash attention leaves out (`selective`) or all
@@ -214,6 +217,7 @@ class Training(Section):
     mini_batches: int = key(count(), 1)
     mini_batch_responses: int = key(count(0), 0)
     optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")
+    fsdp_size: int = key(count(0), 0)
     grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
     buckets: int = key(count(high=1000), 1)
     recompute: str = key(choice("selective", "full"), "selective")

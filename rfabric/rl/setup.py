@@ -178,7 +178,16 @@ class Setup:
     def layout(self) -> Layout:
         """How the training GPUs share the model."""
         t = self.training
-        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, t.optimizer == "sharded", t.etp)
+        sharded = t.optimizer == "sharded"
+        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, sharded, t.etp, self.copies)
+
+    @property
+    def copies(self) -> int:
+        """Copies of the sharded parameters: 1, unless `training.fsdp_size` says how many ranks have
+        one.
+        """
+        t = self.training
+        return self.dp * t.cp // t.fsdp_size if t.fsdp_size else 1
 
     @property
     def training_bytes(self) -> dict[str, float]:
@@ -260,6 +269,11 @@ class Setup:
             [self.rank(pp, d, c, tp) for d in range(self.dp) for c in range(t.cp)]
             for tp in range(t.tp)
         ]
+
+    def of_copies(self, group: list[int]) -> list[list[int]]:
+        """GPUs that hold the same parameters, copy by copy of what they shard."""
+        size = len(group) // self.copies
+        return [group[first : first + size] for first in range(0, len(group), size)]
 
     @property
     def updates(self) -> list[int]:

@@ -20,6 +20,8 @@ worked out without a flow.
     observation       (min(turns, tokens) - 1) x (text of an observation + what it holds beside)
     reward            text of prompts and responses + what calls carry beside
     experience        12 bytes a token of each replica whose sink is in another server
+    all-reduce        sharded in several copies: a collective of S / (tp pp n), n = GPUs of a copy,
+                      among the GPUs that hold the same shard
     gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
                       in each data-parallel group
     weights           flat, delta, p2p: R x C; tree: the first pod's replicas x C; rank0: C;
@@ -32,7 +34,7 @@ what colocated replicas take over has no closed form.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -159,6 +161,7 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
         gathers = micro * GATHERS + ahead * trained.log_prob_micro_batches
         sent["all-gather"] += gathers * _data_parallel(w, "all-gather", BF16_BYTES)
         sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", grads)
+        sent["all-reduce"] += micro * _copies_summed(w, grads)
         return sent
     collective = flows.gradient_collective(w)
     sent[collective] += updates * _data_parallel(w, collective, grads)
@@ -249,18 +252,34 @@ def _apart(
 
 
 def _data_parallel(w: Workload, kind: str, bytes_per_parameter: float) -> float:
-    """A collective of all parameters, or gradients, in every data-parallel group."""
-    m, t, total = w.model, w.training, 0.0
-    for stage in range(t.pp):
-        for groups, parameters, ways in (
-            (w.data_groups, m.dense_parameters, t.tp),
-            (w.expert_groups, m.expert_parameters, t.expert_gpus),
-        ):
-            size = bytes_per_parameter * parameters / (ways * t.pp)
-            total += (
-                sum(_ring(w, kind, group, size) for group in groups(stage)) if parameters else 0.0
-            )
-    return total
+    """A collective of all parameters, or gradients, in each copy of every data-parallel group."""
+    return sum(
+        _ring(w, kind, group[first : first + len(group) // w.copies], size)
+        for group, size in _held_alike(w, bytes_per_parameter)
+        for first in range(0, len(group), len(group) // w.copies)
+    )
+
+
+def _copies_summed(w: Workload, bytes_per_parameter: float) -> float:
+    """All-reduces of each shard among the copies."""
+    return sum(
+        _ring(w, "all-reduce", group[shard :: len(group) // w.copies], size * w.copies / len(group))
+        for group, size in _held_alike(w, bytes_per_parameter)
+        for shard in range(len(group) // w.copies)
+    )
+
+
+def _held_alike(w: Workload, bytes_per_parameter: float) -> Iterator[tuple[list[int], float]]:
+    """The GPUs of every data-parallel group, and the bytes of what they hold."""
+    m, t = w.model, w.training
+    for groups, parameters, ways in (
+        (w.data_groups, m.dense_parameters, t.tp),
+        (w.expert_groups, m.expert_parameters, t.expert_gpus),
+    ):
+        if parameters:
+            for stage in range(t.pp):
+                for group in groups(stage):
+                    yield group, bytes_per_parameter * parameters / (ways * t.pp)
 
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:

@@ -176,7 +176,7 @@ def test_overlap_hides_what_is_shorter():
 def test_sharded_parameters_are_gathered_and_gradients_scattered_in_every_micro_batch(ahead):
     """Parameters twice in those of an update, once in those of passes for log-probabilities."""
     w = job("grpo-64", *SHARDED, f"training.log_prob_passes={ahead}")
-    gather, scatter = flows.sharded(w)
+    gather, scatter, _ = flows.sharded(w).values()
     (n, m, t) = w.dp, w.model, w.training
     # a data-parallel group runs a channel for each of its GPUs in a server
     rings = t.tp * min(8 // t.tp, n)
@@ -199,9 +199,9 @@ def test_sharded_parameters_are_gathered_and_gradients_scattered_in_every_micro_
 def test_what_computing_does_not_hide_of_sharded_layers_is_exposed(nic):
     w = job("grpo-64", *SHARDED, f"cluster.nic={nic}")
     for batch in step_of(w, 0, 0).trained.mini_batches:
-        loop, (gather, scatter) = (
+        loop, (gather, scatter, _) = (
             of_sharded(w, batch),
-            (flows.wire_seconds(w, f) for f in flows.sharded(w)),
+            (flows.wire_seconds(w, f) for f in flows.sharded(w).values()),
         )
         computing = batch.seconds(w.training.buckets)
         ahead, back = batch.micro_batches * gather, batch.micro_batches * (gather + scatter)
@@ -216,7 +216,7 @@ def test_what_log_probabilities_do_not_hide_of_sharded_layers_is_exposed(nic):
     w = job("grpo-64", *SHARDED, f"cluster.nic={nic}")
     step = step_of(w, 0, 0)
     sent, computing = training_traffic(w, step).log_probs, float(step.trained.log_prob.max())
-    gather = flows.wire_seconds(w, flows.sharded(w)[0])
+    gather = flows.wire_seconds(w, flows.sharded(w)["all-gather"])
     gathers = w.training.log_prob_passes * step.trained.log_prob_micro_batches * gather
     lasts = computing + log_probs_exposed(w, sent.loop, sent.sharded)
     assert lasts == pytest.approx(max(computing, gathers))
@@ -280,7 +280,9 @@ def test_colocated_replicas_wait_for_sharded_parameters_of_other_servers():
     w = job("grpo-64", *SHARDED, "placement=colocated", "cluster.generation_gpus=32")
     trace = trace_of(w)
     rows = trace.communication()[0, "weight_sync", "weights"]
-    assert trace.size[rows].sum() == pytest.approx(sum(flows.sharded(w)[0].size), rel=1e-6)
+    assert trace.size[rows].sum() == pytest.approx(
+        sum(flows.sharded(w)["all-gather"].size), rel=1e-6
+    )
 
 
 # --- skewed experts -------------------------------------------------------------------------------

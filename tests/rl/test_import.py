@@ -194,6 +194,20 @@ def test_fsdp_shards_parameters_and_megatron_does_not(job):
     assert "optimizer" not in section(job("verl", VERL), "training")
 
 
+@pytest.mark.parametrize(
+    ("size", "read"),
+    [("-1", None), ("0", None), ("2", 2), ("4", 4), ("8", None), ("64", None), ("null", None)],
+)
+def test_fsdp_may_shard_over_part_of_the_gpus(job, size, read):
+    fsdp = VERL.replace("strategy=megatron", "strategy=fsdp2").replace(
+        "megatron.tensor_model_parallel_size", "loss"
+    )
+    key = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
+    made = job("verl", fsdp.replace("$@", f"{key}={size}"), training_gpus=8)
+    assert section(made, "training").get("fsdp_size") == read
+    assert not any("fsdp_size" in note for note in made.notes)
+
+
 def test_a_critic_is_trained_as_well_and_that_is_said(job):
     without, with_one = (job("verl", VERL.replace("=grpo", f"={one}")) for one in ("grpo", "gae"))
     assert section(with_one, "training")["critic"] is True
@@ -620,7 +634,6 @@ def test_an_engine_of_pipeline_stages_is_taken_as_tensor_parallel(job):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("actor_rollout_ref.actor.fsdp_config.fsdp_size=4", "sharded over all training GPUs"),
         ("+actor_rollout_ref.rollout.max_turns=5", "say generation.turns"),
         ("+actor_rollout_ref.rollout.multi_turn.max_user_turns=5", "say generation.turns"),
         ("actor_rollout_ref.model.mtp.enable_rollout=True", "takes a pass"),

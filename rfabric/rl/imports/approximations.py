@@ -25,12 +25,6 @@ _ONE_BY_ONE = (
 _TURNS = ("max_rollout_turns", "max_turns", "max_turn", "max_assistant_turns", "max_user_turns")
 APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (
-        ("fsdp_size",),
-        above(0),
-        "parameters are sharded over all training GPUs here; where it is fewer, less leaves a "
-        "server than here, and each GPU holds more",
-    ),
-    (
         ("sglang_speculative_algorithm", "speculative_algorithm", "enable_rollout"),
         lambda value: value not in (False, "", "false"),
         _ONE_BY_ONE,
