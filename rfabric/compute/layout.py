@@ -37,6 +37,8 @@ class Layout:
                 f"layout: {name} does not divide tp {self.tp} x cp {self.cp} x dp {self.dp}; use "
                 "a divisor"
             )
+        if self.copies > 1 and not self.sharded:
+            raise RFabricError(f"layout: {self.copies} copies are of sharded parameters alone")
         if self.dp * self.cp % self.copies or self.gpus // self.pp % (
             self.copies * self.expert_gpus
         ):

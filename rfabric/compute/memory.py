@@ -127,7 +127,8 @@ def training_bytes(
     shards = training_shards(model, layout)
     shard = sum(size for size, _ in shards)
     states = sum(size / (1 if replicated else ranks) for size, ranks in shards)
-    kept, layer = (states, shard * layout.pp / model.layers) if layout.sharded else (shard, 0.0)
+    gathers = layout.sharded and any(ranks > 1 for _, ranks in shards)
+    kept, layer = states if layout.sharded else shard, shard * layout.pp / model.layers
     states, grads = learns * states, learns * grad_bytes
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
     return {
@@ -144,7 +145,7 @@ def training_bytes(
         ),
         # The layer that computes and the one that is gathered beside it, and a layer's gradients
         # before they are scattered.
-        **({"gathered": (2 * BF16_BYTES + grads) * layer} if layout.sharded else {}),
+        **({"gathered": (2 * BF16_BYTES + grads) * layer} if gathers else {}),
     }
 
 

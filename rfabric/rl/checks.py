@@ -11,6 +11,7 @@ from ..errors import RFabricError
 from .generation_checks import check_generation, multiple_near
 from .popularity import check_skew
 from .setup import Setup
+from .training_checks import check_copies, check_experts
 
 # each response is drawn and played; a step of this many takes about a minute and a gigabyte
 MOST_RESPONSES = 10**7
@@ -124,8 +125,8 @@ def _check_split(w: Setup) -> None:
             f"cluster.training_gpus: {c.training_gpus} is not a multiple of tp {t.tp} x cp "
             f"{t.cp} x pp {t.pp} = {product}; use {multiple_near(c.training_gpus, product)}"
         )
-    _check_experts(w)
-    _check_copies(w)
+    check_experts(w)
+    check_copies(w)
     check_skew(w)
     if t.pp * t.vp > w.model.layers:
         raise RFabricError(
@@ -160,55 +161,6 @@ def _columns(model: Model) -> list[tuple[int, str]]:
     columns = [(model.intermediate, "MLP")] if experts.layers < model.layers else []
     columns += [(experts.shared, "shared expert")] if experts.shared else []
     return [*columns, (experts.intermediate, "experts")]
-
-
-def _check_experts(w: Setup) -> None:
-    t, experts = w.training, w.model.experts
-    if experts is None:
-        for key in ("ep", "etp"):
-            if (ways := getattr(t, key)) > 1:
-                raise RFabricError(
-                    f"training.{key}: {ways}, but {w.model.name} has no experts to "
-                    f"{'deal out' if key == 'ep' else 'cut'}; leave it out"
-                )
-        return
-    if experts.count % t.ep:
-        raise RFabricError(
-            f"training.ep: {t.ep} does not divide the {experts.count} experts of "
-            f"{w.model.name}; use a divisor"
-        )
-    if experts.intermediate % t.etp or w.gpus_per_server % t.etp:
-        raise RFabricError(
-            f"training.etp: {t.etp} must divide the {experts.intermediate} columns of "
-            f"{w.model.name}'s experts and the {w.gpus_per_server} GPUs of a server; use a "
-            f"divisor of {math.gcd(experts.intermediate, w.gpus_per_server)}"
-        )
-    if w.stage_gpus % t.expert_gpus:
-        ways = f"{t.ep}" + (f" x etp {t.etp} = {t.expert_gpus}" if t.etp > 1 else "")
-        raise RFabricError(
-            f"training.ep: {ways} does not divide the tp {t.tp} x cp {t.cp} x {w.dp} "
-            f"data-parallel ranks = {w.stage_gpus} GPUs of a pipeline stage; use a divisor of "
-            f"{math.gcd(experts.count, w.stage_gpus // math.gcd(w.stage_gpus, t.etp))}"
-        )
-
-
-def _check_copies(w: Setup) -> None:
-    """Copies of sharded parameters are whole, experts too, and on ranks of their own."""
-    t, ranks = w.training, w.dp * w.training.cp
-    if not t.fsdp_size:
-        return
-    if t.optimizer != "sharded":
-        raise RFabricError(
-            f"training.fsdp_size: {t.fsdp_size} GPUs shard a copy of the parameters, which "
-            f"training.optimizer {t.optimizer} does not shard; leave it out, or use sharded"
-        )
-    wide = t.tp * t.fsdp_size  # GPUs of a copy's stage
-    if ranks % t.fsdp_size or wide % t.expert_gpus:
-        experts = f", and hold ep {t.ep} x etp {t.etp}" if t.expert_gpus > 1 else ""
-        raise RFabricError(
-            f"training.fsdp_size: {t.fsdp_size} must divide the cp {t.cp} x {w.dp} data-parallel "
-            f"ranks = {ranks}{experts}; use a divisor, or 0 for all"
-        )
 
 
 def _check_tensor(
@@ -356,14 +308,14 @@ def _more_cache(w: Setup, longest: int) -> str:
 
 
 def _more_memory(w: Setup) -> str:
-    """The nearest settings with which a job fits that does not: one changed, else one beside full
-    recomputation.
+    """The nearest settings with which a job fits that does not: one changed, else one beside one
+    copy of sharded parameters, full recomputation, or both.
     """
-    for also in ({}, {"recompute": "full"}):
+    copy = [{}, {"fsdp_size": 0}] if w.training.fsdp_size else [{}]
+    for also in [one | more for more in ({}, {"recompute": "full"}) for one in copy]:
         ways = [also] if also and _holds(w, also) else []
-        copies = ("fsdp_size",) if w.training.fsdp_size else ()
-        for key in () if ways else (*copies, "tp", "ep", "pp"):
-            larger = ({key: getattr(w.training, key) * 2**i} | also for i in range(1, 7))
+        for key in () if ways else ("fsdp_size", "tp", "ep", "pp"):
+            larger = ({key: value} | also for value in _larger(w, key))
             ways += [way for way in larger if _holds(w, way)][:1]
         if ways:
             return "use " + " or ".join(map(_settings, ways))
@@ -371,6 +323,14 @@ def _more_memory(w: Setup) -> str:
         f"use a larger training.tp{', training.ep' if w.model.experts else ''} or training.pp "
         "with more training_gpus"
     )
+
+
+def _larger(w: Setup, key: str) -> list[int]:
+    """Values of a key of training to try, those first that change least."""
+    value, ranks = getattr(w.training, key), w.dp * w.training.cp
+    if key != "fsdp_size":
+        return [value * 2**i for i in range(1, 7)]
+    return [*(n for n in range(value + 1, ranks) if ranks % n == 0), 0] if value else []
 
 
 def _settings(way: dict) -> str:

@@ -235,7 +235,8 @@ def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
 def _compared(w: Workload) -> dict[str, float]:
     if w.weight_sync.strategy != "delta":
         return {}
-    return {"compare": comparing(w.synced * w.model.weight_bytes, w.cluster.training_gpus)}
+    shards = w.cluster.training_gpus // w.copies
+    return {"compare": comparing(w.synced * w.model.weight_bytes, shards)}
 
 
 def packers(w: Workload) -> int:

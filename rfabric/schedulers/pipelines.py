@@ -42,9 +42,16 @@ def colocated(w: Workload, seed: int, settings: Settings) -> Scheduled:
     refuse_settings("colocated", settings)
     every = w.cluster.training_gpus if w.colocated else w.gpus
     cluster = replace(w.cluster, training_gpus=every, generation_gpus=every)
-    return as_it_stands(
-        replace(w, cluster=cluster, placement="colocated", pipeline="sync", staleness=None), seed
-    )
+    # one copy on all that trained is one on all that train now
+    training = replace(w.training, fsdp_size=0) if w.copies == 1 else w.training
+    try:
+        pooled = replace(
+            w, cluster=cluster, training=training, placement="colocated", pipeline="sync",
+            staleness=None,
+        )  # fmt: skip
+    except RFabricError as error:
+        raise RFabricError(f"colocated, where all {every} GPUs train: {error}") from error
+    return as_it_stands(pooled, seed)
 
 
 def _apart(w: Workload, pipeline: str, staleness: float | None = None) -> Workload:

@@ -19,6 +19,8 @@ from rfabric.compute.training import FSDP, Trainer, data_seconds, state_bytes
 from rfabric.errors import RFabricError
 from rfabric.rl import explain, flows, plan_of, read_recipe, trace_of
 from rfabric.rl.phases import step_of
+from rfabric.rl.weight_sync import software_parts
+from rfabric.schedulers.pipelines import colocated
 
 SMALL = "generation.batch=32", "generation.group_size=4"
 SHARDED = "training.optimizer=sharded", "training.recompute=full", "training.tp=1"
@@ -141,7 +143,7 @@ def test_copies_of_experts(size):
     ("more", "said"),
     [
         (("training.fsdp_size=5",), "must divide the cp 1 x 32 data-parallel ranks"),
-        (("training.fsdp_size=64",), "use a divisor, or 0 for all"),
+        (("training.fsdp_size=64",), "use one of 1, 2, 4, 8, 16, 32, or 0 for all"),
         (("training.fsdp_size=8", "training.optimizer=distributed"), "does not shard; leave it"),
         (("training.fsdp_size=-1",), "training.fsdp_size"),
     ],
@@ -151,13 +153,54 @@ def test_copies_that_cannot_be_are_refused(more, said):
         job(*more)
 
 
-def test_where_a_copy_is_too_small_larger_ones_are_advised():
-    with pytest.raises(RFabricError, match="use training.fsdp_size=8 or"):
-        read_recipe("grpo-64", (*SMALL, *SHARDED, "training.fsdp_size=1"))
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("training.fsdp_size=1",), "use training.fsdp_size=8 or"),
+        # 18 ranks: the divisors are no powers of two
+        (
+            ("model=Qwen2.5-14B", "training.fsdp_size=2", "cluster.training_gpus=18"),
+            "use training.fsdp_size=6$",
+        ),
+        (("training.fsdp_size=1", "cluster.training_gpus=5"), "use training.fsdp_size=0"),
+    ],
+)
+def test_where_a_copy_is_too_small_larger_ones_are_advised(more, said):
+    few = "generation.batch=90", "training.mini_batches=1"
+    with pytest.raises(RFabricError, match=said):
+        read_recipe("grpo-64", (*SMALL, *SHARDED, *few, *more))
+
+
+def test_tensor_parallelism_that_needs_whole_ranks_is_advised_with_one_copy():
+    large = "model=Qwen2.5-72B", "generation.tp=8", "training.fsdp_size=32"
+    with pytest.raises(RFabricError, match="use training.tp=2 with training.fsdp_size=0"):
+        read_recipe("grpo-64", (*SMALL, *SHARDED, *large))
+
+
+def test_each_rank_compares_its_shard_of_its_copy():
+    alone, copies = (
+        software_parts(in_copies(size, "weight_sync.strategy=delta"))["compare"] for size in (32, 8)
+    )
+    assert copies == pytest.approx(4 * alone)
+
+
+def test_a_copy_on_one_gpu_gathers_nothing():
+    assert "gathered" not in in_copies(1).training_bytes
+    assert in_copies(2).training_bytes["gathered"] > 0
+
+
+def test_one_copy_of_a_pool_is_one_of_both():
+    once = "training.mini_batches=1", "generation.batch=96"
+    pooled = colocated(in_copies(32, *once), 0, {}).workload
+    assert pooled.cluster.training_gpus == 64 and pooled.copies == 1
+    with pytest.raises(RFabricError, match="where all 64 GPUs train: .*24"):
+        colocated(
+            in_copies(24, *once, "cluster.training_gpus=48", "cluster.generation_gpus=16"), 0, {}
+        )
 
 
 def test_a_copy_has_all_experts():
-    with pytest.raises(RFabricError, match="and hold ep 16"):
+    with pytest.raises(RFabricError, match="and hold ep 16 x etp 1; use one of 16, 32, or 0"):
         read_recipe(
             "grpo-64-moe",
             (*SMALL, *SHARDED, "training.pp=1", "training.ep=16", "training.fsdp_size=8"),

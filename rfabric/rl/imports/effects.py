@@ -118,16 +118,6 @@ def _put_on_host(recipe: SourcedValues, s: JobSettings, key: str) -> None:
         )
 
 
-def _copies(recipe: SourcedValues, s: JobSettings) -> None:
-    """Parameters sharded over part of the GPUs; -1, and as many as train or more, are all."""
-    for key, value in _named(s, "fsdp_size"):
-        s.used.add(key)
-        size = 0 if str(value).startswith("-") else (s.number(key) or (key, 0))[1]
-        sharded = recipe.values.get("training.optimizer") == "sharded"
-        if sharded and 0 < size < recipe.values["cluster.training_gpus"]:
-            recipe.put("training.fsdp_size", size, key)
-
-
 def _gradients(recipe: SourcedValues, s: JobSettings) -> None:
     said = _take(s, "grad_reduce_in_fp32")
     if said and recipe.values.get("training.optimizer") != "sharded":
@@ -342,7 +332,6 @@ _READERS = (
     _precision,
     _matmuls,
     _optimizer,
-    _copies,
     _gradients,
     _exchange,
     _epochs,

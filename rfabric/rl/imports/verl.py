@@ -203,6 +203,16 @@ def _sharded(recipe: SourcedValues, engine: str) -> None:
         recipe.put("training.context_exchange", "ulysses", f"{engine}'s sequence parallelism")
 
 
+def _copies(recipe: SourcedValues, s: JobSettings) -> None:
+    """Parameters sharded over part of the GPUs; -1, and as many as train or more, are all."""
+    key = f"{FSDP}.fsdp_size"
+    if str(s.value(key)).startswith("-"):
+        return
+    size = s.number(key)
+    if size and 0 < size[1] < recipe.values["cluster.training_gpus"]:
+        recipe.put("training.fsdp_size", size[1], key)
+
+
 def _training(recipe: SourcedValues, s: JobSettings) -> None:
     engine = _engine(s)
     megatron = engine == "megatron"
@@ -210,6 +220,8 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.parallel(f"{MEGATRON}.")
     else:
         _sharded(recipe, engine)
+        if engine not in _WAYS:
+            _copies(recipe, s)
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ACTOR}.max_token_len")
     each = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.micro_batch_size"  # GKD's
