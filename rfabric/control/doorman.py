@@ -5,6 +5,8 @@ later. A controller loads for about as long: so until it is there HELLO is said 
 more by the framework. Who comes later has to wait where it is busy, which shares its time out.
 """
 
+import logging
+import resource
 import socket
 import struct
 
@@ -19,7 +21,13 @@ from . import seam
 
 # of OpenFlow 1.3; its number is a blank, see app._number_legibly
 HELLO = struct.pack("!BBHI", 4, 0, 8, ord(" "))
+# Connections served at once, and of what part of all descriptors: the journal, REST and pipes need
+# some as well, and without one the framework's server ends.
+MOST, SHARE = 4096, 2
 LOOK_MS = 20  # how long the thread goes on when it is told to end
+
+
+_log = logging.getLogger(__name__)
 
 
 class Doorman:
@@ -78,6 +86,30 @@ def server_at(listener: socket.socket, doorman: Doorman | None) -> Callable[...,
                 spawn(self.handle, *server.accept())
 
     return Server
+
+
+def no_more_than_fit(handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """`handle` connections, and close at once those that come while as many are open as may be."""
+    most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE)
+    served: set[Any] = set()
+    full = False  # said once, until there is room again
+
+    def serve(connection: Any, peer: Any) -> None:
+        nonlocal full
+        if len(served) >= most:
+            if not full:
+                _log.warning("%d connections to OpenFlow are open: further ones are closed", most)
+            full = True
+            connection.close()
+            return
+        full = False
+        served.add(connection)
+        try:
+            handle(connection, peer)
+        finally:
+            served.discard(connection)
+
+    return serve
 
 
 def greet_once(datapath: type, doorman: Doorman) -> None:

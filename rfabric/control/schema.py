@@ -49,7 +49,7 @@ ITEMS: Mapping[str, Limit] = {
     "sending": Limit(10_000, unit="demands"),
     "also": Limit(256, unit="lists of circuits"),
     "follows": Limit(10_000, unit="places"),
-    "kinds": Limit(64, unit="rows"),
+    "kinds": Limit(10_000, unit="rows"),
 }
 LETTERS: Mapping[str, Limit] = {
     "policy": Limit(1000),

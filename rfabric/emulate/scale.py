@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..control.schema import LIMITS, MAX_HOLD_S
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..report.result import Result, Scale
@@ -233,3 +234,21 @@ def _seconds_awake(result: Result) -> float:
 
 def _two_digits(value: float) -> float:
     return float(f"{value:.2g}")
+
+
+def refuse_long_dark(fabric: Fabric, policy: str, dilation: float) -> None:
+    """RFabricError for what the controller would refuse once all is built."""
+    if not fabric.ocses:
+        return
+    least, dark = LIMITS["time_dilation"].least, dilation * fabric.reconfig_delay
+    if dilation < least and policy != "static":
+        raise RFabricError(
+            f"time dilation {dilation:g}: circuits are rewired no faster than in real time; use "
+            f"{least:g} or more, or policy static"
+        )
+    if not dark <= MAX_HOLD_S:
+        raise RFabricError(
+            f"an OCS delay of {fabric.reconfig_delay:g} s, {dilation:g} times as long here, keeps "
+            f"circuits dark for {dark:g} s; the limit is {MAX_HOLD_S:g} s: use a shorter delay, or "
+            "a lower --time-dilation"
+        )

@@ -41,6 +41,7 @@ from .foreseen import SimulatedTraffic
 from .machines.remote import Machines, agents, descriptors, forget
 from .machines.slices import sliced
 from .network import fastest_line, scales
+from .scale import refuse_long_dark
 from .soak import Soaked
 from .stream import Loss
 
@@ -90,6 +91,7 @@ def emulate(
             f"settling, {show_time(timing.settle)}, is not emulated; add it to the OCS delay "
             "of the fabric"
         )
+    refuse_long_dark(fabric, policy, scale.dilation)
     job = {
         "task": "replay",
         "fabric": fabric.to_json(),

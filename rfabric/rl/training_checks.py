@@ -7,7 +7,7 @@ from .setup import Setup
 
 
 def check_experts(w: Setup) -> None:
-    """Experts are dealt and cut evenly, and a stage has whole copies of them."""
+    """RFabricError unless experts are dealt and cut evenly, and stages have whole copies."""
     t, experts = w.training, w.model.experts
     if experts is None:
         for key in ("ep", "etp"):
@@ -38,7 +38,7 @@ def check_experts(w: Setup) -> None:
 
 
 def check_copies(w: Setup) -> None:
-    """Copies of sharded parameters are whole, experts too, and on ranks of their own."""
+    """RFabricError unless copies of sharded parameters are whole, with all experts."""
     t, ranks = w.training, w.dp * w.training.cp
     if not t.fsdp_size:
         return

@@ -273,7 +273,7 @@ def test_who_never_says_what_he_wants_is_left_and_the_log_alone_tells_it(
         ({"policy": "demand", "sending": [0] * 10_001}, "sending: 10001 items; the limit is 10000"),
         ({"policy": "demand", "follows": [1] * 10_001}, "follows: 10001 items; .* is 10000 places"),
         ({"routing": "x" * 1001}, "routing: 'x.* has 1001 characters; the limit is 1000"),
-        ({"routing": "placed", "bytes": [[1.0]] * 65}, "bytes: 65 items; the limit is 64 rows"),
+        ({"routing": "placed", "bytes": [[1.0]] * 10_001}, "bytes: 10001 items; .* is 10000 rows"),
     ],
 )
 def test_limits_of_lists_and_names_are_told(body, text):

@@ -36,6 +36,7 @@ from rfabric.emulate.scale import (
     check_rates_of,
     choose_sample,
     choose_scale,
+    refuse_long_dark,
     run_seconds,
     slower,
 )
@@ -619,3 +620,22 @@ def test_flows_of_two_hosts_that_are_under_way_together_are_counted(flows):
         most |= under_way
     expected = SimpleNamespace(trace=made.build(), start=start, finish=finish)
     assert at_once(expected) == most
+
+
+@pytest.mark.parametrize(
+    ("delay", "policy", "dilation", "said"),
+    [
+        ("1e300s", "demand", 64.0, "an OCS delay of 1e\\+300 s, 64 times as long here"),
+        ("1e300s", "static", 1.0, "the limit is 3600 s"),
+        ("60s", "demand", 64.0, "keeps circuits dark for 3840 s"),
+        ("10ms", "demand", 0.5, "no faster than in real time"),
+    ],
+)
+def test_what_the_controller_would_refuse_is_told_before_anything_is_built(
+    delay, policy, dilation, said
+):
+    fabric = parse_fabric(f"rfabric,pods=2,tors=2,gpus=2,delay={delay}")
+    with pytest.raises(RFabricError, match=said):
+        refuse_long_dark(fabric, policy, dilation)
+    refuse_long_dark(parse_fabric("fat-tree,k=4"), "demand", 0.5)
+    refuse_long_dark(parse_fabric("rfabric,pods=2,tors=2,gpus=2"), "static", 0.5)
