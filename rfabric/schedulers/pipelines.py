@@ -38,7 +38,9 @@ def partial_rollouts(w: Workload, seed: int, settings: Settings) -> Scheduled:
 
 
 def colocated(w: Workload, seed: int, settings: Settings) -> Scheduled:
-    """All GPUs of both pools generate, then all of them train."""
+    """All GPUs of both pools generate, then all of them train. RFabricError where these do not
+    divide as the job says.
+    """
     refuse_settings("colocated", settings)
     every = w.cluster.training_gpus if w.colocated else w.gpus
     cluster = replace(w.cluster, training_gpus=every, generation_gpus=every)

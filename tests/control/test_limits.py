@@ -195,7 +195,7 @@ def test_a_hung_switch_is_given_up_after_fifteen_questions(monkeypatch):
     stack = SimpleNamespace(
         AppManager=SimpleNamespace(get_instance=lambda: manager), cfg=SimpleNamespace(CONF=Conf()),
         hub=SimpleNamespace(joinall=lambda services: told.update(services=services)),
-        controller=SimpleNamespace(),
+        controller=SimpleNamespace(datapath_connection_factory=None),
     )  # fmt: skip
     monkeypatch.setattr(launch.seam, "framework", lambda: stack)
     monkeypatch.setattr(launch.seam, "version", lambda: "ryu")
