@@ -4,6 +4,7 @@ Both marks go with the process that set them, however it ends: a lock of the ker
 socket in the abstract namespace, which other network namespaces do not see.
 """
 
+import errno
 import fcntl
 import os
 import socket
@@ -87,6 +88,9 @@ def listen(use: str, host: str, port: int) -> socket.socket:
     return listener
 
 
+_NOT_HERE = errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT
+
+
 def refuse_taken(use: str, host: str, port: int) -> None:
     """RFabricError where anybody listens at a TCP port, whether it shares it or not."""
     try:
@@ -94,7 +98,13 @@ def refuse_taken(use: str, host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        raise RFabricError(f"{use} {host}:{port}: {error.strerror}; name another port") from None
+        way_out = (
+            "name an address of this machine"
+            if isinstance(error, socket.gaierror) or error.errno in _NOT_HERE
+            else "name another port"
+        )
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise RFabricError(f"{use} {where}: {error.strerror}; {way_out}") from None
 
 
 def _holder(name: str) -> int:

@@ -715,3 +715,9 @@ def test_without_the_libraries_that_draw_tables_are_made_and_pictures_refused(tm
         "crossover", "--topo", "rfabric,pods=2,tors=2,gpus=2", "--delays", "1ms,1s", *job
     )
     assert code == 2 and "drawing needs matplotlib; install rfabric[report]" in said
+
+
+@pytest.mark.parametrize("words", [("drill", "--soak", "5"), ("emulate", "--sample", "5")])
+def test_a_time_without_its_unit_is_of_the_option_it_was_given_to(words, capsys):
+    assert main(list(words)) == 2
+    assert f"argument {words[1]}: 5 has no unit; write 5ms" in capsys.readouterr().err

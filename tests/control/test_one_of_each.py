@@ -74,7 +74,8 @@ def test_a_port_is_claimed_once_and_not_where_others_listen(host, family):
         listener.bind((host, other))
         listener.listen()
         for taken in (refuse_taken, claim_port, claim_port):  # its mark went with the error
-            with pytest.raises(RFabricError, match=f"REST address {re.escape(host)}:{other}: Addr"):
+            where = re.escape(f"[{host}]:{other}" if ":" in host else f"{host}:{other}")
+            with pytest.raises(RFabricError, match=f"REST address {where}: Addr"):
                 taken("REST address", host, other)
 
 
@@ -86,6 +87,19 @@ def test_all_addresses_are_those_of_both_kinds(host, by):
         pytest.skip("no ::1 here")
     with claims(), listen("OpenFlow address", host, port):
         socket.create_connection((by, port), timeout=5).close()
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("256.1.1.1", "256.1.1.1:1: .*; name an address of this machine"),
+        ("192.0.2.1", "192.0.2.1:1: .*; name an address of this machine"),
+        ("2001:db8::1", r"\[2001:db8::1\]:1: .*; name an address of this machine"),
+    ],
+)
+def test_an_address_of_nobody_here_is_no_matter_of_ports(host, said):
+    with pytest.raises(RFabricError, match=said):
+        refuse_taken("REST", host, 1)
 
 
 def test_who_holds_a_port_and_does_not_answer_is_unknown():

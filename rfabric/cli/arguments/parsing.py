@@ -206,9 +206,9 @@ def _finite(text: str) -> float:
 def time(text: str) -> float:
     """Seconds, from a text with its unit."""
     try:
-        value = parse_time(text, "--sample")
-    except RFabricError as error:  # argparse names the option as well
-        raise argparse.ArgumentTypeError(re.sub(r"^--sample(: |=)", "", str(error))) from None
+        value = parse_time(text, "TIME")
+    except RFabricError as error:  # argparse names the option
+        raise argparse.ArgumentTypeError(re.sub(r"\bTIME(: |=)", "", str(error))) from None
     if not value:
         raise argparse.ArgumentTypeError("0 is no time; write for example 200ms")
     return value
