@@ -90,7 +90,8 @@ def server_at(listener: socket.socket, doorman: Doorman | None) -> Callable[...,
 
 def no_more_than_fit(handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """`handle` connections, and close at once those that come while as many are open as may be."""
-    most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE)
+    may = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = MOST if may == resource.RLIM_INFINITY else min(MOST, may // SHARE)
     served: set[Any] = set()
     full = False  # said once, until there is room again
 

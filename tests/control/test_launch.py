@@ -1,5 +1,6 @@
 """The launcher: which app a fabric needs, why a controller cannot start, and how it greets."""
 
+import resource
 import signal
 import socket
 import subprocess
@@ -182,8 +183,10 @@ def test_hello_is_said_early_by_our_own_apps_alone_and_not_inside_tls(
     assert not launch._speaks_plainly([str(tmp_path / app)])
 
 
-def test_connections_beyond_what_fits_are_closed_until_there_is_room(monkeypatch, caplog):
+@pytest.mark.parametrize("may", [6, 7, 10**6, resource.RLIM_INFINITY])
+def test_connections_beyond_what_fits_are_closed_until_there_is_room(may, monkeypatch, caplog):
     monkeypatch.setattr("rfabric.control.doorman.MOST", 3)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (may, may))
     inside, closed = [], []
 
     class Connection:
