@@ -19,6 +19,7 @@ import ipaddress
 import logging
 import os
 import re
+import resource
 import secrets
 import socket
 import ssl
@@ -34,6 +35,7 @@ from . import seam
 from .addresses import LOOPBACK
 
 HANDSHAKE_S = 10.0
+MOST_CONNECTIONS = 4096  # to OpenFlow, at once
 LEAST_TOKEN = 16  # characters
 
 _log = logging.getLogger(__name__)
@@ -241,12 +243,14 @@ def wrapped(tls: ssl.SSLContext, connection: Any, address: Any) -> Any | None:
 
 
 def keep_openflow_home(environment: Mapping[str, str] = os.environ) -> None:
-    """Let OpenFlow listen on loopback unless the command line says where; and in TLS, if told.
+    """Let OpenFlow listen on loopback unless the command line says where, in TLS if told, and to no
+    more connections than fit.
 
-    Both frameworks listen on all addresses by themselves.
+    Both frameworks listen on all addresses by themselves, and end where descriptors do.
     """
     conf, module = seam.framework().cfg.CONF, seam.framework().controller
     conf.set_default("ofp_listen_host", LOOPBACK)
+    module.StreamServer = _limited(module.StreamServer)
     tls = read_tls(environment.get("RFABRIC_OFP_TLS", ""), "--ofp-tls", seam.hub_module("ssl"))
     if tls is not None:
         module.StreamServer = _server_in_tls(module.StreamServer, tls)
@@ -255,6 +259,38 @@ def keep_openflow_home(environment: Mapping[str, str] = os.environ) -> None:
             "OpenFlow on %s without --ofp-tls: whoever reaches it can pose as a switch",
             conf.ofp_listen_host or "all addresses",
         )
+
+
+def most_connections() -> int:
+    """Connections to OpenFlow at once: half of what may be open, for the journal, REST and pipes
+    need descriptors as well, and MOST_CONNECTIONS at most.
+    """
+    may = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_CONNECTIONS if may == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, may // 2)
+
+
+def _limited(server: Callable[..., Any]) -> Callable[..., Any]:
+    """The framework's server, which closes connections beyond `most_connections` at once."""
+    most, served, full = most_connections(), set[Any](), False
+
+    def made(address: Any, handle: Callable[[Any, Any], None], **more: Any) -> Any:
+        def serve(connection: Any, peer: Any) -> None:
+            nonlocal full
+            was_full, full = full, len(served) >= most
+            if full:
+                if not was_full:  # said once, until there is room again
+                    _log.warning("%d connections to OpenFlow: further ones are closed", most)
+                connection.close()
+                return
+            served.add(connection)
+            try:
+                handle(connection, peer)
+            finally:
+                served.discard(connection)
+
+        return server(address, serve, **more)
+
+    return made
 
 
 def _server_in_tls(server: type, tls: ssl.SSLContext) -> Callable[..., Any]:

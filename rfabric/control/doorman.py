@@ -5,29 +5,22 @@ later. A controller loads for about as long: so until it is there HELLO is said 
 more by the framework. Who comes later has to wait where it is busy, which shares its time out.
 """
 
-import logging
-import resource
 import socket
 import struct
 
 # of the system, before a framework puts its own in their place
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
-from os import write
+from os import close, write
 from select import POLLIN, poll
 from typing import Any
 
 from . import seam
+from .border import most_connections
 
 # of OpenFlow 1.3; its number is a blank, see app._number_legibly
 HELLO = struct.pack("!BBHI", 4, 0, 8, ord(" "))
-# Connections served at once, and of what part of all descriptors: the journal, REST and pipes need
-# some as well, and without one the framework's server ends.
-MOST, SHARE = 4096, 2
 LOOK_MS = 20  # how long the thread goes on when it is told to end
-
-
-_log = logging.getLogger(__name__)
 
 
 class Doorman:
@@ -36,7 +29,7 @@ class Doorman:
     def __init__(self, listener: socket.socket):
         self.listener: Any = listener
         self.greeted: dict[Any, int] = {}  # descriptors of connections, by whose they are
-        self._relieved = False
+        self._most, self._relieved = most_connections(), False
         listener.setblocking(False)
         self._standing = allocate_lock()
         self._standing.acquire()
@@ -59,6 +52,9 @@ class Doorman:
         try:
             # accept() would make a socket of the framework's kind, which is not for this thread
             descriptor, peer = self.listener._accept()
+            if len(self.greeted) >= self._most:
+                close(descriptor)
+                return
             self.greeted[peer] = descriptor
             write(descriptor, HELLO)
         except OSError:  # gone again
@@ -86,31 +82,6 @@ def server_at(listener: socket.socket, doorman: Doorman | None) -> Callable[...,
                 spawn(self.handle, *server.accept())
 
     return Server
-
-
-def no_more_than_fit(handle: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """`handle` connections, and close at once those that come while as many are open as may be."""
-    may = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    most = MOST if may == resource.RLIM_INFINITY else min(MOST, may // SHARE)
-    served: set[Any] = set()
-    full = False  # said once, until there is room again
-
-    def serve(connection: Any, peer: Any) -> None:
-        nonlocal full
-        if len(served) >= most:
-            if not full:
-                _log.warning("%d connections to OpenFlow are open: further ones are closed", most)
-            full = True
-            connection.close()
-            return
-        full = False
-        served.add(connection)
-        try:
-            handle(connection, peer)
-        finally:
-            served.discard(connection)
-
-    return serve
 
 
 def greet_once(datapath: type, doorman: Doorman) -> None:

@@ -21,7 +21,7 @@ from . import seam
 from .addresses import LOOPBACK, OFP_PORT, REST_PORT
 from .alone import listen
 from .border import default_tokens
-from .doorman import Doorman, greet_once, no_more_than_fit, server_at
+from .doorman import Doorman, greet_once, server_at
 from .journal import NONE, folder_of
 from .logs import FORMATS, TEXT, write_json_lines
 
@@ -193,8 +193,6 @@ def _run(
 ) -> None:
     stack = seam.framework()
     stack.controller.StreamServer = server_at(listener, doorman)
-    serve = stack.controller.datapath_connection_factory
-    stack.controller.datapath_connection_factory = no_more_than_fit(serve)
     if doorman:
         greet_once(stack.controller.Datapath, doorman)
     logging.basicConfig(level=logging.INFO, format=TEXT)

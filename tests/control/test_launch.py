@@ -1,6 +1,5 @@
 """The launcher: which app a fabric needs, why a controller cannot start, and how it greets."""
 
-import resource
 import signal
 import socket
 import subprocess
@@ -12,7 +11,7 @@ import pytest
 from real import ROOT, RYU_PYTHON, WITHOUT_RYU, child, free_port, listens, until
 
 from rfabric.control import launch
-from rfabric.control.doorman import HELLO, Doorman, greet_once, no_more_than_fit, server_at
+from rfabric.control.doorman import HELLO, Doorman, greet_once, server_at
 from rfabric.control.launch import app_file, command
 
 
@@ -181,30 +180,3 @@ def test_hello_is_said_early_by_our_own_apps_alone_and_not_inside_tls(
     monkeypatch.setattr(launch.os, "environ", {"RFABRIC_OFP_TLS": tls})
     assert launch._speaks_plainly([str(ROOT / "controller" / app)]) is greets
     assert not launch._speaks_plainly([str(tmp_path / app)])
-
-
-@pytest.mark.parametrize("may", [6, 7, 10**6, resource.RLIM_INFINITY])
-def test_connections_beyond_what_fits_are_closed_until_there_is_room(may, monkeypatch, caplog):
-    monkeypatch.setattr("rfabric.control.doorman.MOST", 3)
-    monkeypatch.setattr("resource.getrlimit", lambda _: (may, may))
-    inside, closed = [], []
-
-    class Connection:
-        def close(self):
-            closed.append(self)
-
-    def handle(connection, peer):
-        """While it is served, one more comes."""
-        inside.append(connection)
-        if len(inside) < 5:
-            serve(Connection(), len(inside))
-
-    serve = no_more_than_fit(handle)
-    serve(Connection(), 0)
-    assert len(inside) == 3 and len(closed) == 1
-    assert [record.message for record in caplog.records] == [
-        "3 connections to OpenFlow are open: further ones are closed"
-    ]
-    inside.clear()
-    serve(Connection(), 0)
-    assert len(inside) == 3  # those before have ended

@@ -3,6 +3,7 @@
 import argparse
 import http.client
 import logging
+import resource
 import signal
 import socket
 import struct
@@ -195,7 +196,7 @@ def test_a_hung_switch_is_given_up_after_fifteen_questions(monkeypatch):
     stack = SimpleNamespace(
         AppManager=SimpleNamespace(get_instance=lambda: manager), cfg=SimpleNamespace(CONF=Conf()),
         hub=SimpleNamespace(joinall=lambda services: told.update(services=services)),
-        controller=SimpleNamespace(datapath_connection_factory=None),
+        controller=SimpleNamespace(),
     )  # fmt: skip
     monkeypatch.setattr(launch.seam, "framework", lambda: stack)
     monkeypatch.setattr(launch.seam, "version", lambda: "ryu")
@@ -380,3 +381,30 @@ def test_the_document_says_what_is_answered():
     assert taken == {"put": 1, "patch": 2}
     assert all(name["name"] in ("ocs", "epoch") for p in paths.values() for name in
                p.get("parameters", ()))  # fmt: skip
+
+
+@pytest.mark.parametrize("may", [6, 7, 10**6, resource.RLIM_INFINITY])
+def test_connections_beyond_what_fits_are_closed_until_there_is_room(may, monkeypatch, caplog):
+    monkeypatch.setattr(border, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (may, may))
+    inside, closed = [], []
+
+    class Connection:
+        def close(self):
+            closed.append(self)
+
+    def handle(connection, peer):
+        """While it is served, one more comes."""
+        inside.append(connection)
+        if len(inside) < 5:
+            serve(Connection(), len(inside))
+
+    serve = border._limited(lambda address, handle: handle)(None, handle)
+    serve(Connection(), 0)
+    assert len(inside) == 3 and len(closed) == 1
+    assert [record.message for record in caplog.records] == [
+        "3 connections to OpenFlow: further ones are closed"
+    ]
+    inside.clear()
+    serve(Connection(), 0)
+    assert len(inside) == 3  # those before have ended
