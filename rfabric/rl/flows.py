@@ -37,6 +37,7 @@ from ..trace import Flows, point_to_point, ring
 from ..trace.collectives import all_to_all, by_server
 from ..units import transfer_seconds
 from .timing import all_reduce_bytes_per_token
+from .weight_parts import taken
 from .workload import Workload
 
 NONE = Flows([], [], [])
@@ -328,16 +329,10 @@ def _stage_weights(w: Workload, stage: int, size: float) -> Flows:
 
 
 def _expert_weights(w: Workload, stage: int, size: float) -> Flows:
-    server, first, wide = w.gpus_per_server, w.rank(stage, 0), w.training.expert_gpus
-    # one GPU in each server of the first group of experts; groups are dealt in turn
-    homes = range(0, wide, server)
-    groups = max(1, w.stage_gpus // wide)
-    pairs = [
-        (first + gpu // wide % groups * wide + home + gpu % min(server, wide), gpu)
-        for gpu in range(w.gpus)
-        for home in homes
-    ]
-    return point_to_point(pairs, size / len(homes), server)
+    server = w.gpus_per_server
+    servers = (range(gpu, min(gpu + server, w.gpus)) for gpu in range(0, w.gpus, server))
+    sent = [(*ends, size / parts) for gpus in servers for *ends, parts in taken(w, stage, gpus)]
+    return Flows(*map(list, zip(*sent, strict=True))) if sent else NONE
 
 
 def join(parts: Iterable[Flows]) -> Flows:

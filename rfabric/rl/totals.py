@@ -349,9 +349,11 @@ def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:
 
 
 def _taken_over(w: Workload) -> float | None:
-    """Weights that colocated replicas take from other servers, where no server holds two stages."""
+    """Weights that colocated replicas take from other servers, where no server holds two stages, or
+    parts of several groups of experts.
+    """
     t, m, server = w.training, w.model, w.gpus_per_server
-    if w.stage_gpus % server:
+    if w.stage_gpus % server or (server % t.expert_gpus and t.expert_gpus % server):
         return None
     each, total = w.synced * BF16_BYTES / (w.generation.tp * t.pp), 0.0
     of_expert = w.synced * BF16_BYTES / (w.generation.gpus * t.pp)

@@ -2,6 +2,7 @@
 pass, its experts, or what its side holds where the FFN stands apart.
 """
 
+from ..trace.collectives import by_server
 from .workload import Workload
 
 
@@ -49,4 +50,22 @@ def overlaps(k: int, parts: int, n: int) -> list[tuple[int, float]]:
     return [
         (i, min((i + 1) / n, (k + 1) / parts) - max(i / n, k / parts))
         for i in range(k * n // parts, -(-(k + 1) * n // parts))
+    ]
+
+
+def taken(w: Workload, stage: int, gpus: range) -> list[tuple[int, int, float]]:
+    """(from, to, how many such parts the experts of a stage are) of what each of the `gpus` of a
+    server takes from others where training and generation are colocated: the experts that none of
+    them trains. Groups of GPUs that hold all experts are dealt in turn, and so are the GPUs of a
+    group in one server.
+    """
+    first, wide, n = w.rank(stage, 0), w.training.expert_gpus, w.stage_gpus
+    lacks = set(range(wide)) - {(gpu - first) % wide for gpu in gpus if 0 <= gpu - first < n}
+    group = {gpu: first + gpu // wide * wide % n for gpu in gpus}
+    parts = {
+        begin: by_server([begin + place for place in lacks], w.gpus_per_server)
+        for begin in set(group.values())
+    }
+    return [
+        (part[gpu % len(part)], gpu, wide / len(part)) for gpu in gpus for part in parts[group[gpu]]
     ]

@@ -187,6 +187,33 @@ def test_colocated_replicas_gather_experts_from_the_servers_that_hold_them():
     assert all(a // 8 != b // 8 for a, b in zip(sent.src, sent.dst, strict=True))
 
 
+@pytest.mark.parametrize("server", [1, 3, 5, 6, 8])
+@pytest.mark.parametrize(("ep", "pp"), [(4, 1), (16, 1), (8, 2)])
+def test_servers_that_groups_of_experts_do_not_fill_take_what_none_of_their_gpus_trains(
+    server, ep, pp
+):
+    w = job(
+        *("model=DeepSeek-V2-Lite", "placement=colocated", "training.recompute=full"),
+        *("training.tp=1", f"training.pp={pp}", "generation.tp=1", f"training.ep={ep}"),
+        *("cluster.training_gpus=48", "cluster.generation_gpus=48", "training.mini_batches=1"),
+        *(f"cluster.gpus_per_server={server}", "generation.batch=96", "cluster.gpu=B200"),
+    )
+    sent, n = flows.reshard(w), 48 // pp
+    received, dense = np.bincount(sent.dst, sent.size, minlength=48), w.model.dense_parameters
+    for gpu in range(48):
+        here = [other for other in range(48) if other // server == gpu // server]
+        expected = 0.0
+        for first in range(0, 48, n):
+            held = {(other - first) % ep for other in here if first <= other < first + n}
+            expected += 2 / pp * w.model.expert_parameters * (1 - len(held) / ep)
+            whole = range(first // server, -(-(first + n) // server))
+            expected += 0 if gpu // server in whole else 2 / pp * dense
+        assert received[gpu] == pytest.approx(expected)
+    for src, dst in zip(sent.src, sent.dst, strict=True):
+        assert 0 <= src < 48 and src // server != dst // server
+    assert trace_of(w, 1).size.sum() > 0  # with its closed forms, where there are any
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
