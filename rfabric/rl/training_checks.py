@@ -44,7 +44,7 @@ def check_copies(w: Setup) -> None:
         return
     if t.optimizer != "sharded":
         raise RFabricError(
-            f"training.fsdp_size: {t.fsdp_size} GPUs shard a copy of the parameters, which "
+            f"training.fsdp_size: {t.fsdp_size} ranks shard a copy of the parameters, which "
             f"training.optimizer {t.optimizer} does not shard; leave it out, or use sharded"
         )
     if ranks % t.fsdp_size or t.tp * t.fsdp_size % t.expert_gpus:
