@@ -498,6 +498,7 @@ def test_openflow_without_tls_is_warned_of_where_others_reach_it(
     monkeypatch.setattr(border.seam, "framework", lambda: made)
     monkeypatch.setattr(border.seam, "hub_module", lambda name: None)
     monkeypatch.setattr(border, "read_tls", lambda words, *_: words or None)
+    monkeypatch.setattr(border, "_limited", lambda server: server)
     border.keep_openflow_home({"RFABRIC_OFP_TLS": "cert=a,key=b"} if tls else {})
     assert told == {"ofp_listen_host": "127.0.0.1"}
     warned = f"OpenFlow on {named} without --ofp-tls: whoever reaches it can pose as a switch"
