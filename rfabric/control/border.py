@@ -13,6 +13,7 @@ here (DNS rebinding): so `Host` must be an address or name that is ours (else 42
 from a web page is refused (403).
 """
 
+import errno
 import hashlib
 import hmac
 import ipaddress
@@ -36,6 +37,7 @@ from .addresses import LOOPBACK
 
 HANDSHAKE_S = 10.0
 MOST_CONNECTIONS = 4096  # to OpenFlow, at once
+WITHOUT_S = 0.1  # s until a descriptor may be free
 LEAST_TOKEN = 16  # characters
 
 _log = logging.getLogger(__name__)
@@ -227,15 +229,18 @@ def tls_files(words: str, option: str) -> dict[str, str]:
 
 def wrapped(tls: ssl.SSLContext, connection: Any, address: Any) -> Any | None:
     """A connection inside TLS; None, closed, for a client that does not speak it."""
+    inside = None
     try:
         before = connection.gettimeout()
-        connection.settimeout(HANDSHAKE_S)
-        inside = tls.wrap_socket(connection, server_side=True)
+        # not all at once: of a handshake that fails inside it the descriptor would stay open
+        inside = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        inside.settimeout(HANDSHAKE_S)
+        inside.do_handshake()
         inside.settimeout(before)
         return inside
     except OSError as error:  # SSLError, TimeoutError, ConnectionError
         _log.warning("no TLS with %s: %s", address, error)
-        connection.close()
+        (inside or connection).close()
         return None
 
 
@@ -270,7 +275,9 @@ def most_connections() -> int:
 
 
 def _limited(server: Callable[..., Any]) -> Callable[..., Any]:
-    """The framework's server, which closes connections beyond `most_connections` at once."""
+    """The framework's server, which closes connections beyond `most_connections` at once, and goes
+    on where it can have no more.
+    """
     most, served, full = most_connections(), set[Any](), False
 
     def made(address: Any, handle: Callable[[Any, Any], None], **more: Any) -> Any:
@@ -288,9 +295,32 @@ def _limited(server: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 served.discard(connection)
 
-        return server(address, serve, **more)
+        one = server(address, serve, **more)
+        one.server = Patient(one.server)
+        return one
 
     return made
+
+
+class Patient:
+    """A listener that accepts when whoever came before is being served, and waits for descriptors
+    where there are none.
+    """
+
+    def __init__(self, listener: Any):
+        self.listener = listener
+
+    def accept(self) -> tuple[Any, Any]:
+        """As a socket's."""
+        sleep = seam.framework().hub.sleep
+        sleep(0)
+        while True:
+            try:
+                return self.listener.accept()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                sleep(WITHOUT_S)
 
 
 def _server_in_tls(server: type, tls: ssl.SSLContext) -> Callable[..., Any]:

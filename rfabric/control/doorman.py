@@ -68,18 +68,23 @@ def server_at(listener: socket.socket, doorman: Doorman | None) -> Callable[...,
 
     class Server:
         def __init__(self, _: Any, handle: Callable[[Any, Any], None]):
-            self.handle = handle
-
-        def serve_forever(self) -> None:
-            spawn, made = seam.framework().hub.spawn, seam.hub_module("socket").socket
+            made = seam.hub_module("socket").socket
             if doorman:
                 doorman.relieve()
-                for peer, descriptor in tuple(doorman.greeted.items()):
-                    spawn(self.handle, made(-1, fileno=descriptor), peer)
-            server = made(-1, fileno=listener.detach())
-            server.setblocking(True)
+            self.handle = handle
+            self.early = [
+                (made(-1, fileno=descriptor), peer)
+                for peer, descriptor in (doorman.greeted if doorman else {}).items()
+            ]
+            self.server = made(-1, fileno=listener.detach())
+            self.server.setblocking(True)
+
+        def serve_forever(self) -> None:
+            spawn = seam.framework().hub.spawn
+            for connection, peer in self.early:
+                spawn(self.handle, connection, peer)
             while True:
-                spawn(self.handle, *server.accept())
+                spawn(self.handle, *self.server.accept())
 
     return Server
 

@@ -541,6 +541,38 @@ def test_openflow_and_rest_in_tls_with_a_token(certificate, sdn, tmp_path):
     assert all({"time", "level", "active_epoch"} <= set(one) for one in told)
 
 
+SILENT = """
+import gc, os, sys
+from rfabric.control import border, seam
+seam.prepare(seam.flavour()).patch()
+import socket
+gc.disable()  # as the controller's is: what a failed handshake leaves stays
+border.HANDSHAKE_S = 0.05
+tls = border.read_tls(sys.argv[1], "--ofp-tls", seam.hub_module("ssl"))
+server = seam.hub_module("socket").socket()
+server.bind(("127.0.0.1", 0))
+server.listen()
+before = len(os.listdir("/proc/self/fd"))
+for _ in range(5):
+    with socket.create_connection(server.getsockname()):
+        assert border.wrapped(tls, *server.accept()) is None
+print(len(os.listdir("/proc/self/fd")) - before)
+"""
+
+
+@pytest.mark.parametrize("sdn", SDNS)
+def test_who_says_nothing_in_tls_leaves_no_descriptor_open(certificate, sdn):
+    cert, key = certificate
+    python = RYU_PYTHON if sdn == "ryu" else sys.executable
+    env = os.environ | {"RFABRIC_SDN": sdn, "PYTHONPATH": str(Path(__file__).parents[2])}
+    words = f"cert={cert},key={key}"
+    done = subprocess.run(
+        [python, "-c", SILENT, words], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "0", done.stderr
+    assert done.stderr.count("no TLS with") == 5
+
+
 def test_the_controller_does_not_start_open(tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text(f"alice {SECRET}\n")

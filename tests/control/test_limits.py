@@ -1,6 +1,7 @@
 """Limits of the controller met to the last unit, and what is said where little is known."""
 
 import argparse
+import errno
 import http.client
 import logging
 import resource
@@ -383,6 +384,29 @@ def test_the_document_says_what_is_answered():
                p.get("parameters", ()))  # fmt: skip
 
 
+def server_of(handle, listener=None):
+    """The framework's, limited."""
+    made = border._limited(lambda _, handle: SimpleNamespace(handle=handle, server=listener))
+    return made(None, handle)
+
+
+def test_who_waits_for_descriptors_goes_on_when_there_are_some(monkeypatch):
+    slept, comes = [], [OSError(errno.EMFILE, "many"), OSError(errno.ENFILE, "all"), ("link", "a")]
+
+    def accept():
+        if isinstance(come := comes.pop(0), OSError):
+            raise come
+        return come
+
+    hub = SimpleNamespace(sleep=slept.append)
+    monkeypatch.setattr(border.seam, "framework", lambda: SimpleNamespace(hub=hub))
+    door = server_of(None, SimpleNamespace(accept=accept)).server
+    assert door.accept() == ("link", "a") and slept == [0, border.WITHOUT_S, border.WITHOUT_S]
+    comes.append(OSError(errno.EBADF, "closed"))
+    with pytest.raises(OSError, match="closed"):
+        door.accept()
+
+
 @pytest.mark.parametrize("may", [6, 7, 10**6, resource.RLIM_INFINITY])
 def test_connections_beyond_what_fits_are_closed_until_there_is_room(may, monkeypatch, caplog):
     monkeypatch.setattr(border, "MOST_CONNECTIONS", 3)
@@ -399,7 +423,7 @@ def test_connections_beyond_what_fits_are_closed_until_there_is_room(may, monkey
         if len(inside) < 5:
             serve(Connection(), len(inside))
 
-    serve = border._limited(lambda address, handle: handle)(None, handle)
+    serve = server_of(handle).handle
     serve(Connection(), 0)
     assert len(inside) == 3 and len(closed) == 1
     assert [record.message for record in caplog.records] == [
