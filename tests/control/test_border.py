@@ -546,7 +546,7 @@ import gc, os, sys
 from rfabric.control import border, seam
 seam.prepare(seam.flavour()).patch()
 import socket
-gc.disable()  # as the controller's is: what a failed handshake leaves stays
+gc.disable()  # what a failed handshake leaves stays
 border.HANDSHAKE_S = 0.05
 tls = border.read_tls(sys.argv[1], "--ofp-tls", seam.hub_module("ssl"))
 server = seam.hub_module("socket").socket()
