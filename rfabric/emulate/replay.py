@@ -360,7 +360,7 @@ class Replay:
 
     def _unfinished_before(self, some: tuple[Stage, ...]) -> frozenset[int]:
         """The unfinished rows that these stages wait for: they will have sent everything when the
-        stages begin.
+        stages begin. Of a loop a turn waits for the one before, too, which is the stage's own.
         """
         before, open_ = set(), [row for stage in some for row in stage.entries.tolist()]
         while open_:
@@ -368,7 +368,7 @@ class Replay:
             new = [row for row in waits[np.isnan(self.finish[waits])].tolist() if row not in before]
             before.update(new)
             open_ += new
-        return frozenset(before)
+        return frozenset(before.difference(*(stage.rows.tolist() for stage in some)))
 
     def _plan(self, scene: Scene, ahead: bool = False) -> None:
         self.answer, self.planned_ahead, self.asked = None, ahead, time.monotonic()

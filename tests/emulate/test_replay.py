@@ -247,6 +247,33 @@ def test_a_plan_made_ahead_is_made_again_where_others_have_sent_since(wire):
     assert (min(t for t in control.told if t) < 2 * size) == isinstance(wire, SteadyWire)
 
 
+@dataclass
+class AskedControl(FakeControl):
+    """Notes of which phase each plan is, and the bytes that are to be sent."""
+
+    asked: list = field(default_factory=list)
+
+    def plan(self, demand, pairs, now, upcoming, sending, also):
+        self.asked.append((demand.phase, float(demand.sent[2].sum())))
+        return super().plan(demand, pairs, now, upcoming, sending, also)
+
+
+@pytest.mark.parametrize("granularity", ["per-phase", "per-collective"])
+def test_a_loop_is_planned_ahead_with_all_its_turns(granularity):
+    """Each turn waits for the one before, of which nothing is sent either when the loop begins."""
+    fabric, wire, b = rfabric(), FakeWire(), TraceBuilder(rfabric().hosts)
+    turns = [(range(4), range(16, 20), 1e9), (range(4), range(32, 36), 3e9)]
+    last = b.flows([0], [16], 1e9, phase="a", label="first")
+    for _ in range(2):
+        last = b.loop(turns, 5, [1.0, 1.0], after=last, phase="b", label=["there", "far"])
+    trace, control = b.build().whole(), AskedControl(fabric, Circuits(), wire)
+    play(fabric, trace, wire, control, granularity=granularity).run()
+    loop = 5 * 4 * (1e9 + 3e9)
+    assert {size for phase, size in control.asked if phase == "b"} == (
+        {2 * loop} if granularity == "per-phase" else {loop}
+    )
+
+
 @pytest.mark.parametrize("in_flight", ["hold", "drain", "drop"])
 def test_traffic_in_flight_follows_the_stated_policy(in_flight):
     fabric, wire = rfabric(), FakeWire(seconds=1.0)
