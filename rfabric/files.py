@@ -132,7 +132,7 @@ def parse_json(text: str | bytes, **how) -> Any:
     """What JSON says; ValueError for a key that stands twice, a number beyond a float, lists within
     lists without end, and what is no JSON. `how`: options of `json.loads`.
     """
-    hooks = {"object_pairs_hook": _object, "parse_int": _whole, "parse_float": _finite}
+    hooks = {"object_pairs_hook": _object, "parse_int": whole, "parse_float": _finite}
     try:
         return json.loads(text, **(hooks | how))
     except RecursionError:
@@ -156,9 +156,10 @@ def twice(names: Iterable[Hashable]) -> Any:
     return None
 
 
-def _whole(text: str) -> int:
-    if len(text) > MOST_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits; {MOST_DIGITS} at most")
+def whole(text: str, most: int = MOST_DIGITS) -> int:
+    """A whole number of `most` digits at most (Python itself reads 4,300); else ValueError."""
+    if len(text) > most:
+        raise ValueError(f"a number of {len(text)} digits; {most} at most")
     return int(text)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import RFabricError
+from .addresses import endpoint
 
 WAITING = 64  # who may ask at once whose port it is, or for a switch's place
 _claims: list[socket.socket] = []  # as long as the process lives
@@ -103,8 +104,8 @@ def refuse_taken(use: str, host: str, port: int) -> None:
             if isinstance(error, socket.gaierror) or error.errno in _NOT_HERE
             else "name another port"
         )
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise RFabricError(f"{use} {where}: {error.strerror}; {way_out}") from None
+        where = f"{use} {endpoint(host, port)}"
+        raise RFabricError(f"{where}: {error.strerror}; {way_out}") from None
 
 
 def _holder(name: str) -> int:

@@ -130,8 +130,7 @@ class FabricApp(seam.App):
             os.environ.get("RFABRIC_REST_HOST", LOOPBACK),
             os.environ.get("RFABRIC_REST_PORT", str(REST_PORT)),
         )
-        address = serve(self, _port(port), host)
-        self.logger.info("REST on http://%s:%d", *address)
+        self.logger.info("REST on %s", serve(self, _port(port), host))
         seam.hub.spawn(self._work)
         if live := os.environ.get("RFABRIC_LIVE", ""):
             seam.hub.spawn(tell, self, pipe_of(live), seam.hub.sleep)

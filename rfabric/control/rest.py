@@ -44,6 +44,7 @@ from typing import Any, Protocol
 
 from ..errors import RFabricError, RunError
 from . import border, logs, openapi, schema, seam, views, watch
+from .addresses import endpoint
 from .core import Core, RolledBackError, UnavailableError
 from .epochs import NotFoundError, StateError
 
@@ -306,8 +307,8 @@ class _Timely(io.RawIOBase):
         return self._connection.recv_into(buffer)
 
 
-def serve(app: Any, port: int, host: str) -> tuple[str, int]:
-    """Serve REST for an app as the environment says (see border.py); returns the address bound."""
+def serve(app: Any, port: int, host: str) -> str:
+    """Serve REST for an app as the environment says (see border.py); returns its URL."""
     border.keep_openflow_home()
     logs.write_json_lines(lambda: app.core.epochs.active if app.core else None)
     limits = border.from_environment(module=seam.hub_module("ssl"))
@@ -321,7 +322,8 @@ def serve(app: Any, port: int, host: str) -> tuple[str, int]:
         if wire is not None:
             handler(wire, address, app)
 
-    return seam.serve_http(served, app, port, host)
+    bound = seam.serve_http(served, app, port, host)
+    return f"http{'s' if tls else ''}://{endpoint(*bound)}"
 
 
 def _dispatch(server: RestServer, method: str, path: str, body: bytes) -> dict:

@@ -8,6 +8,7 @@ who asks.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from .. import files
 from ..errors import RFabricError
@@ -17,6 +18,7 @@ from ..plugins import refuse_unlisted
 from ..routing.schemes import Routing, Sent, one_way
 
 MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON
+_WHOLE = partial(files.whole, most=4000)  # digits; the limits of keys are below
 MAX_DEPTH = 16  # lists in objects in lists: the deepest request that means something has 6
 MAX_SHOWN = 200  # characters of a wrong value that its error repeats
 # s that a commit may keep the switches, and everyone who waits for his turn
@@ -106,7 +108,7 @@ class PlanRequest:
 def parse_json(body: bytes) -> object:
     """The JSON of a request body."""
     try:
-        data = files.parse_json(body or b"{}", parse_int=int, parse_constant=_no_constant)
+        data = files.parse_json(body or b"{}", parse_int=_WHOLE, parse_constant=_no_constant)
     except ValueError as error:
         raise RFabricError(f"the request body is not JSON: {error}") from None
     level = [data]

@@ -45,6 +45,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ..errors import RFabricError, RunError
+from .addresses import endpoint
 from .alone import claim_port
 
 Returned = TypeVar("Returned")
@@ -486,7 +487,7 @@ def serve_http(
         server = hub.StreamServer((host, port), serve_one)
     except OSError as error:
         raise RFabricError(
-            f"REST address {host}:{port}: {error.strerror}; name a free port"
+            f"REST address {endpoint(host, port)}: {error.strerror}; name a free port"
         ) from None
     hub.spawn(server.serve_forever)
     return server.server.getsockname()[:2]
