@@ -38,8 +38,8 @@ MAX_DILATION = 64.0
 # took 25 % longer in 15 ms.
 LEAST_MOVING_S = 2.0
 LEAST_SAMPLE = 0.02  # s of a loop at least
-# that a NIC sends of a sample at its line's rate, for which time is dilated more: with 24 an
-# all-to-all over the six cables of a Fat-Tree's paths took 10 % longer
+# that a NIC sends of a sample at its line's rate; time is dilated more where a user chose a shorter
+# one. With 24 an all-to-all over the six cables of a Fat-Tree's paths took 10 % longer
 LEAST_PACKETS = 64
 # below it control and pipelines blur flows, so repetitions are left out before time dilates less
 DILATION = 16.0
@@ -49,22 +49,35 @@ SLOWER = 2**0.5  # times fewer bytes and longer seconds, where a host did not ke
 PIPELINE = 24  # packets at line rate: below it the pipeline, not the bytes, makes a flow's time
 
 
-def choose_sample(expected: Sequence[Result], patience: float = PATIENCE) -> float:
-    """Seconds of each loop to send, for all runs of a comparison: what patience allows at DILATION;
-    inf: all of it.
+def choose_sample(
+    expected: Sequence[Result], patience: float = PATIENCE, least: float = LEAST_SAMPLE
+) -> float:
+    """Seconds of each loop to send, for all runs of a comparison: what patience allows at DILATION,
+    `least` at least; inf: all of it.
     """
-    return min((_sample(result, patience / DILATION) for result in expected), default=np.inf)
+    awake = patience / DILATION
+    return min((_sample(result, awake, least) for result in expected), default=np.inf)
 
 
-def _sample(result: Result, awake: float) -> float:
-    """The most seconds of each loop with which everything sent takes `awake` s; at least
-    LEAST_SAMPLE.
+def least_sample(expected: Sequence[Result], packet_hops: float, most: float = np.inf) -> float:
+    """The seconds of a loop in which a NIC sends LEAST_PACKETS at DILATION. With less, time would
+    be dilated more, for all that is no loop too, and the run would take longer.
+
+    packet_hops, most, RFabricError: as of `choose_scale`.
+    """
+    packet = _packet_seconds(expected, _rate_factor(expected, packet_hops, most))
+    return float(np.ceil(max(LEAST_SAMPLE, LEAST_PACKETS * packet / DILATION) * 1e3) / 1e3)
+
+
+def _sample(result: Result, awake: float, least: float) -> float:
+    """The most seconds of each loop with which everything sent takes `awake` s; `least` at
+    least.
     """
     whole, loops = _loops(result)
     left = awake - _seconds_awake(result) - whole
     if not len(loops) or loops.sum() <= left:  # only loops are sent in part
         return np.inf
-    low, high = LEAST_SAMPLE, float(loops.max())
+    low, high = least, float(loops.max())
     while high - low > 0.01 * low:  # what is sent grows with the sample, in leaps
         middle = (low + high) / 2
         low, high = (middle, high) if _seconds_sent(loops, middle) <= left else (low, middle)
@@ -83,6 +96,25 @@ def choose_scale(
 
     RFabricError when no scale fits, because cables would be too slow to shape.
     """
+    factor = _rate_factor(expected, packet_hops, most)
+    longest = max(_seconds_moving(result, sample) for result in expected)
+    wanted = max(
+        patience / longest if longest else 1.0,
+        LEAST_PACKETS * _packet_seconds(expected, factor) / sample,
+        *(_least_dilation(r, sample) for r in expected),
+    )
+    dark = max(result.fabric.reconfig_delay for result in expected)
+    enough = min(LEAST_MOVING_S / max(longest, dark), 1 / factor) if longest else 1.0
+    dilation = float(np.clip(wanted, 1.0, max(MAX_DILATION, enough)))
+    bandwidth, dilation = _two_digits(factor * dilation), _two_digits(dilation)
+    rates = [link.rate for result in expected for link in result.fabric.links]
+    if bandwidth / dilation * max(rates) > MAX_RATE:  # by what two digits leave out
+        bandwidth = _two_digits(0.95 * MAX_RATE / max(rates) * dilation)
+    return Scale(bandwidth, dilation, sample)
+
+
+def _rate_factor(expected: Sequence[Result], packet_hops: float, most: float) -> float:
+    """Bandwidth scale / time dilation: as large as the host carries all of `expected`."""
     busiest = max(_byte_hops(result) for result in expected)
     rates = [link.rate for result in expected for link in result.fabric.links]
     slowest = min(
@@ -100,20 +132,12 @@ def choose_scale(
             f"traffic would be shaped to {show_rate(factor * slowest)}, the least is "
             f"{show_rate(MIN_RATE)}: use a smaller fabric or trace"
         )
-    longest = max(_seconds_moving(result, sample) for result in expected)
-    packet = max(transfer_seconds(MTU, fastest_line(r.fabric) * factor) for r in expected)
-    wanted = max(
-        patience / longest if longest else 1.0,
-        LEAST_PACKETS * packet / sample,
-        *(_least_dilation(r, sample) for r in expected),
-    )
-    dark = max(result.fabric.reconfig_delay for result in expected)
-    enough = min(LEAST_MOVING_S / max(longest, dark), 1 / factor) if longest else 1.0
-    dilation = float(np.clip(wanted, 1.0, max(MAX_DILATION, enough)))
-    bandwidth, dilation = _two_digits(factor * dilation), _two_digits(dilation)
-    if bandwidth / dilation * max(rates) > MAX_RATE:  # by what two digits leave out
-        bandwidth = _two_digits(0.95 * MAX_RATE / max(rates) * dilation)
-    return Scale(bandwidth, dilation, sample)
+    return factor
+
+
+def _packet_seconds(expected: Sequence[Result], factor: float) -> float:
+    """s of wall clock that a packet is on the fastest line, of the fabric where that is slowest."""
+    return max(transfer_seconds(MTU, fastest_line(r.fabric) * factor) for r in expected)
 
 
 def check_rates_of(result: Result, scale: Scale) -> None:

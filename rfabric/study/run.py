@@ -29,6 +29,7 @@ from ..simulate.world import PACKETS, simulate
 from ..trace import Traffic
 from ..units import show_size, show_time
 
+LEAST_PATIENCE = 1.0  # s of wall clock
 SLOWER_TRIES = 2  # after a run that was refused for its pace
 BYTES_LIMIT = 0.01  # of what a cable carries in the simulation
 # the same of the other direction: acknowledgements that say more than usual are longer
@@ -43,7 +44,8 @@ class RunSettings:
     in_flight     what a rewire does with traffic: one of `optics.IN_FLIGHT`
     repetitions   of loops, simulated: `folded` or `all`
     bandwidth, dilation, sample   of an emulation (`report.result.Scale`); 0: what its host carries
-    patience      s of wall clock that the packets of an emulation may take; 0: the usual
+    patience      s of wall clock that the packets of an emulation may take, LEAST_PATIENCE at
+                  least; 0: the usual
     out           the folder under which an emulation has its own while it lasts
     pcap          nodes of an emulation whose packets are captured, to files under `pcap_to`
     live          the page that follows the emulations, if any
@@ -69,6 +71,11 @@ class RunSettings:
 
     def __post_init__(self):
         _ = self.timing  # an error now, not when the first rewire comes
+        if 0 < self.patience < LEAST_PATIENCE:
+            raise RFabricError(
+                f"patience {show_time(self.patience)}: packets that move for less than "
+                f"{show_time(LEAST_PATIENCE)} tell nothing; give them more, or leave it out"
+            )
 
     @property
     def timing(self) -> Timing:
@@ -361,19 +368,20 @@ def chosen_scale(
 
 def _chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell) -> Scale:
     from ..emulate.machines.measured import measure
-    from ..emulate.scale import PATIENCE, choose_sample, choose_scale
+    from ..emulate.scale import PATIENCE, choose_sample, choose_scale, least_sample
     from ..emulate.world import calibrate
 
     bandwidth, dilation = settings.bandwidth, settings.dilation
     patience = settings.patience or PATIENCE
-    sample = settings.sample or choose_sample(expected, patience)
     if bandwidth and dilation:
-        return Scale(bandwidth, dilation, sample)
+        return Scale(bandwidth, dilation, settings.sample or choose_sample(expected, patience))
     news, most = (lambda news: tell("calibrate", news)), float("inf")
     if settings.machines:
         carries, most = measure(expected, settings.machines, news, settings.out)
     else:
         carries = calibrate(progress=news, out=settings.out)
+    least = least_sample(expected, carries, most)
+    sample = settings.sample or choose_sample(expected, patience, least)
     chosen = choose_scale(expected, carries, patience, sample, most)
     if dilation:  # the same shaped rates
         return replace(

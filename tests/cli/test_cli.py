@@ -463,6 +463,7 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["trace", "grpo-64", "-o", "none/x.csv"], "cannot write none/x.csv"),
         (["report", "none"], "is no run folder"),
         (["bench", "--case", "mox"], "no benchmark 'mox': choose from rings, "),
+        (["emulate", "--patience", "1us"], "patience 1 us: packets that move for less than 1 s"),
         (["bench", "--patience", "-1"], "--patience: '-1' must be finite and not negative"),
         (["bench", "--patience", "nan"], "--patience: 'nan' is not a quantity"),
         (["control", "--port", "0"], "port 0 must lie between 1 and 65535"),

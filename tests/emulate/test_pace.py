@@ -31,11 +31,13 @@ from rfabric.emulate.scale import (
     LEAST_PACKETS,
     LEAST_SAMPLE,
     MAX_DILATION,
+    PATIENCE,
     SETUP_S,
     START_S,
     check_rates_of,
     choose_sample,
     choose_scale,
+    least_sample,
     refuse_long_dark,
     run_seconds,
     slower,
@@ -357,6 +359,23 @@ def test_time_is_dilated_until_a_network_card_sends_packets_enough_of_a_sample()
         assert choose_scale([result], 8e4, patience).dilation <= scale.dilation
 
 
+@pytest.mark.parametrize("patience", [2.0, 15.0, 40.0])
+@pytest.mark.parametrize("packet_hops", [4e4, 2e5])
+def test_a_sample_has_its_packets_before_all_else_is_dilated_for_them(patience, packet_hops):
+    """With a shorter one the run takes longer: what is no loop is sent in full."""
+    made = TraceBuilder(SMALL.hosts)
+    last = made.loop([([0, 1], [4, 5], 2e8)], 2000, [0.0], phase="a", label="loop")
+    made.flows([0, 1], [4, 5], 1e11, after=last, phase="b", label="whole")
+    some = [simulate(SMALL, made.build())]
+    least = least_sample(some, packet_hops)
+    short, enough = (choose_sample(some, patience, s) for s in (LEAST_SAMPLE, least))
+    dilated, scale = (choose_scale(some, packet_hops, patience, s) for s in (short, enough))
+    assert short <= enough and scale.dilation <= dilated.dilation
+    assert run_seconds(some[0], scale) <= 1.06 * run_seconds(some[0], dilated)
+    moving = run_seconds(some[0], scale) - SETUP_S
+    assert moving <= 1.06 * patience or scale.dilation <= 1.06 * DILATION
+
+
 def test_what_has_no_loop_is_sent_whole_however_little_patience_there_is():
     """A scheduler's plan whose step takes its computing in one go: there is nothing to sample."""
     result = simulate(SMALL, pairs(SMALL))
@@ -407,6 +426,8 @@ def test_every_job_of_64_gpus_has_a_scale_at_which_two_cores_carry_it(job, spec,
     scale = study.chosen_scale([expected], settings, lambda _, news: said.append(news["stage"]))
     seconds = run_seconds(expected, scale)
     assert SETUP_S < seconds < 360
+    # no more is dilated for a sample's few packets than must be
+    assert seconds - SETUP_S <= 1.06 * PATIENCE or scale.dilation <= 1.06 * DILATION
     assert said == [f"a run takes about {show_time(seconds)}"]
 
 
