@@ -81,7 +81,7 @@ def _sample(result: Result, awake: float, least: float) -> float:
     while high - low > 0.01 * low:  # what is sent grows with the sample, in leaps
         middle = (low + high) / 2
         low, high = (middle, high) if _seconds_sent(loops, middle) <= left else (low, middle)
-    return float(np.floor(low * 1e3) / 1e3)
+    return float(np.floor(low * 1e3 + 1e-6) / 1e3)  # not one less of what is whole
 
 
 def choose_scale(
