@@ -99,10 +99,24 @@ def fewest_training_gpus(model: Model, gpu: Gpu) -> int | None:
     """The least power of two of GPUs whose HBM holds parameters, gradients and Adam's states, all
     sharded, without activations.
     """
-    states = (BF16_BYTES + FP32_BYTES + OPTIMIZER_BYTES) * model.parameters
+    states = (sum(parameter_bytes(sharded=True)) + FP32_BYTES) * model.parameters
     return next(
         (n for n in (2**i for i in range(17)) if states / n + RESERVED_BYTES <= gpu.hbm_bytes), None
     )
+
+
+def parameter_bytes(sharded: bool) -> tuple[int, int]:
+    """Bytes of a parameter in training, and of Adam's states beside it.
+
+    Megatron holds a bf16 copy of its fp32 master. Sharded, the master is the parameter, of which
+    each layer is gathered in bf16 (PyTorch's `fully_shard`, MixedPrecisionPolicy). With an fp32
+    gradient that makes 16 bytes, as many as ZeRO-3's 2 + 2 + 12 (arXiv 1910.02054, section 3.1).
+
+    >>> parameter_bytes(sharded=False), parameter_bytes(sharded=True)
+    ((2, 12), (4, 8))
+    """
+    held = FP32_BYTES if sharded else BF16_BYTES
+    return held, OPTIMIZER_BYTES - FP32_BYTES * sharded
 
 
 def training_bytes(
@@ -119,30 +133,31 @@ def training_bytes(
     """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp
     micro-batches at a time.
 
-    micro_batch_tokens: of one context-parallel rank; replicated: every data-parallel rank holds all
-    of Adam's states; on_host: none does, they are in the hosts' memory; critic: a second model of
-    the same shape, which trains when the first has; learns: share of the parameters that have
-    gradients and states, those of adapters (`adapters`), which are held beside all others.
+    micro_batch_tokens: of one context-parallel rank; grad_bytes: of a gradient that is sent, which
+    is held so too, but beside a sharded fp32 parameter in fp32; replicated: every data-parallel
+    rank holds all of Adam's states; on_host: none does, they and the master are in the hosts'
+    memory; critic: a second model of the same shape, which trains when the first has; learns: share
+    of the parameters that have gradients and states, those of adapters (`adapters`), which are held
+    beside all others.
     """
     shards = training_shards(model, layout)
     shard = sum(size for size, _ in shards)
     states = sum(size / (1 if replicated else ranks) for size, ranks in shards)
     gathers = layout.sharded and any(ranks > 1 for _, ranks in shards)
     kept, layer = states if layout.sharded else shard, shard * layout.pp / model.layers
+    master = layout.sharded and not on_host
+    each, adam = parameter_bytes(master)
     states, grads = learns * states, learns * grad_bytes
+    adam = 0.0 if on_host else adam * states
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
     return {
-        "parameters": BF16_BYTES * (1 + learns * (learns < 1)) * kept,
-        "gradients": grads * kept,
-        "optimizer": 0.0 if on_host else OPTIMIZER_BYTES * states,
+        "parameters": each * (1 + learns * (learns < 1)) * kept,
+        "gradients": (learns * FP32_BYTES if master else grads) * kept,
+        "optimizer": adam,
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
         "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,
         "reserved": RESERVED_BYTES,
-        **(
-            {"critic": BF16_BYTES * kept + (not on_host) * OPTIMIZER_BYTES * states}
-            if critic
-            else {}
-        ),
+        **({"critic": each * kept + adam} if critic else {}),
         # The layer that computes and the one that is gathered beside it, and a layer's gradients
         # before they are scattered.
         **({"gathered": (2 * BF16_BYTES + grads) * layer} if gathers else {}),

@@ -29,7 +29,7 @@ from .context_exchange import CONTEXT_BACKWARD, context_bytes
 from .expert_exchange import DISPATCH_AND_COMBINE, Exchange, exchange_seconds
 from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
 from .layout import ALL_REDUCES_PER_LAYER, Layout
-from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, training_shards
+from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, parameter_bytes, training_shards
 from .models import BF16_BYTES, FP32_BYTES, Model
 
 # Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels
@@ -382,10 +382,12 @@ def share_recomputed(t: Trainer, micro_batch: float) -> float:
 def state_bytes(t: Trainer) -> float:
     """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which
     data-parallel ranks share; adapters alone have these two, and stand beside all parameters.
+    Megatron keeps a bf16 copy of its master where it shards them, too (Megatron-FSDP).
     """
-    held = BF16_BYTES * (1 + t.learns * (t.learns < 1)) + t.learns * FP32_BYTES
+    each, adam = parameter_bytes(t.layout.sharded and t.stack is not MEGATRON)
+    held = each * (1 + t.learns * (t.learns < 1)) + t.learns * FP32_BYTES
     return sum(
-        size * (held / (ranks if t.layout.sharded else 1) + t.learns * OPTIMIZER_BYTES / ranks)
+        size * (held / (ranks if t.layout.sharded else 1) + t.learns * adam / ranks)
         for size, ranks in t.shards
     )
 

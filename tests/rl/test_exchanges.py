@@ -262,12 +262,10 @@ def test_sharding_leaves_room_in_memory_and_nothing_to_gather_after_the_update()
     whole, parts = job("grpo-64", "training.recompute=full"), job("grpo-64", *SHARDED)
     needs = [w.training_bytes for w in (whole, parts)]
     layer = parts.model.parameters / parts.training.tp / parts.model.layers
-    for key, size in (("parameters", 2), ("gradients", 4)):
-        assert (
-            needs[0][key]
-            == whole.dp * needs[1][key]
-            == size * whole.model.parameters / whole.training.tp
-        )
+    of_a_stage = whole.model.parameters / whole.training.tp
+    for key, size, of_fp32 in (("parameters", 2, 4), ("gradients", 4, 4)):
+        assert needs[0][key] == size * of_a_stage
+        assert whole.dp * needs[1][key] == of_fp32 * of_a_stage
     assert needs[1]["gathered"] == pytest.approx(layer * (2 * 2 + 4)) and "gathered" not in needs[0]
     assert not flows.parameters(parts).src and not flows.gradients(parts).src
     # which fits no other way

@@ -6,6 +6,8 @@ of S bytes of a stage, n GPUs a copy, c copies, in servers of 8, by edges betwee
     all-reduce                   of each of n shards among copies     2 (c-1)/c S/n  a server of it
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import Layout
 from rfabric.compute.memory import training_shards
 from rfabric.compute.named import find_model
-from rfabric.compute.training import FSDP, Trainer, data_seconds, state_bytes
+from rfabric.compute.training import FSDP, MEGATRON, Trainer, data_seconds, state_bytes
 from rfabric.errors import RFabricError
 from rfabric.rl import explain, flows, plan_of, read_recipe, trace_of
 from rfabric.rl.phases import step_of
@@ -81,6 +83,28 @@ def test_the_smaller_a_copy_the_more_a_gpu_holds():
     assert held[0]["activations"] == held[2]["activations"]
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_sharded_parameter_takes_sixteen_bytes(dtype):
+    """Its fp32 master, gradient and two moments (FSDP), or 2 + 2 + 12 (ZeRO-3)."""
+    states = "parameters", "gradients", "optimizer"
+    held, host = (
+        w.training_bytes
+        for w in (
+            job(f"training.grad_dtype={dtype}", *more)
+            for more in ((), ("training.host_optimizer=true",))
+        )
+    )
+    each = job().model.parameters / 32
+    assert [held[key] / each for key in states] == pytest.approx([4, 4, 8])
+    sent = {"fp32": 4, "bf16": 2}[dtype]
+    assert [host[key] / each for key in states] == pytest.approx([2, sent, 0])
+
+
+def test_a_second_model_of_the_same_shape_is_held_as_the_first():
+    held = job("training.critic=true").training_bytes
+    assert held["critic"] == pytest.approx(held["parameters"] + held["optimizer"])
+
+
 def test_what_a_trainer_holds_and_sends():
     model, gpu = find_model("Qwen2.5-7B"), GPUS["H100"]
     one, four = (
@@ -89,6 +113,9 @@ def test_what_a_trainer_holds_and_sends():
     )
     assert training_shards(model, four.layout) == [(model.parameters, 8)]
     assert state_bytes(four) == pytest.approx(4 * state_bytes(one))
+    assert state_bytes(one) == pytest.approx(16 * model.parameters / 32)
+    megatron = replace(one, stack=MEGATRON)
+    assert state_bytes(megatron) == pytest.approx(18 * model.parameters / 32)
     # a server's NVLink gathers and scatters, and the sums of shards leave it
     here, apart = RankGroup(8, 1), RankGroup(4, 4)
     took = sum(
@@ -156,7 +183,7 @@ def test_copies_that_cannot_be_are_refused(more, said):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("training.fsdp_size=1",), "use training.fsdp_size=8 or"),
+        (("training.fsdp_size=1",), "use training.fsdp_size=4 or"),
         # 18 ranks: the divisors are no powers of two
         (
             ("model=Qwen2.5-14B", "training.fsdp_size=2", "cluster.training_gpus=18"),
@@ -173,6 +200,7 @@ def test_where_a_copy_is_too_small_larger_ones_are_advised(more, said):
 
 def test_tensor_parallelism_that_needs_whole_ranks_is_advised_with_one_copy():
     large = "model=Qwen2.5-72B", "generation.tp=8", "training.fsdp_size=32"
+    large += ("training.micro_batch_tokens=24576",)
     with pytest.raises(RFabricError, match="use training.tp=2 with training.fsdp_size=0"):
         read_recipe("grpo-64", (*SMALL, *SHARDED, *large))
 
