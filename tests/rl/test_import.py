@@ -864,6 +864,8 @@ def test_areal_computes_the_old_policy_where_it_is_asked_for(tmp_path, said, pas
     (tmp_path / "job.yaml").write_text(AREAL.replace("actor:\n", f"actor:\n  {said}\n", 1).replace(
         ", kl_ctl", "\n  kl_ctl"
     ))  # fmt: skip
+    with (tmp_path / "job.yaml").open("a") as file:
+        file.write("ref: {path: a reference}\n" if passes == 2 else "")
     job = import_job("areal", tmp_path / "job.yaml")
     assert job.values["training.log_prob_passes"] == passes
 

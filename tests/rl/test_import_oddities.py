@@ -788,8 +788,8 @@ def test_areals_agents(job):
 
 @pytest.mark.parametrize(("said", "recompute"), [("full", "full"), ("selective", "selective")])
 def test_areal_recomputes_as_much_as_megatrons_section_says(job, said, recompute):
-    text = AREAL.replace("backend: \"megatron:d8\"", "backend: \"megatron:d8\", megatron: "
-                         f"{{recompute_granularity: {said}}}")  # fmt: skip
+    more = f"megatron: {{recompute_granularity: {said}}}, gradient_checkpointing: true"
+    text = AREAL.replace('backend: "megatron:d8"', f'backend: "megatron:d8", {more}')
     assert job("areal", text, "job.yaml").recipe()["training"]["recompute"] == recompute
 
 
@@ -876,7 +876,7 @@ def test_areal_settings_by_their_older_names(job):
     assert (generation["max_prompt"], generation["max_response"]) == (2048, 4096)
     assert generation["concurrent"] == 64
     assert (training["micro_batch_tokens"], training["mini_batches"]) == (16384, 2)
-    assert training["log_prob_passes"] == 1
+    assert (training["log_prob_passes"], training["recompute"]) == (2, "full")
     assert any("names of AReaL 0.3" in note for note in made.notes)
     assert not made.unmapped
 

@@ -295,7 +295,8 @@ def _model(recipe: SourcedValues, told: str) -> None:
     elif (named := _hinted(recipe.settings, stated)) is not None:
         recipe.assume("model", named[0], f"{stated!r} is no model; {named[1]}; say --model NAME")
     else:
-        said = f"model {stated!r} has no config here" if stated else "it names no model"
+        none = f"it names no model{recipe.settings.away}"
+        said = f"model {stated!r} has no config here" if stated else none
         also = f", which has {likely_models(stated)}" if stated else ""
         raise RFabricError(
             f"{recipe.settings.file}: {said}; say --model config.json, or one "

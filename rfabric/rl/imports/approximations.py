@@ -36,6 +36,12 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         "computed as Adam, with its states and its time",
     ),
     (
+        ("model_dtype", "optimizer_dtype"),
+        lambda value: str(value).lower() in ("bf16", "bfloat16", "torch.bfloat16"),
+        "parameters, gradients and Adam's states are held in BF16; here in FP32, which takes "
+        "twice the room",
+    ),
+    (
         ("use_remove_padding",),
         lambda value: str(value).lower() in ("false", "0"),
         "sequences are padded to the longest, and padding is computed; here it is not, so that "

@@ -3,7 +3,7 @@
 GPUs are told by backends, `sglang:d4p1t2` for generation and `megatron:(attn:d4p4t2|ffn:d2p4e4)`
 for training (d data, p pipeline, t tensor, c context, e expert parallel), or by one older
 `allocation_mode` that joins both with + (GPUs of their own) or | (the same GPUs). Defaults are
-those of AReaL's own arguments (areal/api/cli_args.py).
+those of AReaL's own arguments (areal/api/cli_args.py of AReaL 1.0.4).
 """
 
 import re
@@ -25,8 +25,12 @@ NO_EFFECT = """
     discount gae_lambda kl_ parser workflow queue_size stop_token lora_alpha lora_name peft_type
     enable_lora max_lora_rank rollout.use_lora
 """
-_ENGINES = ("megatron", "archon")  # whose sections say how much is recomputed
-_OLD_POLICY = ("actor.recompute_logprob", "actor.use_decoupled_loss")  # the latter implies it
+# Which setting of an engine says how much is recomputed, and what it is by default.
+_AGAIN = {
+    "megatron": ("actor.megatron.recompute_granularity", "full"),
+    "archon": ("actor.archon.ac_mode", "selective"),
+}
+_OLD_POLICY = ("actor.use_decoupled_loss", "actor.recompute_logprob")  # the former implies it
 # What settings were called until AReaL 0.3 (training/main_async_ppo.py), and are today.
 _RENAMED = {
     "n_nodes": "cluster.n_nodes",
@@ -38,6 +42,8 @@ _RENAMED = {
     "group_size": "gconfig.n_samples",
     "ppo.gen.max_new_tokens": "gconfig.max_new_tokens",
     "actor_train.mb_spec.max_tokens_per_mb": "actor.mb_spec.max_tokens_per_mb",
+    "actor.sglang.mem_fraction_static": "sglang.mem_fraction_static",
+    "actor.sglang.max_running_requests": "sglang.max_running_requests",
 } | {
     f"ppo.{key}": f"actor.{key}"
     for key in ("ppo_n_minibatches", "kl_ctl", "recompute_logprob", "use_decoupled_loss")
@@ -79,7 +85,7 @@ def read_backend(text: str, where: str) -> Backend:
     >>> read_backend("megatron:(attn:d4p4t2|ffn:d2p4e4)", "actor.backend").gpus
     32
     """
-    whole = _BACKEND.fullmatch(str(text).strip())
+    whole = _BACKEND.fullmatch(_bracketed(str(text).strip()))
     if whole is None:
         raise RFabricError(f"{where}: {shown(text)} is no backend; write for example sglang:d4p1t1")
     engine = whole["engine"] or ("megatron" if "m" in whole["sizes"] else "")  # the oldest's
@@ -105,26 +111,30 @@ def _ways(text: str, where: str) -> dict[str, int]:
 
 def fill(recipe: SourcedValues, s: JobSettings) -> None:
     """Put the job's settings into the recipe's keys."""
-    _rename(s)
+    old = _rename(s)
     model = s.find("actor.path", "model.path")
     recipe.put("model", str(model[1]) if model else "", model[0] if model else "")
     generation, training, colocated = _backends(s)
+    _drop_idle(s, generation, training)
     _cluster(recipe, s, generation, training, colocated)
     _generation(recipe, s, generation)
     _training(recipe, s, training)
+    _recompute(recipe, s, training.trainer, old)
+    _log_prob_passes(recipe, s, old)
     if s.find("teacher.path", "teacher.backend"):
         s.notes += ("teacher: its passes, and GPUs of its own, are not modelled",)
     recipe.put("weight_sync.strategy", "flat", "AReaL: every inference engine gets its own copy")
 
 
-def _rename(s: JobSettings) -> None:
-    """Call the settings of older jobs as they are called today."""
+def _rename(s: JobSettings) -> bool:
+    """Call the settings of older jobs as they are called today; whether there were any."""
     old = [key for key in _RENAMED if key in s.values and _RENAMED[key] not in s.values]
     for held in (s.values, s.environment):
         held |= {_RENAMED[key]: held.pop(key) for key in old if key in held}  # type: ignore
     if old:
         said = ", ".join(f"{key}: {_RENAMED[key]}" for key in old)
         s.notes += (f"names of AReaL 0.3, by those of today: {said}",)
+    return bool(old)
 
 
 def _backends(s: JobSettings) -> tuple[Backend, Backend, bool]:
@@ -151,25 +161,40 @@ def _backends(s: JobSettings) -> tuple[Backend, Backend, bool]:
 
 def _allocated(mode: str, where: str) -> tuple[Backend, Backend, bool]:
     """The backends that an allocation mode joins: + by GPUs of their own, | on the same ones."""
-    pools = [_split(r"\|", pool) for pool in _split(r"\+", mode)]
+    pools = [_split(r"\|", pool) for pool in _split(r"\+", _bracketed(mode))]
     parts = [part for pool in pools for part in pool]
     if len(parts) < 2:
         raise RFabricError(f"{where}: {shown(mode)} generates nothing; a recipe needs both")
     if parts[1] in ("eval", "cpu"):
         raise RFabricError(f"{where}: {shown(mode)} trains nothing; a recipe needs both")
-    if len(pools) > 2:
+    rollout = next((part for part in parts if re.match("sglang|vllm", part)), parts[0])
+    at = next(pool for pool in pools if rollout in pool)
+    apart = [part for pool in pools if pool is not at for part in pool]
+    others = apart + [part for part in at if part is not rollout]
+    actor = next((part for part in others if "[actor]" in part), others[0])
+    if len(pools) > 1 + (actor in apart):
         raise RFabricError(
             f"{where}: {shown(mode)} has {len(pools)} parts with GPUs of their own; a recipe has "
             "generation and training, no critic or reference on GPUs of its own"
         )
-    train = pools[-1] if len(pools) > 1 else parts[1:]
-    actor = next((part for part in train if "[actor]" in part), train[0])
-    return read_backend(parts[0], where), read_backend(actor, where), len(pools[0]) > 1
+    return read_backend(rollout, where), read_backend(actor, where), actor not in apart
+
+
+def _bracketed(mode: str) -> str:
+    """A mode whose attention and experts, which may stand without, are in brackets."""
+    return re.sub(r"(?<![(\w])attn:\w+\s*\|\s*ffn:\w+", r"(\g<0>)", mode)
 
 
 def _split(sign: str, mode: str) -> list[str]:
     """The parts of a mode at a sign outside brackets."""
     return [part.strip() for part in re.split(sign + r"(?![^(]*\))", mode)]
+
+
+def _drop_idle(s: JobSettings, generation: Backend, training: Backend) -> None:
+    """Forget the sections of engines that the job does not use: most files have them all."""
+    for engine in {"megatron", "archon", "fsdp"} - {training.trainer}:
+        s.drop(f"actor.{engine}.")
+    s.drop("sglang." if generation.engine == "vllm" else "vllm.")
 
 
 def _cluster(
@@ -179,9 +204,14 @@ def _cluster(
     recipe.gpus(training.gpus, generation.gpus, colocated, origin)
     recipe.take("cluster.gpus_per_server", "cluster.n_gpus_per_node", default=8)
     _check_size(recipe, s, origin)
-    age = s.number("rollout.max_head_offpolicyness") or ("rollout.max_head_offpolicyness", 0)
-    if colocated or not age[1]:
-        recipe.put("pipeline", "sync", f"{age[0]} = {age[1]}")
+    key = "rollout.max_head_offpolicyness"
+    age = s.number(key) or (key, 0)
+    if colocated:
+        recipe.put("pipeline", "sync", "the same GPUs generate and train, in turn")
+    elif s.find(key) is None:
+        recipe.assume("pipeline", "sync", f"the framework's default; {key} is not set")
+    elif not age[1]:
+        recipe.put("pipeline", "sync", f"{key} = 0")
     else:
         recipe.behind(age[1], age[0], "AReaL: responses are interrupted, and go on")
 
@@ -213,8 +243,12 @@ def _generation(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None
     engine = "vllm" if backend.engine == "vllm" else "sglang"
     share = "gpu_memory_utilization" if engine == "vllm" else "mem_fraction_static"
     recipe.take("generation.memory_utilisation", f"{engine}.{share}", default=0.9)
-    number = "max_num_seqs" if engine == "vllm" else "max_running_requests"
-    recipe.take("generation.max_num_seqs", f"{engine}.{number}", default=256)
+    most = "generation.max_num_seqs"
+    if engine == "vllm":
+        recipe.take(most, "vllm.max_num_seqs", default=256)
+    else:
+        why = "SGLang fits it to memory"
+        recipe.take(most, "sglang.max_running_requests", default=1024, why=why)
 
 
 def _trajectories(recipe: SourcedValues, s: JobSettings, one_turn: int) -> None:
@@ -252,27 +286,42 @@ def _training(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None:
     else:
         recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
     recipe.take("training.mini_batches", "actor.ppo_n_minibatches", default=4)
-    recomputes = s.find("actor.gradient_checkpointing") is None or s.flag(
-        "actor.gradient_checkpointing"
-    )
-    said = s.find(*(f"actor.{engine}.recompute_granularity" for engine in _ENGINES)) or ("", "full")
-    origin = f"actor.gradient_checkpointing{', ' * bool(said[0])}{said[0]}"
-    recipe.recompute(recomputes and said[1] == "full", origin)
     if s.find("actor.optimizer.offload") and s.flag("actor.optimizer.offload"):
         recipe.put("training.host_optimizer", True, "actor.optimizer.offload")
     on = s.find("actor.use_lora") is not None and s.flag("actor.use_lora")
     recipe.adapters("actor.use_lora", on, "actor.lora_rank", default=32)
-    _log_prob_passes(recipe, s)
 
 
-def _log_prob_passes(recipe: SourcedValues, s: JobSettings) -> None:
-    """The old policy's where it is asked for; else the engine's own log-probs serve."""
-    method = s.value("actor.prox_logp_method")
-    again = [key for key in _OLD_POLICY if s.find(key) and s.flag(key) and method != "loglinear"]
-    penalty = s.number("actor.kl_ctl")
-    reference = bool(penalty and penalty[1])
-    said = ["old policy"] * bool(again) + ["reference policy (kl_ctl)"] * reference
+def _recompute(recipe: SourcedValues, s: JobSettings, trainer: str, old: bool) -> None:
+    """What is computed again in the backward pass: nothing unless asked for, which `old` jobs do
+    by default; else as much as the engine's own section says.
+    """
+    switch = "actor.gradient_checkpointing"
+    key, usual = _AGAIN.get(trainer, (f"actor.{trainer}.recompute_granularity", "full"))
+    on, mode = s.find(switch), s.value(key)
+    again = (s.flag(switch) if on else old) and (mode or usual)
+    full = again == "full"
+    if again and trainer == "archon" and again not in ("full", "none"):
+        recipe.recompute_some(f"{key} = {again}")
+    elif on or mode:
+        recipe.recompute(full, f"{switch}, {key}" if mode else switch)
+    else:
+        usual = "full" if full else "selective"
+        recipe.assume("training.recompute", usual, f"the framework's default; {switch} is not set")
+
+
+def _log_prob_passes(recipe: SourcedValues, s: JobSettings, old: bool) -> None:
+    """The old policy's where it is asked for, else the engine's own log-probs serve; the
+    reference's where there is one and a KL penalty, 0.1 by default.
+    """
+    decoupled, again = (bool(s.find(key)) and s.flag(key) for key in _OLD_POLICY)
+    line = s.value("actor.prox_logp_method") == "loglinear"
+    again = not line if decoupled else again
+    penalty = s.number("actor.kl_ctl") or ("", 0.1)
+    there = old or any(key.startswith("ref.") for key in s.values)
+    reference = bool(penalty[1]) and there
+    said = ["old policy"] * again + ["reference policy (kl_ctl)"] * reference
     none = f"neither {' nor '.join(_OLD_POLICY)} is on"
-    none = "actor.prox_logp_method = loglinear" if method == "loglinear" else none
+    none = "actor.prox_logp_method = loglinear" if decoupled and line else none
     passes = " and ".join(said) or none
     recipe.put("training.log_prob_passes", len(said), passes)

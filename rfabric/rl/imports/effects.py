@@ -5,6 +5,7 @@ A setting is known by the last part of its key, `actor.optim.optimizer_cpu_offlo
 `--optimizer-cpu-offload` alike; those of reference, reward and critic workers are left alone.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from .settings import JobSettings
 from .sourced_values import SourcedValues
 
 _Said = list[tuple[str, Any]]  # keys with their values
-_OTHER_ROLES = ("ref", "reference", "critic", "reward", "reward_model", "distillation", "teacher")
+_OTHER_ROLES = (
+    *("ref", "reference", "critic", "value", "reward", "reward_model", "distillation", "teacher"),
+)
 
 
 def read_effects(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
@@ -67,13 +70,16 @@ def _precision(recipe: SourcedValues, s: JobSettings) -> None:
 
 def _matmuls(recipe: SourcedValues, s: JobSettings) -> None:
     """FP8 in training: Transformer Engine's format, where its section is not off."""
-    areal = [(k, v) for k, v in s.values.items() if k.endswith("actor.fp8_config.mode")]
+    areal = [(k, v) for k, v in s.values.items() if _AREAL_FP8.fullmatch(k)]
     for key, value in _named(s, "fp8", "fp8_format") + areal:
-        on = _text(value) not in ("", "none", "null") and not _is_off(s, key)
+        on = _text(value) not in ("", "none", "null", "disabled") and not _is_off(s, key)
         if not _generates(key) and "fp8" in key:
             s.used.add(key)
             if on:
                 recipe.put("training.precision", "fp8", key)
+
+
+_AREAL_FP8 = re.compile(r"actor\.(\w+\.)?fp8_config\.mode")
 
 
 def _optimizer(recipe: SourcedValues, s: JobSettings) -> None:
@@ -97,6 +103,8 @@ _ON_HOST = (
     "offload_params",
     "offload_policy",  # FSDP2's, of verl
     "fsdp_cpu_offload",
+    "enable_fsdp_offload",  # VeOmni's, of verl
+    "fsdp_offload_enabled",  # NeMo-RL 0.2
 )
 
 
@@ -212,7 +220,7 @@ def _rank(recipe: SourcedValues, s: JobSettings) -> None:
         (key, value)
         for key, value in s.values.items()
         if key.endswith(("model.lora.rank", "lora_cfg.dim", "megatron_cfg.peft.dim"))
-        and not set(key.split(".")) & {*_OTHER_ROLES, "value"}  # a critic's own
+        and not set(key.split(".")) & set(_OTHER_ROLES)
     ]
     s.used |= {key for key, _ in ranks}
     learning = [(k, v) for k, v in ranks if above(0)(v) and not _is_off(s, k)]

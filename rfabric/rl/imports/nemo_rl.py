@@ -1,6 +1,7 @@
 """NeMo-RL: the YAML file of a GRPO run; `defaults:` names its parent."""
 
 import re
+from typing import Any
 
 from ...errors import RFabricError
 from .settings import JobSettings
@@ -38,7 +39,7 @@ def fill(recipe: SourcedValues, s: JobSettings) -> None:
 
 
 # What examples/configs/grpo_math_1B.yaml of NeMo-RL 0.4 says of these: most jobs inherit from it,
-# and leave out what they have alike.
+# and leave out what they have alike. The others there say more.
 _BASE = {
     "policy.model_name": "Qwen/Qwen2.5-1.5B",
     "policy.max_total_sequence_length": 512,
@@ -52,15 +53,63 @@ _BASE = {
     "cluster.gpus_per_node": 1,
     "cluster.num_nodes": 1,
 }
-_PARENT = re.compile(r"defaults: (?:\S*/)?(grpo_math_1B(_megatron)?)(?:\.yaml)? is not beside")
+_LARGER = {
+    "grpo.num_prompts_per_step": 64,
+    "grpo.num_generations_per_prompt": 32,
+    "policy.train_micro_batch_size": 1,
+    "policy.max_total_sequence_length": 4096,
+    "cluster.gpus_per_node": 8,
+}
+_LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+_ON_MEGATRON = {f"{MEGATRON}.enabled": True}
+_VLLM = f"{GENERATION}.vllm_cfg"
+_BASES: dict[str, dict[str, Any]] = {
+    "1B": {},
+    "1B_megatron": _ON_MEGATRON,
+    "8B": _LARGER | {"policy.model_name": _LLAMA},
+    "8B_megatron": _LARGER
+    | _ON_MEGATRON
+    | {"policy.model_name": _LLAMA, f"{MEGATRON}.pipeline_model_parallel_size": 2},
+    "70B_megatron": _LARGER
+    | _ON_MEGATRON
+    | {
+        "policy.model_name": "meta-llama/Llama-3.3-70B-Instruct",
+        f"{MEGATRON}.tensor_model_parallel_size": 4,
+        f"{MEGATRON}.pipeline_model_parallel_size": 4,
+        f"{_VLLM}.tensor_parallel_size": 8,
+        "cluster.num_nodes": 8,
+    },
+    "qwen30ba3b_megatron": _LARGER
+    | _ON_MEGATRON
+    | {
+        "policy.model_name": "Qwen/Qwen3-30B-A3B",
+        "policy.sequence_packing.enabled": False,
+        f"{MEGATRON}.tensor_model_parallel_size": 2,
+        f"{MEGATRON}.expert_model_parallel_size": 8,
+        f"{_VLLM}.tensor_parallel_size": 4,
+        f"{_VLLM}.gpu_memory_utilization": 0.7,
+        "cluster.num_nodes": 8,
+    },
+}
+_PARENT = re.compile(
+    r"(?:defaults: |the config file )(?:\S*/)?grpo_math_(\w+?)(?:\.yaml)? is not (?:beside|near)"
+)
+_ENTRY = re.compile(r"(?:.*/)?run_grpo(_math)?\.py")  # which has the first of them by default
+
+
+def _parent(s: JobSettings) -> str:
+    """Which of the files that NeMo-RL ships a job inherits from, and that is not there."""
+    named = next((found[1] for note in s.notes if (found := _PARENT.match(note))), "")
+    usual = not {"config", "defaults"} & s.values.keys() and any(map(_ENTRY.fullmatch, s.words))
+    return named or "1B" * usual
 
 
 def _inherit(s: JobSettings) -> None:
     """Take what the parent of most jobs says where it is named and not there."""
-    named = next((found for note in s.notes if (found := _PARENT.match(note))), None)
-    if named is None:
+    named = _parent(s)
+    if named not in _BASES:
         return
-    base = _BASE | {f"{MEGATRON}.enabled": True} if named[2] else _BASE
+    base = _BASE | _BASES[named]
     taken = {key: value for key, value in base.items() if s.values.get(key) is None}
     s.values |= taken
     tokens = s.values["policy.max_total_sequence_length"], s.values["policy.train_micro_batch_size"]
@@ -69,7 +118,8 @@ def _inherit(s: JobSettings) -> None:
             if s.flag(f"policy.{way}.enabled"):
                 s.values.setdefault(f"policy.{way}.train_mb_tokens", tokens[0] * tokens[1])
     said = ", ".join(f"{key} = {value}" for key, value in taken.items())
-    s.notes += (f"{named[1]}.yaml: as NeMo-RL 0.4 has it, {said or 'which adds nothing'}",)
+    said = said or "which adds nothing"
+    s.notes += (f"grpo_math_{named}.yaml: as NeMo-RL 0.4 has it, {said}",)
 
 
 def _refuse_others(s: JobSettings) -> None:
@@ -197,9 +247,7 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         several = (f"{way}.batch_multiplier" for way in WAYS)
         origin, times = s.number(*several) or (sampling, 1)
         recipe.rolled_out(origin, recipe.values["generation.batch"] * times)
-    recipe.take(
-        "generation.group_size", *(f"{way}.num_generations_per_prompt" for way in WAYS), default=1
-    )
+    recipe.take("generation.group_size", *(f"{way}.num_generations_per_prompt" for way in WAYS))
     if most := s.number("async_rl.max_inflight_prompts"):
         recipe.put("generation.concurrent", *most[::-1])
     total = s.number("policy.max_total_sequence_length")
@@ -260,6 +308,12 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         key for w in WAYS if s.flag(key := f"{w}.skip_reference_policy_logprobs_calculation")
     ]
     recipe.log_probs((penalty is None or bool(penalty[1])) and not skipped)
+    ratio = "loss_fn.force_on_policy_ratio"
+    if s.find(ratio) and s.flag(ratio):
+        s.notes += (
+            f"{ratio}: the old policy's log-probs are not needed, and versions of NeMo-RL leave "
+            "their pass out; it is counted here, training.log_prob_passes has one less without",
+        )
     names = f"{config}.activation_checkpointing", "policy.activation_checkpointing_enabled"
     again = s.find(*names) or (names[0], False)  # the latter: NeMo-RL 0.2 with FSDP1
     granularity = s.find(f"{config}.recompute_granularity") or ("", "full")

@@ -82,9 +82,13 @@ class JobSettings:
 
     def lacks(self, key: str) -> str:
         """The error that `key` is not set, with the files of settings that are not there."""
+        return f"{self.file}: {key} is not set, and a recipe cannot do without it{self.away}"
+
+    @property
+    def away(self) -> str:
+        """The files of settings that are not there, in brackets behind what may stand in them."""
         away = [note for note in self.notes if note.endswith("left out") and " is not " in note]
-        where = f" ({'; '.join(away)})" if away else ""
-        return f"{self.file}: {key} is not set, and a recipe cannot do without it{where}"
+        return f" ({'; '.join(away)})" if away else ""
 
     def flag(self, *keys: str) -> bool:
         """Whether the first of `keys` that is set says yes."""

@@ -45,7 +45,10 @@ def fill(recipe: SourcedValues, s: JobSettings) -> None:
 
 _TEACHER = "the teacher's passes are not modelled"
 _STAYS = "this stays in the HBM; here it leaves it for the other phase, which leaves that more room"
+_STAGES = "stages of an engine are taken as tensor parallelism over all its GPUs"
 _APART: dict[str, tuple[int, str]] = {  # beside what changes nothing
+    "sglang-pp-size": (1, _STAGES),
+    "sglang-pipeline-parallel-size": (1, _STAGES),
     "prefill-num-servers": (
         0,
         "servers of their own for prompts are not read; say generation.prefill_gpus",
@@ -175,6 +178,8 @@ def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
     rollout = s.number("rollout-num-gpus")
     if colocated:
         recipe.gpus(trains, trains, True, f"{origin}, --colocate")
+        if rollout and rollout[1] != trains:
+            s.notes += (f"--rollout-num-gpus {rollout[1]}: --colocate sets it to {trains}",)
     elif rollout:
         recipe.gpus(trains, rollout[1], False, f"{origin}, --rollout-num-gpus")
         _pipeline(recipe, s)

@@ -92,6 +92,13 @@ class SourcedValues:
         """Whether all activations are computed again in the backward pass, or a few."""
         self.put("training.recompute", "full" if full else "selective", origin)
 
+    def recompute_some(self, origin: str) -> None:
+        """Torchtitan's selective recomputation, also AReaL's Archon's, of about every other matmul:
+        between what a recipe can say, so that which of them fits is left open.
+        """
+        why = f"{origin}: every other matmul is computed again; here none is, or all are"
+        self.assume("training.recompute", "selective", why)
+
     def adapters(self, switch: str, on: bool, rank: str, default: int) -> None:
         """LoRA of a framework in which `switch` turns it on; where it is off, that a `rank` is set
         changes nothing, which is said.

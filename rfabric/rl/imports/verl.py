@@ -1,7 +1,7 @@
 """verl: Hydra overrides of a launch script, or the trainer's YAML file.
 
 Defaults are those of verl's own trainer configuration (verl/trainer/config/ppo_trainer.yaml and
-what it includes).
+what it includes), and of the asynchronous trainers beside it, as verl 0.9.1 has them.
 """
 
 import math
@@ -11,9 +11,9 @@ from ...errors import RFabricError
 from .approximations import MORE_TURNS
 from .settings import JobSettings
 from .sourced_values import SourcedValues
+from .verl_engines import ACTOR, MEGATRON, engine_of, put_recompute, put_sharded
 
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-MEGATRON, FSDP = f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+ROLLOUT = "actor_rollout_ref.rollout"
 FILTER, BYPASS = "algorithm.filter_groups.enable", "algorithm.rollout_correction.bypass_mode"
 NO_EFFECT = """
     .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test
@@ -80,10 +80,17 @@ _BESIDE = {
 
 def _streams(s: JobSettings) -> bool:
     """Whether verl's fully asynchronous trainer runs the job."""
-    named = [*s.words, str(s.values.get("config-name", ""))]
-    return any("fully_async" in word for word in named) or any(
+    return bool(_entry(s, "fully_async")) or any(
         key.startswith("async_training.") for key in s.values
     )
+
+
+def _entry(s: JobSettings, trainer: str) -> str:
+    """What names this trainer beside the usual one: the module that starts, or its configuration;
+    else empty.
+    """
+    named = (*s.words, str(s.values.get("config-name", "")))
+    return next((word for word in named if trainer in word), "")
 
 
 def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
@@ -92,15 +99,23 @@ def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
     apart = next((p for p in ("rollout", ROLLOUT) if s.find(f"{p}.nnodes")), "rollout")
     rollout, own = s.find(f"{apart}.nnodes"), s.number(f"{apart}.n_gpus_per_node")
     trains, server, origin = nodes * per_node, per_node, "trainer.n_gpus_per_node"
-    if (rollout and rollout[1]) or (own and not rollout):  # one node unless it says more
-        each = (own or ("", per_node))[1]
+    alone = next((t for t in ("one_step_off", "fully_async") if _entry(s, t)), "")
+    if (rollout and rollout[1]) or (own and not rollout) or (alone and not rollout):
+        each = (own or ("", per_node if apart == ROLLOUT else _NODE))[1]
         generates = (s.number(f"{apart}.nnodes") or ("", 1))[1] * each
+        if not rollout and not own:
+            s.notes += (f"{apart}.nnodes is not set: 1 x {each} GPUs, {alone}'s own default",)
         recipe.gpus(trains, generates, False, "trainer.* and rollout.*: nnodes x n_gpus_per_node")
         _pipeline(recipe, s)
         if per_node + each <= _NODE:
             server, origin = per_node + each, f"{origin} + rollout.n_gpus_per_node, of one node"
     else:
         recipe.gpus(trains, trains, True, "trainer.nnodes x trainer.n_gpus_per_node")
+        if s.value(_MODE) == "colocate_async":
+            s.notes += (
+                f"{_MODE} = colocate_async: on the same GPUs generation and training take turns; "
+                "that responses go on in the next step is not modelled",
+            )
     recipe.put("cluster.gpus_per_server", server, origin)
 
 
@@ -109,7 +124,35 @@ _NODE = (
 )
 
 
+_MODE = "trainer.v1.trainer_mode"
+
+
+def _separate(recipe: SourcedValues, s: JobSettings) -> None:
+    """verl 0.9's trainer beside GPUs that generate: so many batches are begun ahead, and go on over
+    weight updates.
+    """
+    key = "trainer.v1.separate_async.num_warmup_batches"
+    s.find("trainer.v1.separate_async.parameter_sync_step")  # of mini-batches: a whole batch
+    ahead = s.number(key) or (f"{key}, by default", 1)
+    if ahead[1]:
+        recipe.behind(ahead[1], ahead[0], f"{_MODE} = separate_async")
+    else:
+        recipe.put("pipeline", "sync", f"{key} = 0")
+    hybrid = "actor_rollout_ref.hybrid_engine"
+    if s.find(hybrid) is None or s.flag(hybrid):
+        s.notes += (
+            f"{_MODE} = separate_async: GPUs that train may generate too while they wait, unless "
+            f"{hybrid} is False; here they do not",
+        )
+
+
 def _pipeline(recipe: SourcedValues, s: JobSettings) -> None:
+    if s.value(_MODE) == "separate_async":
+        _separate(recipe, s)
+        return
+    dynamic = "async_training.use_dynamic_resource_scheduling"
+    if s.find(dynamic) and s.flag(dynamic):
+        s.notes += (f"{dynamic}: GPUs that train generate too while they wait; here they do not",)
     staleness = s.number("async_training.staleness_threshold")
     if staleness is None and not _streams(s):
         recipe.put(
@@ -151,7 +194,20 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.rolled_out(over[0], recipe.values["generation.batch"] * over[1])
     recipe.stretched("actor_rollout_ref.model.override_config.max_position_embeddings")
     recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
-    recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
+    _sequences_at_once(recipe, s)
+
+
+def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
+    """Responses that an engine decodes together: 1024 by default, but 256 since verl 0.9, which a
+    job's words tell from those of long before it alone.
+    """
+    late = next((k for k in (*s.values, *s.words) if _LATE.match(k)), "")
+    new = f"verl 0.9's default, 1024 before; {late} is of 0.8 or later"
+    usual, why = (256, new) if late else (1024, "the framework's default")
+    recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=usual, why=why)
+
+
+_LATE = re.compile(r"model_engine$|reward\.|distillation\.|trainer\.(use_)?v1|verl\.experimental\.")
 
 
 def _group(recipe: SourcedValues, s: JobSettings) -> None:
@@ -167,61 +223,13 @@ def _group(recipe: SourcedValues, s: JobSettings) -> None:
             s.notes += (f"{turns} = {steps[1]}: {MORE_TURNS}",)
 
 
-# What the engines beside Megatron call the ways in which they cut the training.
-_WAYS = {
-    "veomni": {"cp": "ulysses_parallel_size", "ep": "expert_parallel_size"},
-    "torchtitan": {
-        "tp": "tensor_parallel_size",
-        "pp": "pipeline_parallel_size",
-        "cp": "context_parallel_size",
-        "ep": "expert_parallel_size",
-    },
-    "automodel": {"tp": "tp_size", "pp": "pp_size", "cp": "cp_size", "ep": "ep_size"},
-}
-
-
-def _engine(s: JobSettings) -> str:
-    """What trains: by the strategy, the engine or config named, or by Megatron's keys."""
-    named = s.find(f"{ACTOR}.strategy", "model_engine", "actor@actor_rollout_ref.actor")
-    said = str(named[1] if named else s.values.get("config-name", ""))
-    engine = next((engine for engine in ("megatron", *_WAYS) if engine in said), "")
-    keys = not named and any(key.startswith(MEGATRON) for key in s.values)
-    return engine or ("megatron" if keys else "fsdp")
-
-
-def _sharded(recipe: SourcedValues, engine: str) -> None:
-    """An engine that shards parameters: FSDP, and those built on it."""
-    recipe.put("training.tp", 1, f"{engine}: parameters are sharded, not cut by tensor")
-    recipe.put("training.optimizer", "sharded", engine)
-    plain = f"{ACTOR}.ulysses_sequence_parallel_size", f"{FSDP}.ulysses_sequence_parallel_size"
-    own = _WAYS.get(engine, {})
-    ways: dict[str, tuple[str, ...]] = {w: (f"{ACTOR}.{engine}.{own[w]}",) for w in own}
-    ways["cp"] = (*ways.get("cp", ()), *plain)
-    for way, keys in ways.items():
-        recipe.take(f"training.{way}", *keys, default=1)
-    if recipe.values["training.cp"] > 1 and "ulysses" in recipe.origin["training.cp"]:
-        recipe.put("training.context_exchange", "ulysses", f"{engine}'s sequence parallelism")
-
-
-def _copies(recipe: SourcedValues, s: JobSettings) -> None:
-    """Parameters sharded over part of the GPUs; -1, and as many as train or more, are all."""
-    key = f"{FSDP}.fsdp_size"
-    if str(s.value(key)).startswith("-"):
-        return
-    size = s.number(key)
-    if size and 0 < size[1] < recipe.values["cluster.training_gpus"]:
-        recipe.put("training.fsdp_size", size[1], key)
-
-
 def _training(recipe: SourcedValues, s: JobSettings) -> None:
-    engine = _engine(s)
-    megatron = engine == "megatron"
+    engine = engine_of(s)
+    megatron = engine in MEGATRON
     if megatron:
-        recipe.parallel(f"{MEGATRON}.")
+        recipe.parallel(f"{ACTOR}.{engine}.")
     else:
-        _sharded(recipe, engine)
-        if engine not in _WAYS:
-            _copies(recipe, s)
+        put_sharded(recipe, s, engine)
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ACTOR}.max_token_len")
     each = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.micro_batch_size"  # GKD's
@@ -239,12 +247,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     reference = _reference(s)
     spin = any(word.endswith("main_spin") for word in s.words)
     recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", _bypass(s))
-    checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
-    full = s.value(f"{MEGATRON}.override_transformer_config.recompute_granularity")
-    if megatron:
-        recipe.recompute(full == "full", "recompute_granularity")
-    elif checkpointing is None or s.flag(checkpointing[0]):
-        recipe.recompute(True, "enable_gradient_checkpointing")
+    put_recompute(recipe, s, engine)
 
 
 def _updates(recipe: SourcedValues, s: JobSettings, megatron: bool) -> None:
@@ -307,8 +310,8 @@ _KL = "algorithm.kl_ctrl.kl_coef"
 
 
 def _bypass(s: JobSettings) -> str:
-    """What says that the old policy's log-probs are those of generation, which the fully
-    asynchronous trainer does by itself; else empty.
+    """What says that the old policy's log-probs are those of generation, which the asynchronous
+    trainers do by themselves, that of one step off since it is part of verl; else empty.
     """
     proximal = "async_training.compute_prox_log_prob"
     if s.find(proximal) and s.flag(proximal):
@@ -316,7 +319,9 @@ def _bypass(s: JobSettings) -> str:
     said = s.find(BYPASS, "async_training.use_rollout_log_probs")
     if said:
         return said[0] if s.flag(said[0]) else ""
-    return f"{BYPASS}, by default of fully_async" if _streams(s) else ""
+    usual = ("one_step_off", "fully_async")[_streams(s)]
+    ours = _streams(s) or _entry(s, "verl.experimental.one_step_off")
+    return f"{BYPASS}, by default of {usual}" if ours else ""
 
 
 def _of_all_ranks(recipe: SourcedValues, s: JobSettings) -> tuple[str, int] | None:

@@ -1,0 +1,87 @@
+"""What trains in a verl job: Megatron, FSDP or an engine built on it, each with settings of its own
+for the same things.
+"""
+
+from .approximations import is_on
+from .settings import JobSettings
+from .sourced_values import SourcedValues
+
+ACTOR = "actor_rollout_ref.actor"
+FSDP = f"{ACTOR}.fsdp_config"
+MEGATRON = ("megatron", "mindspeed")  # the latter is it on NPUs, by the same names
+
+# What the engines beside Megatron call the ways in which they cut the training.
+_WAYS = {
+    "veomni": {"cp": "ulysses_parallel_size", "ep": "expert_parallel_size"},
+    "torchtitan": {
+        "tp": "tensor_parallel_size",
+        "pp": "pipeline_parallel_size",
+        "cp": "context_parallel_size",
+        "ep": "expert_parallel_size",
+    },
+    "automodel": {"tp": "tp_size", "pp": "pp_size", "cp": "cp_size", "ep": "ep_size"},
+}
+
+
+def engine_of(s: JobSettings) -> str:
+    """What trains: by the strategy, the engine or config named, or by Megatron's keys."""
+    named = s.find(f"{ACTOR}.strategy", "model_engine", "actor@actor_rollout_ref.actor")
+    said = str(named[1] if named else s.values.get("config-name", ""))
+    engine = next((engine for engine in (*MEGATRON, *_WAYS) if engine in said), "")
+    keys = not named and any(key.startswith(f"{ACTOR}.megatron.") for key in s.values)
+    return engine or ("megatron" if keys else "fsdp")
+
+
+def put_sharded(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
+    """An engine that shards parameters: FSDP, and those built on it."""
+    recipe.put("training.tp", 1, f"{engine}: parameters are sharded, not cut by tensor")
+    recipe.put("training.optimizer", "sharded", engine)
+    plain = f"{ACTOR}.ulysses_sequence_parallel_size", f"{FSDP}.ulysses_sequence_parallel_size"
+    own = _WAYS.get(engine, {})
+    ways: dict[str, tuple[str, ...]] = {w: (f"{ACTOR}.{engine}.{own[w]}",) for w in own}
+    ways["cp"] = (*ways.get("cp", ()), *plain)
+    for way, keys in ways.items():
+        recipe.take(f"training.{way}", *keys, default=1)
+    if recipe.values["training.cp"] > 1 and "ulysses" in recipe.origin["training.cp"]:
+        recipe.put("training.context_exchange", "ulysses", f"{engine}'s sequence parallelism")
+    _copies(recipe, s, engine)
+
+
+def _copies(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
+    """Parameters sharded over part of the GPUs; -1, and as many as train or more, are all. VeOmni
+    counts data-parallel ranks, torchtitan and Automodel the copies.
+    """
+    v = recipe.values
+    ranks = v["cluster.training_gpus"] // (v["training.tp"] * v.get("training.pp", 1))
+    if engine in _COPIES:
+        said = s.number(f"{ACTOR}.{engine}.{_COPIES[engine]}")
+        each = ranks // said[1] if said and said[1] else 0
+    else:
+        key = f"{ACTOR}.veomni.fsdp_size" if engine == "veomni" else f"{FSDP}.fsdp_size"
+        said = None if str(s.value(key)).startswith("-") else s.number(key)
+        each = said[1] * (v["training.cp"] if engine == "veomni" else 1) if said else 0
+    if said and 0 < each < ranks:
+        recipe.put("training.fsdp_size", each, said[0])
+
+
+_COPIES = {"torchtitan": "data_parallel_replicate_size", "automodel": "dp_replicate_size"}
+
+
+def put_recompute(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
+    """What is computed again in the backward pass, which some engines say in their own section."""
+    model = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
+    if engine in MEGATRON:
+        key = f"{ACTOR}.{engine}.override_transformer_config.recompute_granularity"
+        recipe.recompute(s.value(key) == "full", "recompute_granularity")
+    elif engine in _AGAIN:
+        key = f"{ACTOR}.{engine}.{_AGAIN[engine]}"
+        mode = s.value(key, default="selective" if engine == "torchtitan" else False)
+        if mode == "selective":
+            recipe.recompute_some(key)
+        else:
+            recipe.recompute(mode == "full" or is_on(mode), key)
+    elif model is None or s.flag(model[0]):
+        recipe.recompute(True, "enable_gradient_checkpointing")
+
+
+_AGAIN = {"torchtitan": "activation_checkpoint", "automodel": "activation_checkpointing"}
