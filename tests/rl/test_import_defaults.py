@@ -25,6 +25,12 @@ AREAL = {
     "train_dataset": {"batch_size": 32},
 }
 
+SLIME = (
+    "python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 "
+    "--hf-checkpoint /root/Qwen3-8B --rollout-batch-size 32 --n-samples-per-prompt 8 "
+    "--rollout-max-response-len 4096 --global-batch-size 256 --rollout-num-gpus-per-engine 4"
+)
+
 
 @pytest.fixture
 def verl(tmp_path):
@@ -128,6 +134,27 @@ def test_what_verl_does_with_gpus_that_wait_is_noted(verl):
     said = "GPUs that train generate too"
     assert any(said in note for note in verl(dynamic, entry=streams).notes)
     assert not any(said in note for note in verl(entry=streams).notes)
+
+
+def test_stages_of_verls_engines_widen_them(verl):
+    made = verl(f"{ROLLOUT}.pipeline_model_parallel_size=2")
+    assert made.recipe()["generation"]["tp"] == 4
+    assert any("an engine of 4 GPUs in replicas of attention or stages" in n for n in made.notes)
+    megatron = verl("model_engine=megatron", f"{ACTOR}.megatron.pipeline_model_parallel_size=2")
+    assert megatron.recipe()["generation"]["tp"] == 2
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_engines_of_their_own_for_prompts_are_noted(verl, on):
+    made = verl(f"{ROLLOUT}.disaggregation.enabled={on}")
+    assert any("say generation.prefill_gpus" in note for note in made.notes) == on
+
+
+@pytest.mark.parametrize("model", ["DeepSeek-V3.2", "MiniMax-M2.5"])
+def test_checkpoints_that_are_published_in_fp8_are_served_so(tmp_path, model):
+    text = SLIME.replace("Qwen3-8B", model).replace("num-nodes 2", "num-nodes 64")
+    (path := tmp_path / "run.sh").write_text(f"{text} --colocate\n")
+    assert import_job("slime", path).recipe()["generation"]["precision"] == "fp8"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +311,21 @@ def test_areal_passes_of_the_old_and_the_reference_policy(areal, more, passes):
     assert areal(**more).recipe()["training"]["log_prob_passes"] == passes
 
 
+@pytest.mark.parametrize(
+    ("critic", "learns"),
+    [({"path": "x"}, True), ({"path": "x", "is_critic": True}, True), (None, None)],
+)
+def test_a_section_is_enough_for_a_critic_of_areal(areal, critic, learns):
+    made = areal(**({"critic": critic} if critic else {}))
+    assert made.recipe()["training"].get("critic") == learns
+
+
+@pytest.mark.parametrize(("total", "response"), [(1500, 1500 - 1024), (4096, 1024), (900, 1024)])
+def test_areal_bounds_prompt_and_response_together(areal, total, response):
+    recipe = areal(gconfig={"n_samples": 4, "max_new_tokens": 1024, "max_tokens": total}).recipe()
+    assert recipe["generation"]["max_response"] == response
+
+
 @pytest.mark.parametrize(("backend", "most"), [("sglang:d8", 1024), ("vllm:d8", 256)])
 def test_areal_responses_at_once(areal, backend, most):
     made = areal(rollout={"backend": backend, "max_head_offpolicyness": 2})
@@ -354,12 +396,6 @@ def test_areal_parts_beyond_two_are_refused(areal):
 
 # --- slime
 
-SLIME = (
-    "python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 "
-    "--hf-checkpoint /root/Qwen3-8B --rollout-batch-size 32 --n-samples-per-prompt 8 "
-    "--rollout-max-response-len 4096 --global-batch-size 256 --rollout-num-gpus-per-engine 4"
-)
-
 
 @pytest.mark.parametrize(
     ("more", "said"),
@@ -367,6 +403,7 @@ SLIME = (
         ("--colocate --rollout-num-gpus 8", "--rollout-num-gpus 8: --colocate sets it to 16"),
         ("--colocate --rollout-num-gpus 16", ""),
         ("--colocate --sglang-pp-size 2", "--sglang-pp-size 2: stages of an engine are taken as"),
+        ("--colocate --sglang-config a.yaml", "--sglang-config a.yaml: groups of servers"),
     ],
 )
 def test_what_slime_takes_in_its_own_way_is_noted(tmp_path, more, said):

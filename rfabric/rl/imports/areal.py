@@ -121,6 +121,8 @@ def fill(recipe: SourcedValues, s: JobSettings) -> None:
     _training(recipe, s, training)
     _recompute(recipe, s, training.trainer, old)
     _log_prob_passes(recipe, s, old)
+    if any(key.startswith("critic.") for key in s.values):
+        s.values.setdefault("critic.is_critic", True)  # a section is enough; `effects` adds it
     if s.find("teacher.path", "teacher.backend"):
         s.notes += ("teacher: its passes, and GPUs of its own, are not modelled",)
     recipe.put("weight_sync.strategy", "flat", "AReaL: every inference engine gets its own copy")
@@ -239,6 +241,9 @@ def _generation(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None
     recipe.take("generation.concurrent", most, default=batch, why="consumer_batch_size, by default")
     response = recipe.take("generation.max_response", "gconfig.max_new_tokens", default=16384)
     prompt = recipe.take("generation.max_prompt", "train_dataset.max_length", default=1024)
+    total = s.number("gconfig.max_tokens")
+    if total and prompt < total[1] < prompt + response:
+        recipe.put("generation.max_response", total[1] - prompt, f"{total[0]} less the prompt")
     _trajectories(recipe, s, response + prompt)
     engine = "vllm" if backend.engine == "vllm" else "sglang"
     share = "gpu_memory_utilization" if engine == "vllm" else "mem_fraction_static"

@@ -274,7 +274,7 @@ def _engine(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
         [(key, value) for key, value in _named(s, *names) if _generates(key) and above(1)(value)]
         for names in (
             ("data_parallel_size",),
-            ("pipeline_parallel_size",),
+            ("pipeline_parallel_size", "pipeline_model_parallel_size"),
             ("sglang_dp_size", "dp_size"),
         )
     )

@@ -5,11 +5,15 @@ jobs, SkyPilot, dstack, Docker compose.
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from ...errors import RFabricError
+from ...files import parse_yaml
+
 _RUNS = ("entrypoint", "run", "command", "commands", "args", "script")
-_SETS = ("env", "envs", "environment")
+_SETS = ("env", "envs", "environment", "env_vars")
 _STARTS, _TELLS = re.compile(r"(?<![\w.-])python[\d.]*\s"), re.compile(r"\S=\S|\s--\S")
 _MOST = 100_000  # values looked at
 
@@ -55,10 +59,18 @@ def _text(value: Any) -> str:
     return "\n".join(words) if apart or len(words) == 1 else shlex.join(words)
 
 
+def _held(said: list[tuple[tuple[str, ...], Any]]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What KubeRay's runtimeEnvYAML holds, a text of YAML within it."""
+    for path, value in said:
+        if path[-1] == "runtimeEnvYAML" and isinstance(value, str):
+            with suppress(RFabricError):
+                yield from _leaves(parse_yaml(value))
+
+
 def _variables(said: list[tuple[tuple[str, ...], Any]]) -> dict[str, str]:
     """N: 2, N=2 in a list, and Kubernetes' {name: N, value: 2}."""
     told: dict[str, str] = {}
-    for path, value in said:
+    for path, value in [*said, *_held(said)]:
         if len(path) > 1 and path[-2] in _SETS and not isinstance(value, list):
             told[path[-1]] = str(value)
         elif path[-1] in _SETS and isinstance(value, list):

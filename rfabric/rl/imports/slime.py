@@ -46,7 +46,12 @@ def fill(recipe: SourcedValues, s: JobSettings) -> None:
 _TEACHER = "the teacher's passes are not modelled"
 _STAYS = "this stays in the HBM; here it leaves it for the other phase, which leaves that more room"
 _STAGES = "stages of an engine are taken as tensor parallelism over all its GPUs"
-_APART: dict[str, tuple[int, str]] = {  # beside what changes nothing
+_APART: dict[str, tuple[int | str, str]] = {  # beside what changes nothing
+    "sglang-config": (
+        "",
+        "groups of servers, such as those for prompts, are not read: all are as the flags say; say "
+        "generation.prefill_gpus",
+    ),
     "sglang-pp-size": (1, _STAGES),
     "sglang-pipeline-parallel-size": (1, _STAGES),
     "prefill-num-servers": (

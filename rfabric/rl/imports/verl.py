@@ -59,6 +59,11 @@ def _others(s: JobSettings) -> None:
     for switch, who in _BESIDE.items():
         if s.find(switch) and (s.flag(switch) or switch.endswith("path")):
             s.notes += (f"{switch}: {who}, and GPUs of its own, are not modelled",)
+    apart = f"{ROLLOUT}.disaggregation.enabled"
+    if s.find(apart) and s.flag(apart):
+        s.notes += (
+            f"{apart}: engines of their own for prompts are not read; say generation.prefill_gpus",
+        )
     if any("main_gkd" in word for word in s.words):
         s.notes += ("main_gkd: the teacher's passes, on servers of its own, are not modelled",)
     if s.value("trainer.device", default="cuda") != "cuda":
