@@ -134,25 +134,26 @@ def training_bytes(
     micro-batches at a time.
 
     micro_batch_tokens: of one context-parallel rank; grad_bytes: of a gradient that is sent, which
-    is held so too, but beside a sharded fp32 parameter in fp32; replicated: every data-parallel
-    rank holds all of Adam's states; on_host: none does, they and the master are in the hosts'
-    memory; critic: a second model of the same shape, which trains when the first has; learns: share
-    of the parameters that have gradients and states, those of adapters (`adapters`), which are held
-    beside all others.
+    is held so too, but in fp32 beside a sharded parameter; replicated: every data-parallel rank
+    holds all of Adam's states; on_host: none does, they and the master are in the hosts' memory,
+    where gradients of what is sharded go as they are made (ZeRO-Offload, arXiv 2101.06840); critic:
+    a second model of the same shape, which trains when the first has; learns: share of the
+    parameters that have gradients and states, those of adapters (`adapters`), which are held beside
+    all others.
     """
     shards = training_shards(model, layout)
     shard = sum(size for size, _ in shards)
     states = sum(size / (1 if replicated else ranks) for size, ranks in shards)
     gathers = layout.sharded and any(ranks > 1 for _, ranks in shards)
     kept, layer = states if layout.sharded else shard, shard * layout.pp / model.layers
-    master = layout.sharded and not on_host
-    each, adam = parameter_bytes(master)
+    each, adam = parameter_bytes(layout.sharded and not on_host)
     states, grads = learns * states, learns * grad_bytes
     adam = 0.0 if on_host else adam * states
+    added = (not on_host) * learns * FP32_BYTES if layout.sharded else grads
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
     return {
         "parameters": each * (1 + learns * (learns < 1)) * kept,
-        "gradients": (learns * FP32_BYTES if master else grads) * kept,
+        "gradients": added * kept,
         "optimizer": adam,
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
         "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,

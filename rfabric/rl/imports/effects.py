@@ -116,8 +116,8 @@ def _put_on_host(recipe: SourcedValues, s: JobSettings, key: str) -> None:
         recipe.put("training.host_optimizer", True, key)
     if not key.replace("-", "_").endswith("optimizer_cpu_offload"):
         s.notes += (
-            f"{key}: sharded parameters and gradients are in the hosts' memory as well; here they "
-            "stay in the HBM, which takes less time and more room",
+            f"{key}: sharded parameters are in the hosts' memory as well; here they stay in the "
+            "HBM, which takes less time and more room",
         )
     if type(share[1]) in (int, float) and 0 < share[1] < 1:
         s.notes += (
