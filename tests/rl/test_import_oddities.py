@@ -567,7 +567,8 @@ def test_what_slime_does_beside_a_step_is_noted(job, flag):
 def test_of_what_stands_in_a_jobs_way_that_counts_which_nobody_may_assume(job):
     """Positions are stretched as far as its sequences go, so that memory is what it lacks."""
     words = SLIME.replace("4B", "14B").replace("4096", "62048")
-    made = job("slime", words.format(more="--rollout-max-response-len 60000"))
+    told = "--rollout-max-response-len 60000 --recompute-granularity selective"
+    made = job("slime", words.format(more=told))
     assert made.misfit.startswith("training: Qwen3-14B needs")
     assert made.recipe()["generation"]["context"] == 62048
     assert "exceeds the context" in made.origin["generation.context"]

@@ -308,11 +308,8 @@ def _recompute(recipe: SourcedValues, s: JobSettings, trainer: str, old: bool) -
     full = again == "full"
     if again and trainer == "archon" and again not in ("full", "none"):
         recipe.recompute_some(f"{key} = {again}")
-    elif on or mode:
-        recipe.recompute(full, f"{switch}, {key}" if mode else switch)
     else:
-        usual = "full" if full else "selective"
-        recipe.assume("training.recompute", usual, f"the framework's default; {switch} is not set")
+        recipe.recompute(full, f"{switch}, {key}" if mode else switch, bool(on or mode))
 
 
 def _log_prob_passes(recipe: SourcedValues, s: JobSettings, old: bool) -> None:

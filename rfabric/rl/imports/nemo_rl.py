@@ -315,7 +315,9 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
             "their pass out; it is counted here, training.log_prob_passes has one less without",
         )
     names = f"{config}.activation_checkpointing", "policy.activation_checkpointing_enabled"
-    again = s.find(*names) or (names[0], False)  # the latter: NeMo-RL 0.2 with FSDP1
+    said = s.find(*names)  # the latter: NeMo-RL 0.2 with FSDP1
+    again = said or (names[0], False)
     granularity = s.find(f"{config}.recompute_granularity") or ("", "full")
     full = s.flag(again[0]) and granularity[1] == "full"
-    recipe.recompute(full, f"{again[0]}{', ' * bool(granularity[0])}{granularity[0]}")
+    origin = f"{again[0]}{', ' * bool(granularity[0])}{granularity[0]}"
+    recipe.recompute(full, origin if said else again[0], said is not None)

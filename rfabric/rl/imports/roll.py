@@ -311,10 +311,11 @@ def _recompute(recipe: SourcedValues, s: JobSettings, config: str, megatron: boo
     """Megatron's granularity; DeepSpeed and FSDP recompute all unless they are told not to."""
     off = f"{TRAIN}.model_args.disable_gradient_checkpointing"
     if megatron:
-        full = s.value(f"{config}.recompute_granularity") == "full"
-        recipe.recompute(full, "recompute_granularity")
+        mode = s.value(f"{config}.recompute_granularity")
+        recipe.recompute(mode == "full", "recompute_granularity", mode is not None)
     else:
-        recipe.recompute(s.find(off) is None or not s.flag(off), off)
+        said = s.find(off) is not None
+        recipe.recompute(not (said and s.flag(off)), off, said)
 
 
 def _adapters(recipe: SourcedValues, s: JobSettings) -> None:

@@ -287,8 +287,9 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
     s.find("recompute-activations")  # selective, which is what is computed again here anyway
     checkpoints = s.find("gradient-checkpointing") is not None
-    full = checkpoints or s.value("recompute-granularity") == "full"
-    recipe.recompute(full, "--gradient-checkpointing" if checkpoints else "--recompute-granularity")
+    mode = s.value("recompute-granularity")
+    key = "--gradient-checkpointing" if checkpoints else "--recompute-granularity"
+    recipe.recompute(checkpoints or mode == "full", key, checkpoints or mode is not None)
     _gradients(recipe, s)
 
 

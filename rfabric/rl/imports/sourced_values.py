@@ -88,9 +88,16 @@ class SourcedValues:
         said += [f"reference policy{of}"] * reference
         self.put("training.log_prob_passes", reference + (not engines), " and ".join(said))
 
-    def recompute(self, full: bool, origin: str) -> None:
-        """Whether all activations are computed again in the backward pass, or a few."""
-        self.put("training.recompute", "full" if full else "selective", origin)
+    def recompute(self, full: bool, origin: str, stated: bool = True) -> None:
+        """Whether all activations are computed again in the backward pass, or a few; not `stated`:
+        by the framework's default, as `origin` is not set.
+        """
+        value = "full" if full else "selective"
+        if stated:
+            self.put("training.recompute", value, origin)
+        else:
+            why = f"the framework's default; {origin} is not set"
+            self.assume("training.recompute", value, why)
 
     def recompute_some(self, origin: str) -> None:
         """Torchtitan's selective recomputation, also AReaL's Archon's, of about every other matmul:

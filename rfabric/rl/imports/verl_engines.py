@@ -71,17 +71,18 @@ def put_recompute(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
     """What is computed again in the backward pass, which some engines say in their own section."""
     model = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
     if engine in MEGATRON:
-        key = f"{ACTOR}.{engine}.override_transformer_config.recompute_granularity"
-        recipe.recompute(s.value(key) == "full", "recompute_granularity")
+        mode = s.value(f"{ACTOR}.{engine}.override_transformer_config.recompute_granularity")
+        recipe.recompute(mode == "full", "recompute_granularity", mode is not None)
     elif engine in _AGAIN:
         key = f"{ACTOR}.{engine}.{_AGAIN[engine]}"
         mode = s.value(key, default="selective" if engine == "torchtitan" else False)
         if mode == "selective":
             recipe.recompute_some(key)
         else:
-            recipe.recompute(mode == "full" or is_on(mode), key)
-    elif model is None or s.flag(model[0]):
-        recipe.recompute(True, "enable_gradient_checkpointing")
+            recipe.recompute(mode == "full" or is_on(mode), key, s.find(key) is not None)
+    else:
+        full = model is None or s.flag(model[0])
+        recipe.recompute(full, "enable_gradient_checkpointing", model is not None)
 
 
 _AGAIN = {"torchtitan": "activation_checkpoint", "automodel": "activation_checkpointing"}
