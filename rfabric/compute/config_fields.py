@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import RFabricError
 from ..files import read_json
-from .families import likely_families
+from .families import CLASS_SIZES, likely_families
 
 SPELLINGS = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -98,13 +98,13 @@ _HARMLESS = re.compile(
     (vision|audio|image|video|projector|mm)_.*|n_ctx|.*(parallel|kernel|fused|fusion).*|partial_.*|mrope.*|layer_norm.*|.*_residual.*|
     moe_(use|gate|norm|capacity|group|multimodal|renorm|score|statics|implementation|dense_act).*|verbose|embedding_fraction|
     logit_.*|attn_(pdrop|type|impl|uses_sequence_id|scale)|prefix_lm|qk_(ln|norm_type)|qk_head_dim|rotary_dim|original_max.*|apply_.*|fp32_.*|
-    post_layer_norm|.*precision.*|interleaved_.*|use_(mamba_kernels|routing_bias|parallel.*|mrope|cla|moe|mtp|rms.*|alibi)|hidden_dropout.*|
+    post_layer_norm|.*precision.*|interleaved_.*|use_(mamba_kernels|routing_bias|parallel.*|mrope|moe|mtp|rms.*|alibi)|hidden_dropout.*|
     finetuning_task|decoder_start.*|num_logits.*|num_labels|pruned_heads|remove_.*|chunk_size_feed_forward|cross_attention_hidden_size|
     floor_scale|attn_temperature.*|no_rope.*|for_llm_compressor|residual.*|time_step.*|chunk_size|rescale.*|tie_.*|torchscript|
     .*penalty|num_return_sequences|top_[kp]|do_sample|.*beams?|.*beam_.*|m(ax|in)_length|diversity.*|length_.*|bad_words.*|forced_.*|suppress.*|typical_p|
     begin_.*|exponential.*|early_stopping|prefix|tf_legacy_loss|use_bfloat16|no_repeat.*|encoder_no_repeat.*|order|source|license|
     shared_moe_mode|mamba_.*dtype|use_conv_bias|moe_shared_expert_overlap|use_mixed.*|moe_(drop|random).*|.*use_expert.*|use_mla|
-    attn_output_gate|mtp_use_dedicated_embeddings|.*expert_(bias|assignment)|initial_context_length|_?attn_logit.*|query_pre_attn_scalar|tie_word_embeddings|seq_aux|training_.*""",
+    mtp_use_dedicated_embeddings|.*expert_(bias|assignment)|initial_context_length|_?attn_logit.*|query_pre_attn_scalar|tie_word_embeddings|seq_aux|training_.*""",
     re.VERBOSE,
 )
 # Fields whose names tell that they change a shape: an error unless they were understood, also in
@@ -112,7 +112,7 @@ _HARMLESS = re.compile(
 _CHANGES = re.compile(
     r"""ssm|mamba|linear_|lightning|delta|rwkv|recurren|retention|hyena|conv_|cross_attention|encoder|lora_rank|expert|moe|index_|
     altup|laurel|per_layer|block_config|hybrid|pattern|hc_|engram|state_size|kv_share|shared_kv|type_list|memory|latent|num_.*layers|
-    n_layer|ffn_mult|mixture|word_embed_proj|sparse""",
+    n_layer|ffn_mult|mixture|word_embed_proj|sparse|use_cla|output_gate""",
     re.VERBOSE,
 )
 
@@ -183,13 +183,12 @@ def flat(config: dict) -> dict:
     """A config with the part of its language model laid open, which multimodal models and some
     others nest.
     """
-    for part in ("thinker_config", "text_config", "llm_config", "language_config"):
+    for part in _NESTED:
         inner = config.get(part)
         if isinstance(inner, dict):
             around = {key: config[key] for key in _AROUND if config.get(key) is not None}
-            config = around | {
-                key: value for key, value in inner.items() if value is not None or key not in around
-            }
+            own = {k: value for k, value in inner.items() if value is not None or k not in around}
+            config = around | _of_the_class(inner, config) | own
     flat = dict(config)
     for part in ("attn_config", "ffn_config"):
         inner = flat.pop(part, None)
@@ -201,6 +200,26 @@ def flat(config: dict) -> dict:
     return flat
 
 
+def left_to_classes(config: dict) -> dict[str, int]:
+    """The sizes that a language model nested in a config does not say and its class has."""
+    found: dict[str, int] = {}
+    for part in _NESTED:
+        if isinstance(inner := config.get(part), dict):
+            found |= _of_the_class(inner, config)
+            config = inner
+    return found
+
+
+def _of_the_class(inner: dict, around: dict) -> dict[str, int]:
+    sizes = CLASS_SIZES.get(str(inner.get("model_type")), {})
+    return {
+        key: value
+        for key, value in sizes.items()
+        if key not in inner and (key not in _AROUND or around.get(key) is None)
+    }
+
+
+_NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
 # What the class around a language model may say of it; the rest of its fields are those of encoders
 # and of glue.
 _AROUND = (

@@ -10,14 +10,14 @@ model type. An unknown model_type is read as its fields say if all of them are u
 model notes it. Source of FAMILIES: the classes in transformers.
 """
 
-import json
 from dataclasses import replace
 
 from ..errors import RFabricError
-from .config_fields import SPELLINGS, Fields, check_understood, flat
+from .config_fields import SPELLINGS, Fields, check_understood, flat, left_to_classes
 from .families import OTHERS, Family, known_family, likely_families
 from .mixers import mixers_of
 from .models import Model
+from .quantised import stored_as
 from .restated import restated
 from .sizes import SLACK, stated_sizes
 
@@ -27,7 +27,8 @@ def model_of(config: dict, name: str) -> Model:
     fields, approximated = _fields(config, name)
     kind = fields.raw("model_type")
     family = _family(fields, kind)
-    shape = _shape(fields)
+    shape = _shape(fields, family)
+    stored, unsure = stored_as(fields)
     mixing = mixers_of(fields, family, shape)
     model = Model(
         name=name,
@@ -36,13 +37,16 @@ def model_of(config: dict, name: str) -> Model:
         tied=bool(fields.raw("tie_word_embeddings", family.tied)),
         **_windows(fields, family, shape["layers"]),
         next_layers=_next_layers(fields),
-        stored=_stored(fields),
+        stored=stored,
         **_published(fields),
     )
     return replace(
         model,
         **_vectors(family, model),
-        notes=_notes(config, bool(approximated)) + approximated + _understood(fields, model),
+        notes=_notes(config, bool(approximated))
+        + approximated
+        + unsure
+        + _understood(fields, model),
     )
 
 
@@ -55,7 +59,7 @@ def _fields(config: dict, name: str) -> tuple[Fields, tuple[str, ...]]:
         as_known, notes = restated(laid_open)
     except RFabricError as error:
         raise RFabricError(f"model {name}: {error}") from error
-    return Fields(as_known if as_known is not laid_open else config, name), notes
+    return Fields(as_known, name), notes
 
 
 def _understood(fields: Fields, model: Model) -> tuple[str, ...]:
@@ -81,6 +85,9 @@ def _notes(config: dict, approximated: bool) -> tuple[str, ...]:
         key.removesuffix("_config") for key in ("vision_config", "audio_config") if config.get(key)
     ]
     notes = (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
+    if left := left_to_classes(config):
+        said = ", ".join(f"{key} {value}" for key, value in left.items())
+        notes += (f"its config leaves {said} to its class",)
     if config.get("index_topk") and not approximated:
         notes += (
             (
@@ -180,7 +187,7 @@ def _norms(fields: Fields, family: Family) -> int:
     )
 
 
-def _shape(fields: Fields) -> dict[str, int]:
+def _shape(fields: Fields, family: Family) -> dict[str, int]:
     """The counts every decoder has."""
     layers = fields.count("layers")
     hidden, heads = fields.get("hidden"), fields.get("heads")
@@ -205,7 +212,7 @@ def _shape(fields: Fields) -> dict[str, int]:
         "hidden": hidden,
         "heads": heads,
         "kv_heads": _kv_heads(fields, heads),
-        "head_dim": fields.count("head_dim", hidden // heads),
+        "head_dim": fields.count("head_dim", family.head_dim or hidden // heads),
         "intermediate": _columns(fields, hidden),
         "vocab": fields.count("vocab"),
         "context": fields.count("context"),
@@ -254,8 +261,11 @@ def _windows(fields: Fields, family: Family, layers: int) -> dict[str, int]:
         )
     if not window or not used or isinstance(window, list):
         return {}
+    whole = fields.raw("max_window_layers")  # Qwen: so many layers see all, those above do not
     if kinds:
         number = sum(kind in _WINDOWED for kind in kinds)
+    elif isinstance(whole, int) and fields.raw("use_sliding_window"):
+        number = max(layers - whole, 0)
     else:
         every = (
             every
@@ -300,24 +310,3 @@ def _attention_vectors(family: Family, m: Model) -> int:
 def _next_layers(fields: Fields) -> int:
     value = fields.get("next_layers", 0)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _stored(fields: Fields) -> str:
-    """How the published weights are stored, a key of STORED_BYTES."""
-    quantised = fields.raw("quantization_config")
-    if isinstance(quantised, dict):
-        return _quantisation(quantised)
-    return {"float32": "fp32", "float16": "fp16"}.get(str(fields.get("dtype", "")), "bf16")
-
-
-def _quantisation(q: dict) -> str:
-    method, algorithm = str(q.get("quant_method", "")).lower(), str(q.get("quant_algo", "")).lower()
-    text = json.dumps(q).lower()
-    if method in ("mxfp4", "fp8"):
-        return "fp8_block" if method == "fp8" and q.get("weight_block_size") else method
-    if "nvfp4" in algorithm or "nvfp4" in text:
-        return "nvfp4"
-    if "fp8" in algorithm or ('"num_bits": 8' in text and '"float"' in text):
-        return "fp8"
-    bits = q.get("bits") or q.get("w_bit") or (8 if '"num_bits": 8' in text else 4)
-    return "int8" if bits == 8 else "int4"

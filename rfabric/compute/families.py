@@ -21,6 +21,7 @@ class Family:
     shared_gate, router_bias, sinks, attention_gate, head_bias, embedding_norm: parameters that only
     such classes have.
     hybrid: what stands in the place of attention in some layers.
+    head_dim: columns of a head; 0: the hidden size over the heads.
     """
 
     gated: bool = True
@@ -41,6 +42,7 @@ class Family:
     head_bias: bool = False
     embedding_norm: bool = False
     hybrid: str = ""
+    head_dim: int = 0
 
 
 _LLAMA = Family()
@@ -52,7 +54,7 @@ _QWEN3_5 = Family(
 _DEEPSEEK = Family(mixture=True, router_bias=True)
 _GPT = Family(gated=False, bias="all", mlp_bias=True, norm_bias=True, tied=True, learned=0)
 _COHERE = Family(norms=1, tied=True, window_every=4)
-_GEMMA3 = Family(norms=4, qk_norm="head", tied=True, window_every=6)
+_GEMMA3 = Family(norms=4, qk_norm="head", tied=True, window_every=6, head_dim=256)
 _GLM = Family(bias="qkv", norms=4)
 
 FAMILIES = {
@@ -64,7 +66,7 @@ FAMILIES = {
     "seed_oss": Family(bias="qkv"),
     **dict.fromkeys(("qwen2", "mimo"), Family(bias="qkv")),
     "qwen2_moe": Family(bias="qkv", mixture=True, shared_gate=True),
-    "qwen3": _QWEN3,
+    "qwen3": replace(_QWEN3, head_dim=128),
     "qwen3_moe": replace(_QWEN3, mixture=True),
     "qwen3_next": _QWEN3_5,
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _QWEN3_5),
@@ -79,8 +81,8 @@ FAMILIES = {
     "glm4": _GLM,
     "glm4_moe": replace(_DEEPSEEK, bias="qkv"),
     "gpt_oss": Family(bias="all", mixture=True, expert_bias=True, sinks=True, window_every=2),
-    "gemma": Family(tied=True),
-    "gemma2": Family(norms=4, tied=True, window_every=2),
+    "gemma": Family(tied=True, head_dim=256),
+    "gemma2": Family(norms=4, tied=True, window_every=2, head_dim=256),
     "gemma3_text": _GEMMA3,
     "gemma3": _GEMMA3,
     **dict.fromkeys(("gemma4_text", "gemma4"), replace(_GEMMA3, mixture=True)),
@@ -117,6 +119,16 @@ FAMILIES = {
     "mpt": Family(gated=False, tied=True, learned=0),
     "falcon": Family(gated=False, norms=2, norm_bias=True, tied=True),
 }
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "num_key_value_heads",
+    "sliding_window",
+)
 # Not decoders of this shape, whatever their fields look like.
 OTHERS = (
     "jetmoe",
@@ -134,11 +146,26 @@ OTHERS = (
     "gemma3n",
 )
 
+# What a class has where a config nested in another does not say it: saving leaves out there what is
+# as the class has it.
+CLASS_SIZES = {
+    kind: dict(zip(_SIZES, sizes, strict=False))
+    for kind, sizes in {
+        "llama": (32000, 4096, 11008, 32, 32, 2048),
+        "mistral": (32000, 4096, 14336, 32, 32, 131072, 8, 4096),
+        "qwen2": (151936, 4096, 22016, 32, 32, 32768, 32),
+        "gemma": (256000, 3072, 24576, 28, 16, 8192, 16),
+        "gemma2": (256000, 2304, 9216, 26, 8, 8192, 4, 4096),
+        "gemma3_text": (262208, 2304, 9216, 26, 8, 131072, 4, 4096),
+    }.items()
+}
+
 _FROM_VISION = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni"), FAMILIES["qwen2"]),
     **dict.fromkeys(("qwen3_vl",), FAMILIES["qwen3"]),
     **dict.fromkeys(("qwen3_vl_moe", "qwen3_omni_moe"), FAMILIES["qwen3_moe"]),
     **dict.fromkeys(("mistral3", "llava", "pixtral"), FAMILIES["llama"]),
+    "glm4v": FAMILIES["glm4"],
     **dict.fromkeys(("glm4v_moe", "Glm4vMoe"), FAMILIES["glm4_moe"]),
 }
 

@@ -24,6 +24,7 @@ def mixers_of(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
     if latent:
         hybrid |= {"head_dim": latent.nope + latent.rope, "kv_heads": shape["heads"]}
     if family.attention_gate:
+        fields.raw("attn_output_gate")
         gates = (
             hybrid.get("attention_layers", shape["layers"])
             * shape["hidden"]

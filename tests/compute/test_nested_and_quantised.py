@@ -1,0 +1,116 @@
+"""Configs that leave sizes to their class, or say in other tools' words how weights are stored."""
+
+import pytest
+from configs import PLAIN, made
+
+from rfabric.compute.configs import model_of
+from rfabric.compute.named import find_model
+from rfabric.errors import RFabricError
+
+
+def test_what_a_nested_config_leaves_out_is_that_of_its_class():
+    """As published: gemma-3-4b-it, llava-1.5-7b-hf."""
+    gemma = {
+        "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+        "num_hidden_layers": 34, "sliding_window": 1024,
+    }  # fmt: skip
+    model = model_of({"model_type": "gemma3", "text_config": gemma}, "m")
+    known = find_model("gemma-3-4b")
+    assert (model.heads, model.kv_heads, model.head_dim) == (8, 4, 256)
+    assert model.parameters == pytest.approx(known.parameters, rel=0.001)
+    assert "its config leaves vocab_size 262208, num_attention_heads 8" in model.notes[0]
+    llava = {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064}
+    model = model_of(
+        {"model_type": "llava", "text_config": llava, "tie_word_embeddings": False}, "m"
+    )
+    assert model.parameters == pytest.approx(6.74e9, rel=0.001) and model.context == 4096
+
+
+def test_a_config_that_is_not_nested_is_to_be_whole():
+    less = {key: value for key, value in PLAIN.items() if key != "hidden_size"}
+    with pytest.raises(RFabricError, match="lacks hidden_size"):
+        model_of(less, "m")
+    outer = {"model_type": "llava", "vocab_size": 9, "text_config": {"model_type": "llama"}}
+    assert model_of(outer, "m").vocab == 9  # what is said around it counts
+
+
+def test_an_unknown_class_in_a_known_one_is_read_as_its_fields_say():
+    inner = PLAIN | {"model_type": "newcomer_text", "hidden_act": "silu"}
+    model = model_of({"model_type": "llava", "text_config": inner}, "m")
+    assert model.parameters == made().parameters
+    assert model.notes == ("model_type newcomer_text is not known by name: read as its fields say",)
+
+
+@pytest.mark.parametrize(("kind", "columns"), [("gemma2", 256), ("qwen3", 128), ("llama", 64)])
+def test_heads_have_the_columns_of_their_class(kind, columns):
+    assert made(model_type=kind).head_dim == columns
+    assert made(model_type=kind, head_dim=96).head_dim == 96
+
+
+def test_windows_of_qwen_begin_above_the_layers_that_see_all():
+    windows = {"sliding_window": 100, "use_sliding_window": True, "max_window_layers": 3}
+    assert made(model_type="qwen2", **windows).windowed == 1
+    assert made(model_type="qwen2", **windows | {"max_window_layers": 9}).windowed == 0
+
+
+@pytest.mark.parametrize("field", [{"use_cla": True}, {"attn_output_gate": True}])
+def test_what_changes_attention_is_refused_where_nobody_reads_it(field):
+    with pytest.raises(RFabricError, match=f"{next(iter(field))} True is not modelled"):
+        made(**field)
+
+
+@pytest.mark.parametrize(
+    ("quantised", "stored"),
+    [
+        ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "fp8"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False}, "int8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False}, "int4"),
+        (
+            {
+                "quant_method": "quark",
+                "global_quant_config": {
+                    "weight": {"dtype": "fp8_e4m3"},
+                    "output_tensors": {"dtype": "int4"},
+                },
+            },
+            "fp8",
+        ),
+        (
+            {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "kv_cache_quant_algo": "FP8"},
+            "int4",
+        ),
+        (
+            {
+                "quant_method": "torchao",
+                "quant_type": {"default": {"_type": "Float8DynamicActivationFloat8WeightConfig"}},
+            },
+            "fp8",
+        ),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "int4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {
+                    "g": {
+                        "weights": {"num_bits": 4, "type": "int"},
+                        "input_activations": {"num_bits": 8, "type": "float"},
+                    }
+                },
+            },
+            "int4",
+        ),
+    ],
+)
+def test_the_words_of_quantisers_are_read(quantised, stored):
+    model = made(quantization_config=quantised)
+    assert model.stored == stored and not model.notes
+
+
+def test_what_does_not_tell_how_weights_are_stored_is_said():
+    unknown = made(quantization_config={"quant_method": "aqlm"})
+    assert unknown.stored == "bf16"
+    assert unknown.notes == (
+        "quantization_config 'aqlm' does not tell how weights are stored: bf16 taken",
+    )
+    three = made(quantization_config={"quant_method": "gptq", "bits": 3})
+    assert (three.stored, three.notes) == ("int4", ("weights of 3 bits are taken as int4",))
