@@ -9,7 +9,7 @@ What TensorBoard, Weights & Biases and MLflow keep is read by `loggers`.
 
 Names of timings are told from their last part, so that a metric goes by the same name in a console
 log, a JSON line and a column. A phase is the sum of its parts: training holds the passes that score
-responses, as the model's does.
+responses, as the model's does. A timing that holds others (HOLDS) counts without them.
 """
 
 import csv
@@ -27,9 +27,9 @@ from .loggers import LoggedMetrics, as_told
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
 PHASES = {
     "generation": "gen generate generation rollout generate_sequences exposed_generation",
-    "training": "update_actor update_critic update_policy train actor_train critic_train "
-    "policy_training old_log_prob old_log_probs log_probs ref ref_log_prob ref_log_probs values "
-    "adv reward policy_and_reference_logprobs ref_log_probs_values_reward",
+    "training": "update_actor update_critic update_policy train whole_train actor_train "
+    "critic_train policy_training old_log_prob old_log_probs log_probs ref ref_log_prob "
+    "ref_log_probs values adv reward policy_and_reference_logprobs ref_log_probs_values_reward",
     "weight_sync": "update_weights weight_sync sync_weights sync_rollout_weights model_update "
     "transfer_and_update_weights",
     "step": "step step_total total_step total_step_time",
@@ -52,11 +52,16 @@ ENDS = re.compile(r"(_time_s|_seconds|_time|_s)$")
 STEP_KEYS = ("step", "_step", "global_step", "train/step", "system/step", "rollout/step", "Step")
 LIST = re.compile(r"\s*\[\s*(\{|$)")
 COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
+HOLDS = {  # timings within others of the same phase: verl's generation, slime's training
+    **dict.fromkeys(("gen", "generate", "generation", "rollout"), ("generate_sequences",)),
+    "whole_train": ("actor_train", "critic_train", "log_probs", "ref_log_probs", "values"),
+}
 NUMBER = r"-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+VALUE = rf"(?:np\.float\d+\()?({NUMBER})\)?"  # numpy 2 prints its type
 VERL = re.compile(r"\bstep:(\d+) - ")
-PAIR = re.compile(rf"([\w/@.()-]+):({NUMBER})(?= - |\s*$)")
+PAIR = re.compile(rf"([\w/@.()-]+):{VALUE}(?= - |\s*$)")
 DICT = re.compile(r"\b(?:perf|rollout|step|train) (\d+): \{")
-QUOTED = re.compile(rf"['\"]([\w/@.-]+)['\"]: ({NUMBER})")
+QUOTED = re.compile(rf"['\"]([\w/@.-]+)['\"]: {VALUE}")
 NEMO_STEP = re.compile(r"\bStep (\d+)/\d+")
 NEMO = re.compile(rf"^\W*([\w /]+): ({NUMBER})s\b")
 PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
@@ -152,7 +157,10 @@ def _collected(told: Iterable[LoggedMetrics]) -> StepLog:
 
 def _by_phase(parts: dict[str, float]) -> dict[str, float]:
     by_phase: dict[str, float] = {}
+    within = {name for whole in parts for name in HOLDS.get(whole, ())}
     for name, seconds in parts.items():
+        if name in within:
+            continue
         by_phase[KNOWN[name]] = by_phase.get(KNOWN[name], 0.0) + seconds
     return by_phase
 
@@ -161,6 +169,8 @@ def _timing(key: str) -> str | None:
     """What a timing is called without what stands before and behind; None: no timing."""
     if TIMINGS.match(key):
         plain = TIMINGS.sub("", key).rpartition("/")[2]
+        if key.startswith("perf/") and ENDS.sub("", plain) == "train":
+            return "whole_train"  # of slime, which times its passes within it
         if key.startswith("perf/") and plain not in KNOWN and not ENDS.search(plain):
             return None  # throughput and the like
         key = plain

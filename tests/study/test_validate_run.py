@@ -43,6 +43,26 @@ def test_logs_of_every_framework_say_the_same(tmp_path, form):
     assert len(log.steps) == 3 and log.steps[1] == expected
 
 
+def test_timings_within_others_count_once(tmp_path):
+    """As verl and slime print them: parts beside the whole, numbers with numpy's type."""
+    path = tmp_path / "log"
+    path.write_text(
+        "step:1 - timing_s/generate_sequences:40.5 - timing_s/reshard:2.1 - timing_s/gen:48.9 - "
+        "timing_s/agent_loop/slowest/generate_sequences:40.0 - "
+        "timing_s/update_actor:np.float64(20.0) - timing_s/step:80.0\n"
+    )
+    assert read_step_log(path).steps[0] == {"generation": 48.9, "training": 20.0, "step": 80.0}
+    path.write_text(
+        "perf 3: {'perf/ref_log_probs_time': 10.0, 'perf/log_probs_time': 9.0, "
+        "'perf/actor_train_time': 50.0, 'perf/train_time': np.float64(72.0)}\n"
+    )
+    assert read_step_log(path).steps[0] == {"training": 72.0}
+    path.write_text('{"system/step": 1, "time/step_train": 50.0, "time/old_log_probs": 9.0}\n')
+    assert read_step_log(path).steps[0] == {"training": 59.0}  # ROLL's stand beside each other
+    path.write_text("step:1 - timing_s/generate_sequences:40.5 - timing_s/step:80.0\n")
+    assert read_step_log(path).steps[0]["generation"] == 40.5
+
+
 def test_medians_bubbles_and_what_a_fabric_could_save(tmp_path):
     beside = validate_run(written(tmp_path / "log", "verl"), "grpo-64")
     rows = {one.phase: one for one in beside.phases}
