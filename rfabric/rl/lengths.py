@@ -273,6 +273,15 @@ def _columns(path: Path, rows: list[dict]) -> dict[str, np.ndarray]:
     return {key: _numbers(path, rows, key) for key in rows[0]}
 
 
+def _whole_cdf(name: str, cdf: np.ndarray) -> np.ndarray:
+    """The shares as they stand. RFabricError where they end short of all."""
+    if not any(abs(cdf[-1] / end - 1) < 1e-3 for end in (1, 100)):
+        raise RFabricError(
+            f"lengths {name}: cdf ends at {cdf[-1]:g}; the last row is 1 (or 100): is it whole?"
+        )
+    return cdf
+
+
 def _from_columns(name: str, columns: dict[str, np.ndarray], source: str, side: str) -> Lengths:
     order = _TOKENS if side == "output" else (_TOKENS[0], *_TOKENS[:0:-1])
     tokens = next((columns[key] for key in order if key in columns), None)
@@ -284,5 +293,5 @@ def _from_columns(name: str, columns: dict[str, np.ndarray], source: str, side: 
         return Lengths(name, columns["quantile"], tokens, source)
     counts = columns.get("expected_requests")
     if counts is None and "cdf" in columns:
-        counts = np.diff(columns["cdf"], prepend=0.0)
+        counts = np.diff(_whole_cdf(name, columns["cdf"]), prepend=0.0)
     return Lengths.of_samples(name, tokens, counts, source)

@@ -504,6 +504,16 @@ def test_nccl_takes_nvlink_where_there_is_any_and_prices_nothing(tmp_path, capsy
     assert "inside of a server" in caplog.text and "Cost" not in capsys.readouterr().out
 
 
+def test_nccl_finds_gpus_of_any_class_and_machines_that_tell_no_speed(tmp_path, caplog):
+    text = nvlinked(target="0").replace('<nvlink target="0"/>', "").replace("0x030200", "0x030000")
+    fabric = read(made(tmp_path / "cards.xml", text))
+    assert [k.rate for k in fabric.links] == [pytest.approx(16e9 * 16 * 128 / 130)] * 4
+    blind = text.replace('link_speed="16 GT/s" link_width="16"', 'link_speed="Unknown" '
+                         'link_width="255"')  # fmt: skip
+    assert {k.rate for k in read(made(tmp_path / "vm.xml", blind)).links} == {4e11}
+    assert "400 Gbit/s" in caplog.text
+
+
 def test_nccl_of_nvlinks_from_gpu_to_gpu(tmp_path):
     text = nvlinked(target="TO", count=2, tclass="0x030200")
     for i in (1, 2, 3, 0):

@@ -373,7 +373,10 @@ def test_inspector_sample_counts_a_reduce_scatter_as_its_speed_says():
     "text, says",
     [
         (line() + line()[:-30], "t.jsonl, line 2: no valid JSON, it may be cut short"),
-        (line(version="v9.1"), "line 1: inspector_output_format_version 'v9.1'; v4.x is read"),
+        (
+            line(version="v9.1"),
+            "^t.jsonl, line 1: inspector_output_format_version 'v9.1'; v4.x is read",
+        ),
         (line(rank=5), "rank 5 of 2 on 2 nodes cannot be"),
         (line(size=2**63), "line 1: size 9223372036854775808 is no whole number"),
         (line(coll="Frob"), "unknown collective 'Frob'"),

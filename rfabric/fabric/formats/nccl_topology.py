@@ -30,12 +30,15 @@ CPUS = "between CPUs"
 
 
 class _Device(NamedTuple):
-    """A PCI device: its bus id, class, bit/s up (None: not said) and its parent."""
+    """A PCI device: its bus id, class, bit/s up (None: not said), its parent; a GPU by its class,
+    or because NCCL found one there (consumer cards are of class 0x030000).
+    """
 
     name: str
     kind: str
     rate: float | None
     parent: str
+    gpu: bool
 
 
 def _sniff(text: str) -> bool:
@@ -53,11 +56,11 @@ def _read(path: Path, reading: Reading) -> Network:
         raise RFabricError(f"busid or numaid {name} stands twice; keep one")
     if next(root.iter("xgmi"), None) is not None:
         raise RFabricError("its GPUs are joined by xgmi, of which NCCL's topology says no rate")
-    gpus = [d for d in devices if d.kind.startswith(GPU)]
+    gpus = [d for d in devices if d.gpu]
     if len(gpus) < 2:
-        raise RFabricError(f"{len(gpus)} GPUs (class {GPU}00); a network needs two")
+        raise RFabricError(f"{len(gpus)} GPUs (class {GPU}00, or a <gpu>); a network needs two")
     nodes, cables, said = _nvlinks(root, gpus) or _pcie(root, devices, gpus)
-    nics = sum(d.kind.startswith(NIC) and not d.kind.startswith(GPU) for d in devices)
+    nics = sum(d.kind.startswith(NIC) for d in devices)
     said.append(f"the inside of one server; {nics} NICs, which lead out of it, left out")
     return Network(
         stem_of(path), nodes, tuple(cables), tuple(said), parameters={"inside_server": True}
@@ -73,7 +76,9 @@ def _devices(root) -> Iterator[_Device]:
             name = child.get("busid")
             if not name:
                 raise RFabricError(f"a <pci> below {parent} has no busid")
-            yield _Device(name, child.get("class", ""), _pci_rate(child, name), parent)
+            kind = child.get("class", "")
+            gpu = kind.startswith(GPU) or child.find("gpu") is not None
+            yield _Device(name, kind, _pci_rate(child, name), parent, gpu)
             stack.append((child, name))
 
 
@@ -84,8 +89,8 @@ def _cpu(element) -> str:
 def _pci_rate(element, name: str) -> float | None:
     """bit/s of a PCIe port; None where speed or width are not said."""
     speed, width = element.get("link_speed", ""), element.get("link_width", "")
-    if not speed or not width or width == "0":
-        return None
+    if not speed or not width or width == "0" or speed.lower().startswith("unknown"):
+        return None  # virtual machines do not tell it
     figure = re.fullmatch(r"\s*([0-9.]+)\s*(?:GT/s|Gb/s)?(?:\s*PCIe)?\s*", speed)
     if not figure or not width.isdecimal() or not float(figure[1]):
         raise RFabricError(f"pci {name}: {speed!r} x {width!r} is no speed such as 8 GT/s x 16")

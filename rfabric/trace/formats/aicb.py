@@ -126,9 +126,8 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
 def _head(words: list[str]) -> dict[str, int]:
     """The numbers behind `key:`, tensor-parallel GPUs as `tp`."""
     numbers = {"ep": 1, "pp": 1, "model_parallel_NPU_group": 1}
-    for key, value in zip(words[1:], words[2:], strict=False):
-        if key.endswith(":") and re.fullmatch(r"\d+", value):
-            numbers[key[:-1]] = whole(value, f"line 1: {key[:-1]}", 0, 2**40)
+    for key, value in re.findall(r"(\w+):\s*(\d+)(?!\S)", " ".join(words[1:])):
+        numbers[key] = whole(value, f"line 1: {key}", 0, 2**40)
     for key in ("ep", "pp", "model_parallel_NPU_group"):
         whole(numbers[key], f"line 1: {key}", 1, MOST_RANKS)
     return numbers | {"tp": numbers["model_parallel_NPU_group"]}

@@ -70,10 +70,11 @@ def _word(text: str) -> str:
 
 def _play(player: Player, rows: list, sizes: dict[str, int]) -> list[str]:
     done: list[int] = []
-    step, untimed = 0, 0
+    step, untimed, several = 0, 0, 0
     for where, row in rows:
         kind, stage = _word(row["comm_type"]), row["stage"].strip()
         named = {"phase": stage.split(".")[0] or "step", "step": step}
+        several += (row.get("count") or "").strip() not in ("", "None", "0", "1")
         if kind == "epoch_end":
             step += 1
         elif kind == "computation":
@@ -82,11 +83,11 @@ def _play(player: Player, rows: list, sizes: dict[str, int]) -> list[str]:
             done = player.compute(_seconds(where, spent), done, label=stage, **named)
         else:
             done = _call(player, where, row, kind, sizes, done, named)
+    notes = [f"{several:,} calls of a count above 1, each played once"] if several else []
     if untimed:
-        return [f"{untimed:,} computations have no time and take none"]
-    return [] if any(_word(row["comm_type"]) == "computation" for _, row in rows) else [
-        "says nothing of computing: calls follow at once"
-    ]  # fmt: skip
+        return [*notes, f"{untimed:,} computations have no time and take none"]
+    computes = any(_word(row["comm_type"]) == "computation" for _, row in rows)
+    return notes if computes else [*notes, "says nothing of computing: calls follow at once"]
 
 
 def _seconds(where: str, text: str) -> float:

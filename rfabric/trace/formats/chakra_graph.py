@@ -3,11 +3,13 @@
 Rank r is on host r // ranks_per_host. A send and the receive of its tag are one flow; as in
 ASTRA-sim it begins when the sender is ready, and who waits for the receive waits for both. The
 k-th collective of a process group on one rank is the k-th on the others: it begins when all its
-ranks are ready, and is done for all at once. Without a group all ranks take part. `comm_size` is
-what a rank puts in (bytes), so that an all-gather ends with n times as much on each.
+ranks are ready, and is done for all at once. Without a group all ranks take part; `involved_dim`,
+dimensions of a network that the file does not know, is refused where it leaves some out.
+`comm_size` is what a rank puts in (bytes), so that an all-gather ends with n times as much on each.
 """
 
 import json
+import re
 from collections import defaultdict, deque
 
 from ...errors import RFabricError
@@ -22,6 +24,9 @@ COLLECTIVES = (
     "reduce-scatter", "reduce-scatter", "barrier",
 )  # fmt: skip
 MICRO = 1e6
+# attributes of a collective that are read, and words of those that might say who takes part
+READ = ("pg_name", "root_rank", "involved_dim")
+GROUPING = re.compile("group|dim|rank|stride|split")
 
 
 class Placed:
@@ -39,7 +44,8 @@ class Placed:
         self.calls: dict[tuple[str, int], dict[int, ChakraNode]] = defaultdict(dict)
         self.notes: list[str] = [note for graph in graphs.values() for note in graph.notes]
         self.unlisted: set[str] = set()
-        self.inside = 0
+        self.unread: set[str] = set()
+        self.inside = self.untimed = 0
 
 
 def put_together(graphs: dict[int, Graph], per_host: int, ranks: int) -> tuple[Trace, list[str]]:
@@ -59,6 +65,13 @@ def put_together(graphs: dict[int, Graph], per_host: int, ranks: int) -> tuple[T
     if made.unlisted:
         count = f"{len(made.unlisted):,} process groups"
         made.notes.append(f"{count} list no ranks: taken as those that call them")
+    if made.unread:
+        made.notes.append(f"attributes of collectives left out: {', '.join(sorted(made.unread))}")
+    if made.untimed:
+        made.notes.append(
+            f"{made.untimed:,} nodes say operations (num_ops) or bytes (tensor_size) and no time: "
+            "they take none"
+        )
     if made.inside:
         made.notes.append(f"{made.inside:,} bytes stay inside hosts")
     try:
@@ -116,6 +129,8 @@ def _node(made: Placed, rank: int, node: ChakraNode, counts: dict[str, int]) -> 
     waits = [(rank, dep) for dep in node.deps]
     said = json.loads(node.attrs[OURS]) if OURS in node.attrs else {}
     if node.type == COLLECTIVE:
+        _refuse_dimensions(made, rank, node)
+        made.unread |= {key for key in node.attrs if key not in READ and GROUPING.search(key)}
         group = str(node.attrs.get("pg_name", ""))
         made.calls[group, counts[group]][rank] = node
         counts[group] += 1
@@ -128,9 +143,25 @@ def _node(made: Placed, rank: int, node: ChakraNode, counts: dict[str, int]) -> 
     else:
         where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
         seconds = whole(node.micros, f"{where}: duration_micros", 0, 10**15) / MICRO
+        made.untimed += not seconds and any(
+            node.attrs.get(key) for key in ("num_ops", "tensor_size")
+        )
         made.done[key] = [made.rows.add(
             host, said.get("dst", host), 0, waits, "compute", said.get("gap", seconds), said
         )]  # fmt: skip
+
+
+def _refuse_dimensions(made: Placed, rank: int, node: ChakraNode) -> None:
+    """RFabricError for a collective along some dimensions of the network alone."""
+    along = node.attrs.get("involved_dim")
+    if not isinstance(along, list) or "pg_name" in node.attrs or all(along):
+        return
+    raise RFabricError(
+        f"{made.graphs[rank].name}: node {node.id} ({node.name}): involved_dim "
+        f"{[int(one) for one in along]} is among some ranks alone, which the network of ASTRA-sim "
+        "tells and not this file: name its group by pg_name, and list its ranks in a JSON file "
+        "beside it"
+    )
 
 
 def _size(made: Placed, rank: int, node: ChakraNode, least: int = 1) -> int:

@@ -20,6 +20,7 @@ from .base import TraceFormat, whole
 from .chakra import check_schema, files_read, read_ranks
 from .chakra_graph import COLLECTIVES
 from .chakra_wire import COLLECTIVE, COMPUTE, RECEIVE, SEND, ChakraNode, Graph
+from .kineto_early import NCCL
 
 TYPES = (
     "INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
@@ -101,7 +102,8 @@ def _values(one: dict) -> dict:
     values = {}
     for attr in one.get("attr", ()):
         key = next((k for k in attr if k not in ("name", "docString", "doc_string")), None)
-        values[attr["name"]] = attr.get(key)
+        value = attr.get(key)
+        values[attr["name"]] = value.get("values", []) if isinstance(value, dict) else value
     return values | ({"version": one["version"]} if "version" in one else {})
 
 
@@ -135,18 +137,22 @@ def _workload(name: str, data: dict) -> Graph:
 def _pytorch(name: str, data: dict) -> Graph:
     groups, backends = _process_groups(data["nodes"])
     made: list[ChakraNode] = []
-    timeless = 0
+    timeless = sent = 0
     for one in sorted(data["nodes"], key=lambda node: node["id"]):
         after = [made[-1].id] if made else []
         micros = one.get("exclusive_dur", 0)
         if one["name"] == COMMS:
             if attrs := _comms(f"{name}: node {one['id']}", one, groups, backends):
                 made.append(ChakraNode(one["id"], COMMS, attrs.pop("type"), after, 0, attrs))
+        elif NCCL.match(one["name"]):  # joined in from Kineto: its record is the collective
+            sent += 1
         elif micros:
             made.append(ChakraNode(one["id"], one["name"], COMPUTE, after, round(micros), {}))
         else:
             timeless += 1
     notes = [f"{name}: {timeless:,} operators have no time and take none"] if timeless else []
+    if sent:
+        notes.append(f"{name}: {sent:,} kernels of NCCL left out, their records count")
     return Graph(name, {"version": ""}, made, groups, notes)
 
 

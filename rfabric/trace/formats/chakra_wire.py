@@ -3,7 +3,8 @@
     GlobalMetadata   1 version, 2 attr
     Node             1 id, 2 name, 3 type, 4 ctrl_deps, 5 data_deps, 6 start_time_micros,
                      7 duration_micros, 10 attr
-    AttributeProto   1 name, then one of many values: 7 int32 ... 13 uint64, 27 bool, 29 string
+    AttributeProto   1 name, then one of many values: 7 int32 ... 13 uint64, 27 bool, 28 bools,
+                     29 string
 
 Source: schema/protobuf/et_def.proto of mlcommons/chakra.
 """
@@ -15,7 +16,7 @@ from ...errors import RFabricError
 from ...protobuf import fields, varint
 
 METADATA, LOAD, STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
-SIGNED, ZIGZAG, TEXT = (7, 9), (15, 17), 29
+SIGNED, ZIGZAG, TRUTHS, TEXT = (7, 9), (15, 17), 28, 29
 
 
 class ChakraNode(NamedTuple):
@@ -127,6 +128,9 @@ def _value(field: int, value):
         return int.from_bytes(value, "little", signed=field > 21)
     if field == 27:
         return bool(value)
+    if field == TRUTHS:
+        return [bool(one) for _, values in fields(value)
+                for one in (values if isinstance(values, bytes) else (values,))]  # fmt: skip
     return value.decode() if field == TEXT else value
 
 

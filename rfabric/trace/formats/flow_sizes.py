@@ -6,7 +6,8 @@
     30000000,100
 
 Flows arrive by chance (Poisson) at such a rate that they fill `load` of what the hosts' cards send,
-between two hosts taken evenly; sizes lie evenly between two rows. Same seed, same flows.
+between two hosts taken evenly; sizes lie evenly between two rows. Same seed, same flows. A header
+may say a unit, `size_KB`; sizes in packets are refused, whose bytes it does not say.
 """
 
 import re
@@ -16,12 +17,17 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...files import lines_of, open_text
-from ...units import bytes_in, parse_rate, parse_time
+from ...units import bytes_in, parse_rate, parse_size, parse_time
 from ..model import MOST_BYTES, Trace
 from .base import TraceFormat, understood, whole
 
 MOST_FLOWS = 5_000_000
 HEADER = re.compile(r"[A-Za-z_ #()%]+[,\s][A-Za-z_ #()%,]+")
+SHARE = r"cdf|perc|prob|share|frac|%"
+SIZED = re.compile(rf"(?i)(?:size|bytes|packets|pkts).*(?:{SHARE})")  # a header in a comment
+PREFIXED = re.compile(
+    r"(?:(?<![A-Za-z])|(?<=[a-z]))(kilo|mega|giga|tera|[kKMGT])(i?)(?:[bB]ytes?|B)(?![a-z])"
+)
 ROW = re.compile(r"[\d.eE+-]+(?:\s*,\s*|\s+)[\d.eE+-]+(?:(?:\s*,\s*|\s+)[\d.eE+-]+)?")
 
 
@@ -73,17 +79,19 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
     """Sizes in bytes and the share of flows up to each, from 0 to 1; whether rows have three
     cells.
     """
-    rows, three = [], False
+    rows, three, unit = [], False, 1.0
     with open_text(path) as file:
         for number, line in enumerate(lines_of(file), 1):
             text = line.split("#")[0].strip()
-            if not text or (not rows and HEADER.fullmatch(text)):
-                continue
-            rows.append(_row(f"line {number}", text))
-            three = three or len(_cells(text)) == 3
+            header = text or line.strip("\ufeff# \t\r\n")
+            if not rows and HEADER.fullmatch(header) and (text or SIZED.search(header)):
+                unit = _unit(f"line {number}", header)
+            elif text:
+                rows.append(_row(f"line {number}", text))
+                three = three or len(_cells(text)) == 3
     if len(rows) < 2:
         raise RFabricError(f"{len(rows)} rows; a distribution has two or more")
-    sizes, shares = np.array(rows).T
+    sizes, shares = np.array(rows).T * ((unit,), (1.0,))
     for what, column in (("bytes", sizes), ("shares", shares)):
         falls = np.flatnonzero(np.diff(column) < 0)
         if len(falls):
@@ -91,6 +99,19 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
     if shares[-1] not in (1.0, 100.0):
         raise RFabricError(f"ends at {shares[-1]:g}; the last row is 100 (or 1): is it whole?")
     return sizes, shares / shares[-1], three
+
+
+def _unit(where: str, header: str) -> float:
+    """Bytes of one of the sizes below a header. RFabricError for packets, or for shares first."""
+    names = re.split(rf",|\t|\s(?=\w*(?:{SHARE}))", header, flags=re.I)
+    if re.search(SHARE, names[0], re.I):
+        raise RFabricError(f"{where}: {header[:40]!r}: sizes stand first, as in `bytes,percent`")
+    if other := re.search(r"packets?|pkts?|flits?|cells?|bits?(?![a-z])", names[0], re.I):
+        raise RFabricError(
+            f"{where}: {header[:40]!r}: sizes are counted in {other[0]}; write them in bytes"
+        )
+    said = PREFIXED.search(names[0])
+    return parse_size(f"1{said[1][0].upper()}{said[2]}B", "size") if said else 1.0
 
 
 def _cells(text: str) -> list[str]:
@@ -115,7 +136,7 @@ def _sniff(head: bytes) -> bool:
     if len(head) >= 4096:
         lines.pop()  # cut
     lines = list(filter(None, lines))
-    header = re.match(r"\W*(flow_?)?(size|bytes)", lines[0], re.I) if lines else None
+    header = re.match(r"\W*(flow[_ ]?)?(size|bytes)", lines[0], re.I) if lines else None
     rows = lines[1:] if header and HEADER.fullmatch(lines[0]) else lines
     if len(rows) < 2 or not all(map(ROW.fullmatch, rows)):
         return False

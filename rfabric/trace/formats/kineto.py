@@ -14,6 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
 from .kineto_early import EARLY, NCCL, matched
+from .kineto_groups import CUT, GUESSED, UNGROUPED, listed
 from .kineto_splits import UNSPLIT, SplitParts, parts_of
 from .kineto_stream import streamed
 
@@ -136,9 +138,10 @@ class _File:
                 "initialised, or give one file alone"
             )
         self.rank, self.world = int(job.get("rank", 0)), int(job.get("world_size", 0))
+        self.named = "rank" in job
         self.devices = len(head.get("deviceProperties") or ())
         self.groups = {
-            str(one.get("pg_name")): one["ranks"]
+            str(one.get("pg_name")): _ranks(one["ranks"], one.get("pg_size"))
             for one in job.get("pg_config") or ()
             if isinstance(one, dict) and one.get("ranks")
         }
@@ -152,6 +155,7 @@ class _File:
         self.kernels.sort(key=lambda e: e["ts"])
         told = [k for k in self.kernels if "Collective name" in k.get("args", {})]
         rows = told or matched(self.kernels, self.host, self._kind, self.counts)
+        self.counts[UNGROUPED] += 0 if told else len(rows)
         if left := len(self.kernels) - len(rows):
             what = "NCCL kernels without a size dropped: their time counts as computing"
             self.counts[what] += left
@@ -168,7 +172,7 @@ class _File:
             self.counts["collectives of one rank, or skipped, dropped"] += 1
             return None
         if kind in ("send", "recv"):
-            group = _ends(args, group)
+            group = _ends(args, group, kind, self.rank if self.named else None)
             if not group:
                 self.counts["sends and receives without a peer dropped"] += 1
                 return None
@@ -205,10 +209,13 @@ class _File:
     def _group(self, args: dict, where: str) -> tuple[int, ...]:
         ranks = self.groups.get(str(args.get("Process Group Name")))
         text = str(args.get("Process Group Ranks", ""))
+        size = args.get("Group size")
         if ranks is None and text:
-            ranks = [int(r) for r in re.findall(r"\d+", text)]
-        size = args.get("Group size", len(ranks) if ranks else self.world)
+            ranks = listed(text, size)
+            self.counts[CUT] += ranks is not None and "..." in text
+        size = size if size is not None else len(ranks) if ranks else self.world
         if ranks is None or (len(ranks) != size and size == self.world):
+            self.counts[GUESSED] += size != self.world
             ranks = range(size)
         if len(ranks) != size or any(type(r) is not int for r in ranks):
             raise RFabricError(
@@ -218,13 +225,22 @@ class _File:
         return tuple(ranks)
 
 
+def _ranks(said: Any, size: object) -> Any:
+    """Ranks as a list has them, or a text."""
+    return listed(said, size) if isinstance(said, str) else said
+
+
 def _is_time(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
 
 
-def _ends(args: dict, group: tuple[int, ...]) -> tuple[int, ...]:
-    """(source, destination) of a send, which later kernels say as ranks of the job."""
-    ends = args.get("Src Rank"), args.get("Dst Rank")
+def _ends(args: dict, group: tuple[int, ...], kind: str, own: int | None) -> tuple[int, ...]:
+    """(source, destination) of a message as ranks of the job; () where they are not known. A kernel
+    may say its peer alone: the other end is the rank itself.
+    """
+    src, dst = args.get("Src Rank"), args.get("Dst Rank")
+    ends = (own if src is None and kind == "send" else src,
+            own if dst is None and kind == "recv" else dst)  # fmt: skip
     return ends if all(type(r) is int and r in group for r in ends) else ()  # type: ignore
 
 

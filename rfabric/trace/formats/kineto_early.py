@@ -12,8 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from math import prod
 
-import numpy as np
-
 EARLY = "nccl:"  # how the host's ranges begin
 # ncclKernel_, ncclDevKernel_, and those on symmetric memory: ncclSymDevKernel_, ncclSymkDevKernel_
 NCCL = re.compile(r"nccl(?:Symk?)?(?:Dev)?Kernel_?([A-Za-z]+)")
@@ -51,7 +49,13 @@ def _kernel_kind(name: str) -> str:
 
 def _words(args: dict, name: str) -> dict | None:
     dims, types = args.get("Input Dims") or [[]], args.get("Input type") or [""]
-    if not dims[0] or not types[0]:
+    if not dims[0] or not types[0] or len(set(filter(None, types))) > 1:
         return None
-    elements = prod(np.ravel(dims[0]).tolist())
-    return {"Collective name": name, "In msg nelems": elements, "dtype": types[0]}
+    return {"Collective name": name, "In msg nelems": _elements(dims), "dtype": types[0]}
+
+
+def _elements(dims: Sequence) -> int:
+    """Elements of a tensor of this shape, or of all in a list of shapes."""
+    if not dims or not isinstance(dims[0], list):
+        return prod(dims) if dims else 0
+    return sum(map(_elements, dims))

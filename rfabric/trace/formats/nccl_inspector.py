@@ -63,7 +63,7 @@ class _CollectiveLine:
         if not version.startswith(VERSIONS):
             raise RFabricError(
                 f"{where}: inspector_output_format_version {version!r}; {VERSIONS[0]}.x is read: "
-                "write it again with a newer plug-in"
+                "write it again with a plug-in of that version"
             )
         self.comm = str(header.get("id", ""))
         self.rank, self.ranks, self.nodes = (
@@ -201,7 +201,8 @@ def _lines(path: Path, beside: Counter) -> Iterator[_CollectiveLine]:
                     continue
                 yield _CollectiveLine(f"{path.name}, line {number}", said)
     except RFabricError as error:
-        raise RFabricError(f"{path.name}, {error}") from error
+        where = "" if str(error).startswith(path.name) else f"{path.name}, "
+        raise RFabricError(f"{where}{error}") from error
 
 
 def _sniff(head: bytes) -> bool:

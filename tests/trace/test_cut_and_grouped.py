@@ -1,0 +1,173 @@
+"""Files of profilers and simulators that say less of groups, units and times than others: what is
+completed, said or refused.
+"""
+
+import json
+
+import pytest
+from test_importers import aicb, call, chakra, sent, work
+from test_recorded import kernel, notes, profile
+
+from rfabric.errors import RFabricError
+from rfabric.trace import read_trace
+from rfabric.trace.formats.chakra_wire import ChakraNode, _entry, encoded
+from rfabric.trace.formats.kineto import KINETO
+from rfabric.trace.formats.kineto_groups import listed
+
+# --- Kineto ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "ranks"),
+    [
+        ("[0, 1, 2]", 3, [0, 1, 2]),
+        ("[0, 1, ..., 15]", 16, [*range(16)]),
+        ("[0, 1, ..., 15]", None, [*range(16)]),
+        ("[4, 12, 20, ...]", 5, [4, 12, 20, 28, 36]),
+        ("[4, 12, 20, ...]", None, None),  # nobody knows how many
+        ("[0, 1, 5, ...]", 8, [0, 1, 5]),  # not even: which the reader refuses
+        ("[0, 1, ..., 15]", 8, [0, 1, 15]),
+    ],
+)
+def test_ranks_that_are_cut_short_are_completed_where_they_are_even(text, size, ranks):
+    assert listed(text, size) == ranks
+
+
+def test_kineto_groups_that_are_cut_short_are_completed_and_said(tmp_path):
+    ranks = {"Process Group Ranks": "[0, 2, 4, ...]", "Group size": 16}
+    trace = KINETO.read(profile(tmp_path / "t.json", kernel(**ranks), world=32), gpus_per_server=1)
+    assert {trace.hosts[h] for h in trace.src[trace.size > 0]} == {f"h{r + 1}" for r in range(32)}
+    assert trace.size.max() == 2 * 15 * 4000 // 16
+    assert "1 collectives whose group's ranks are cut short: completed evenly" in notes(trace)
+
+
+def test_kineto_groups_known_by_their_size_alone_are_said(tmp_path):
+    less = kernel(**{"Group size": 8})
+    del less["args"]["Process Group Ranks"]
+    trace = KINETO.read(profile(tmp_path / "t.json", less, world=64), gpus_per_server=1)
+    assert "1 collectives whose group's ranks are not said: taken as the first" in notes(trace)
+
+
+def test_kineto_messages_may_name_their_peer_alone(tmp_path):
+    ranks = {"Group size": 3, "Process Group Ranks": "[0, 1, 2]"}
+    there, back = kernel("send", **ranks, **{"Dst Rank": 2}), kernel("recv", 300.0, **ranks)
+    back["args"]["Src Rank"] = 0
+    path = profile(tmp_path / "t.json", there, back, rank=1, world=3)
+    trace = KINETO.read(path, gpus_per_server=1)
+    ends = [(trace.hosts[a], trace.hosts[b]) for a, b in zip(trace.src, trace.dst, strict=True)]
+    assert [ends[i] for i in (trace.size > 0).nonzero()[0]] == [("h2", "h3"), ("h1", "h2")]
+    with pytest.raises(RFabricError, match="no collective of a known size"):
+        KINETO.read(profile(path, there, back, distributedInfo={}))  # whose rank is not known
+
+
+def test_early_kineto_adds_up_the_tensors_of_a_call(tmp_path):
+    call_of = {
+        "ph": "X", "cat": "user_annotation", "name": "nccl:all_reduce", "ts": 1.0, "dur": 1.0,
+        "args": {"Input Dims": [[10, 5], [3]], "Input type": ["float", "float"]},
+    }  # fmt: skip
+    bare = kernel() | {"args": {}}
+    trace = KINETO.read(profile(tmp_path / "t.json", call_of, bare), gpus_per_server=1)
+    assert trace.size.max() == 53 * 4
+    assert "1 collectives of a PyTorch that says no groups: taken as among all" in notes(trace)
+    call_of["args"]["Input type"] = ["float", "half"]
+    with pytest.raises(RFabricError, match="no collective of a known size"):
+        KINETO.read(profile(tmp_path / "t.json", call_of, bare))
+
+
+# --- Chakra ---------------------------------------------------------------------------------------
+
+
+def along(folder, *dimensions: bool):
+    """Two ranks whose all-reduce is along some dimensions of the network."""
+    folder.mkdir(exist_ok=True)
+    values = _entry(1, b"involved_dim") + _entry(28, _entry(1, bytes(dimensions)))
+    head, whole = (encoded({"version": "0.0.4"}, nodes) for nodes in ([], [call()]))
+    node = whole[len(head) + 1 :] + _entry(10, values)
+    for rank in (0, 1):
+        (folder / f"s.{rank}.et").write_bytes(head + bytes([len(node)]) + node)
+    return folder
+
+
+def test_chakra_along_some_dimensions_alone_is_refused(tmp_path):
+    every = read_trace(along(tmp_path / "all", True, True))
+    assert sent(every) == sent(read_trace(chakra(tmp_path / "plain", [call()], [call()])))
+    with pytest.raises(RFabricError, match=r"involved_dim \[1, 0\] is among some ranks alone"):
+        read_trace(along(tmp_path / "some", True, False))
+
+
+def test_chakra_says_which_nodes_have_operations_and_no_time(tmp_path, caplog):
+    mm = ChakraNode(0, "mm", work(0, 0).type, [], 0, {"num_ops": 10**12, "tensor_size": 4})
+    read_trace(chakra(tmp_path / "c", *[[mm, call(1, [0], comm_group="1")]] * 2))
+    assert "2 nodes say operations (num_ops) or bytes (tensor_size) and no time" in caplog.text
+    assert "attributes of collectives left out: comm_group" in caplog.text
+    caplog.clear()
+    read_trace(chakra(tmp_path / "d", *[[work(0, 5), call(1, [0])]] * 2))
+    assert "no time" not in caplog.text and "left out" not in caplog.text
+
+
+def test_kernels_joined_into_a_trace_of_pytorch_are_not_computed_besides(tmp_path, caplog):
+    record = {
+        "id": 4, "name": "record_param_comms", "attrs": [],
+        "inputs": {"values": [[[5, 6, 0, 1000, 4, "cuda:0"]], 1, ["0", ""], 0, "allreduce"]},
+    }  # fmt: skip
+    kernels = [
+        {"id": n, "name": name, "exclusive_dur": 50, "inputs": {"values": []}}
+        for n, name in ((5, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"), (6, "gemm"))
+    ]
+    text = json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": [record, *kernels]})
+    for rank in (0, 1):
+        (tmp_path / f"s.{rank}.json").write_text(text)
+    trace = read_trace(tmp_path)
+    assert trace.compute_only()[1].max() == pytest.approx(50e-6)
+    assert "1 kernels of NCCL left out, their records count" in caplog.text
+
+
+# --- AICB and distributions -----------------------------------------------------------------------
+
+
+def test_aicb_reads_its_head_with_and_without_blanks(tmp_path):
+    text = (
+        "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 4 ep: 1 pp: 1 all_gpus: 8\n"
+        "1\nmlp -1 750 ALLREDUCE 4096 750 NONE 0 750 ALLREDUCE 8192 100\n"
+    )
+    spaced = read_trace(aicb(tmp_path, text, "a.txt"))
+    joined = read_trace(aicb(tmp_path, text.replace(": ", ":"), "b.txt"))
+    assert sent(spaced) == sent(joined) and len(spaced.hosts) == len(joined.hosts) == 8
+
+
+def test_aicb_says_which_calls_have_a_count(tmp_path, caplog):
+    head = "comm_type,comm_group,comm_group_size,msg_size,stage,count\n"
+    row = "CommType.all_reduce,CommGroup.dp_group,2,4096,forward,{}\n"
+    read_trace(aicb(tmp_path, head + row.format(1) + row.format(3), "w.csv"))
+    assert "1 calls of a count above 1, each played once" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("header", "unit"),
+    [
+        ("bytes,percent", 1),
+        ("size_KB,cdf", 1000),
+        ("Flow Size (MB)\tCDF", 10**6),
+        ("size_kilobytes cdf", 1000),
+        ("sizeKiB,cdf", 1024),
+        ("# flow size in KBytes, CDF", 1000),
+        ("# sizes of flows to backups", 1),
+    ],
+)
+def test_a_header_says_the_unit_of_sizes(tmp_path, header, unit):
+    rows = "10,0\n10,50\n10,100\n" if "," in header else "10 0\n10 50\n10 100\n"
+    path = aicb(tmp_path, f"{header}\n{rows}", "sizes.cdf")
+    assert set(read_trace(path, duration=f"{unit}us").size.tolist()) == {10 * unit}
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("flow size (packets),CDF", "sizes are counted in packets; write them in bytes"),
+        ("# size in pkts, cdf", "sizes are counted in pkts"),
+        ("cdf,bytes", "sizes stand first"),
+    ],
+)
+def test_a_header_of_other_units_is_refused(tmp_path, header, why):
+    with pytest.raises(RFabricError, match=f"line 1: .*{why}"):
+        read_trace(aicb(tmp_path, f"{header}\n1,0\n100,100\n", "s.cdf"))
