@@ -167,7 +167,7 @@ class Fields:
                 "config.json"
             )
         if isinstance(value, bool) or not isinstance(value, int):
-            key = next(iter(self.said(fact)))
+            key = next(iter(self.said(fact)), SPELLINGS[fact][0])
             raise RFabricError(f"model {self.name}: {key} {value!r} must be a whole number above 0")
         return value
 
@@ -177,6 +177,17 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RFabricError(f"model {self.name}: {key} {value!r} must be a whole number above 0")
         return value
+
+    def each(self, key: str, layers: int) -> list:
+        """What the list in the field `key` says of each of so many layers; [] where there is none.
+        RFabricError where it is no list, or of another length.
+        """
+        value = self.raw(key, [])
+        if isinstance(value, list) and len(value) in (0, layers):
+            return value
+        raise RFabricError(
+            f"model {self.name}: {key} {_short(value)} must list one of each of {layers} layers"
+        )
 
 
 def flat(config: dict) -> dict:

@@ -98,6 +98,7 @@ def _notes(config: dict, approximated: bool) -> tuple[str, ...]:
     return notes
 
 
+MOST_LAYERS = 10_000
 PUBLISHED = ("total_b", "active_b")
 
 
@@ -190,6 +191,11 @@ def _norms(fields: Fields, family: Family) -> int:
 def _shape(fields: Fields, family: Family) -> dict[str, int]:
     """The counts every decoder has."""
     layers = fields.count("layers")
+    if layers > MOST_LAYERS:
+        raise RFabricError(
+            f"model {fields.name}: {layers:.3g} layers; {MOST_LAYERS:,} at most: is it the "
+            "published config.json?"
+        )
     hidden, heads = fields.get("hidden"), fields.get("heads")
     for fact in ("hidden", "heads"):
         if not set(SPELLINGS[fact]) & set(fields.values):
@@ -238,33 +244,34 @@ def _columns(fields: Fields, hidden: int) -> int:
         fields.get("intermediate")
         return fields.count("dense_columns")
     older = fields.raw("model_type") in ("gpt2", "gpt_bigcode", "bloom", "falcon", "mpt", "gptj")
+    if isinstance(expansion, bool) or not isinstance(expansion or 4, (int, float)):
+        raise RFabricError(f"model {fields.name}: expansion_ratio {expansion!r} must be a number")
     default = int((expansion or 4) * hidden) if expansion or older else None
     return fields.count("intermediate", default or fields.get("expert_columns"))
 
 
 def _windows(fields: Fields, family: Family, layers: int) -> dict[str, int]:
     """How far back layers with a window see, and how many there are."""
-    window = fields.raw("sliding_window") or fields.raw("attention_chunk_size") or 0
+    key = "sliding_window" if fields.raw("sliding_window") else "attention_chunk_size"
+    window = fields.raw(key) or 0
     every = fields.raw("sliding_window_pattern")
-    kinds = fields.raw("layer_types", [])
+    kinds = [str(kind) for kind in fields.each("layer_types", layers)]
     used = fields.raw("use_sliding_window", True)
-    strange = (
-        sorted(
-            {str(kind) for kind in kinds} - {"full_attention", "attention", *_WINDOWED, *_LINEAR}
-        )
-        if kinds
-        else []
-    )
+    strange = sorted(set(kinds) - {"full_attention", "attention", *_WINDOWED, *_LINEAR})
     if strange or (_LINEAR & set(kinds) and not family.hybrid):
         raise RFabricError(
             f"model {fields.name}: layer_types {', '.join(strange or _LINEAR)} is not modelled"
         )
-    if not window or not used or isinstance(window, list):
+    if isinstance(window, list):  # one a layer
+        window, kinds = _one_window(fields, key, layers)
+    if isinstance(window, bool) or not isinstance(window, int) or window < 0:
+        raise RFabricError(f"model {fields.name}: {key} {window!r} must be a number of tokens")
+    if not window or not used:
         return {}
     whole = fields.raw("max_window_layers")  # Qwen: so many layers see all, those above do not
     if kinds:
         number = sum(kind in _WINDOWED for kind in kinds)
-    elif isinstance(whole, int) and fields.raw("use_sliding_window"):
+    elif type(whole) is int and fields.raw("use_sliding_window"):
         number = max(layers - whole, 0)
     else:
         every = (
@@ -273,7 +280,19 @@ def _windows(fields: Fields, family: Family, layers: int) -> dict[str, int]:
             else family.window_every
         )
         number = layers if every == 1 else layers - layers // every
-    return {"window": int(window), "windowed": number} if number else {}
+    return {"window": window, "windowed": number} if number else {}
+
+
+def _one_window(fields: Fields, key: str, layers: int) -> tuple[int, list[str]]:
+    """The window of a list of them, and which layers have it."""
+    windows = fields.each(key, layers)
+    several = {window for window in map(str, windows) if window not in ("None", "0")}
+    if len(several) > 1:
+        raise RFabricError(
+            f"model {fields.name}: {key} of {len(several)} sizes is not modelled; keep one"
+        )
+    kinds = ["sliding_attention" if window else "full_attention" for window in windows]
+    return next(filter(None, windows), 0), kinds
 
 
 _WINDOWED, _LINEAR = {"sliding_attention", "chunked_attention"}, {"linear_attention"}

@@ -5,7 +5,7 @@ layers in its place.
 from dataclasses import replace
 
 from ..errors import RFabricError
-from .config_fields import Fields, same_value
+from .config_fields import Fields
 from .families import Family
 from .models import Experts, Latent
 
@@ -131,13 +131,17 @@ def _sparse_layers(fields: Fields, layers: int) -> list[int]:
     # DeepSeek, GLM, ERNIE
     first = fields.number("first_k_dense_replace") or fields.number("moe_layer_start_index")
     last = fields.number("moe_layer_end_index", -1)
-    every = same_value(fields.raw("moe_layer_freq", 1))
-    if isinstance(every, list):  # a 1 for each layer with experts
-        return [i for i, one in enumerate(every) if one]
-    every = max(1, every, fields.number("moe_layer_interval", 1))
-    apart = fields.number("interleave_moe_layer_step", 1)  # Llama 4: the last of each so many
+    if isinstance(fields.raw("moe_layer_freq"), list):  # a 1 for each layer with experts
+        return [i for i, one in enumerate(fields.each("moe_layer_freq", layers)) if one]
+    every = max(1, fields.number("moe_layer_freq", 1), fields.number("moe_layer_interval", 1))
+    # Llama 4: the last of each so many
+    apart = max(1, fields.number("interleave_moe_layer_step", 1))
     listed = fields.raw("moe_layers")
     if isinstance(listed, list) and listed:
+        if any(type(i) is not int or not 0 <= i < layers for i in listed):
+            raise RFabricError(
+                f"model {fields.name}: moe_layers {listed!r:.60} must be layers, 0 to {layers - 1}"
+            )
         return listed
     ends = range(first, layers if last < 0 else min(layers, last + 1))
     return [
@@ -182,11 +186,12 @@ def _mamba(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
 
 def _delta(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
     """Qwen3-Next: attention in each n-th layer, a gated delta net in the others."""
-    kinds, layers = fields.raw("layer_types", []), shape["layers"]
+    layers = shape["layers"]
+    kinds = fields.each("layer_types", layers)
     attention = (
         kinds.count("full_attention")
         if kinds
-        else layers // fields.number("full_attention_interval", 4)
+        else layers // max(1, fields.number("full_attention_interval", 4))
     )
     fields.raw("full_attention_interval")
     keys = fields.number("linear_num_key_heads") * fields.number("linear_key_head_dim")

@@ -29,7 +29,7 @@ def restated(config: dict) -> Restated:
         return config, ()
     try:
         return read(dict(config))
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         why = f"lacks {error}" if isinstance(error, KeyError) else f"is none: {error}"
         raise RFabricError(f"model_type {kind!r}: its config {why}") from error
 

@@ -34,6 +34,47 @@ def test_a_config_that_is_not_nested_is_to_be_whole():
     assert model_of(outer, "m").vocab == 9  # what is said around it counts
 
 
+def test_more_layers_than_any_model_has_are_refused():
+    with pytest.raises(RFabricError, match=r"1e\+30 layers; 10,000 at most"):
+        made(num_hidden_layers=10**30)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"sliding_window": {"size": 9}}, "sliding_window {'size': 9} must be a number of tokens"),
+        ({"sliding_window": [9, 9]}, r"sliding_window \[9, 9\] must list one of each of 4 layers"),
+        ({"sliding_window": [9, 9, 8, None]}, "sliding_window of 2 sizes is not modelled"),
+        ({"layer_types": ["full_attention"] * 5}, "layer_types .* must list one of each of 4"),
+        ({"layer_types": 3}, "layer_types 3 must list one of each of 4 layers"),
+        ({"expansion_ratio": "x"}, "expansion_ratio 'x' must be a number"),
+    ],
+)
+def test_what_no_layers_have_is_named(fields, why):
+    with pytest.raises(RFabricError, match=why):
+        made(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"moe_layer_freq": "x"}, "moe_layer_freq 'x' must be a whole number"),
+        ({"moe_layer_freq": [0, 1]}, "moe_layer_freq .* must list one of each of 4 layers"),
+        ({"moe_layers": [1, 7]}, r"moe_layers \[1, 7\] must be layers, 0 to 3"),
+    ],
+)
+def test_layers_with_experts_are_layers(fields, why):
+    mixed = {"model_type": "deepseek", "num_experts": 4, "num_experts_per_tok": 2}
+    assert made(**mixed, moe_layer_freq=[0, 1, 0, 1]).experts.layers == 2
+    with pytest.raises(RFabricError, match=why):
+        made(**mixed | fields)
+
+
+def test_windows_may_be_listed_by_layer():
+    model = made(sliding_window=[9, None, 9, 9])
+    assert (model.window, model.windowed) == (9, 3)
+
+
 def test_an_unknown_class_in_a_known_one_is_read_as_its_fields_say():
     inner = PLAIN | {"model_type": "newcomer_text", "hidden_act": "silu"}
     model = model_of({"model_type": "llava", "text_config": inner}, "m")

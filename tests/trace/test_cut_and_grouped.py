@@ -74,6 +74,25 @@ def test_early_kineto_adds_up_the_tensors_of_a_call(tmp_path):
         KINETO.read(profile(tmp_path / "t.json", call_of, bare))
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"deviceProperties": 3},
+        {"distributedInfo": "none"},
+        {"distributedInfo": {"rank": None}},
+        {"traceEvents": [kernel() | {"args": 5}]},
+    ],
+)
+def test_kineto_of_another_kind_is_no_traceback(tmp_path, odd):
+    with pytest.raises(RFabricError, match="t.json: is no whole profile: what"):
+        KINETO.read(profile(tmp_path / "t.json", kernel(), **odd))
+
+
+def test_kineto_kernels_may_lack_their_length(tmp_path):
+    brief = {key: value for key, value in kernel().items() if key != "dur"}
+    assert KINETO.read(profile(tmp_path / "t.json", brief), gpus_per_server=1).size.max() == 4000
+
+
 # --- Chakra ---------------------------------------------------------------------------------------
 
 

@@ -103,7 +103,7 @@ def _values(one: dict) -> dict:
     for attr in one.get("attr", ()):
         key = next((k for k in attr if k not in ("name", "docString", "doc_string")), None)
         value = attr.get(key)
-        values[attr["name"]] = value.get("values", []) if isinstance(value, dict) else value
+        values[str(attr["name"])] = value.get("values", []) if isinstance(value, dict) else value
     return values | ({"version": one["version"]} if "version" in one else {})
 
 

@@ -49,7 +49,7 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     files = [f for f in named if _is_profile(f)] or named
     if not files:
         raise RFabricError("holds no .json or .json.gz; give the folder of the profiler's files")
-    ranks = [_File(file, skip.split("+") if skip else (), len(files) > 1) for file in files]
+    ranks = [_file(file, skip.split("+") if skip else (), len(files) > 1) for file in files]
     logs = [one.log for one in ranks]
     notes = [note for one in ranks for note in one.notes]
     notes += [f"{file.name}: no profile, left out" for file in named if file not in files]
@@ -69,6 +69,16 @@ def _named(file: Path) -> bool:
 def _is_profile(file: Path) -> bool:
     with open_bytes(file) as opened:
         return _sniff(opened.read(HEAD))
+
+
+def _file(path: Path, skip: Sequence[str], several: bool) -> "_File":
+    try:
+        return _File(path, skip, several)
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise RFabricError(
+            f"{path.name}: is no whole profile: what stands there is of another kind ({error}); "
+            "export it again"
+        ) from error
 
 
 class _File:
@@ -115,7 +125,7 @@ class _File:
                 "microseconds; export it again"
             )
         if nccl:
-            self.kernels.append(event | {"number": self.events})
+            self.kernels.append(event | {"number": self.events, "dur": long})
         elif kind in BUSY:
             self.busy.extend((start * US, (start + long) * US))
         elif step:
