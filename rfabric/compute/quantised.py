@@ -43,6 +43,8 @@ def _quantisation(q: dict) -> tuple[str, int | None]:
     bits = _bits(q, said)
     if "fp8" in said or ("float8" in said and bits is None) or (bits == 8 and '"float"' in said):
         return "fp8", None
+    if '"fp4' in said:
+        return ("nvfp4" if method.startswith("modelopt") else "mxfp4"), None
     if bits is None and method not in ("awq", "gptq"):
         return "", None
     return ("int8" if (bits or 4) > 4 else "int4"), bits

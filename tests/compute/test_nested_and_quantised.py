@@ -128,6 +128,8 @@ def test_what_changes_attention_is_refused_where_nobody_reads_it(field):
             "fp8",
         ),
         ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "int4"),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}, "mxfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP4"}, "nvfp4"),
         (
             {
                 "quant_method": "compressed-tensors",

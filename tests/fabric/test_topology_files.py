@@ -486,6 +486,22 @@ def test_infragraph_has_a_host_for_each_nic(tmp_path, caplog):
     assert "each of 12 NICs of servers is a host" in caplog.text
 
 
+def test_an_edge_stands_for_as_many_cables_as_it_says(tmp_path, caplog):
+    text = "a,b,rate,count\nh1,leaf1,400G,\nh2,leaf2,400G,1\nleaf1,spine1,800G,4\n"
+    text += "leaf2,spine1,800G,4\n"
+    fabric = read(made(tmp_path / "c.csv", text))
+    assert Counter(k.rate for k in fabric.links) == {4e11: 2, 8e11: 8}
+    assert "left out" not in caplog.text
+    edges = [("h1", "leaf1", 1), ("h2", "leaf2", 1), ("leaf1", "spine1", 3), ("leaf2", "spine1", 3)]
+    graph = {
+        "nodes": [{"id": name} for name in ("h1", "h2", "leaf1", "leaf2", "spine1")],
+        "links": [{"source": a, "target": b, "multiplicity": n} for a, b, n in edges],
+    }
+    assert len(read(made(tmp_path / "g.json", json.dumps(graph))).links) == 8
+    with pytest.raises(RFabricError, match="count: 'many' is no number of cables, 1 to 1,024"):
+        read(made(tmp_path / "d.csv", text.replace("G,4", "G,many")))
+
+
 def nvlinked(**attributes):
     said = " ".join(f'{k}="{v}"' for k, v in attributes.items())
     gpus = "".join(

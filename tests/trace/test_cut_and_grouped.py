@@ -69,6 +69,9 @@ def test_early_kineto_adds_up_the_tensors_of_a_call(tmp_path):
     trace = KINETO.read(profile(tmp_path / "t.json", call_of, bare), gpus_per_server=1)
     assert trace.size.max() == 53 * 4
     assert "1 collectives of a PyTorch that says no groups: taken as among all" in notes(trace)
+    amd = bare | {"name": "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"}
+    trace = KINETO.read(profile(tmp_path / "a.json", call_of, amd), gpus_per_server=1)
+    assert trace.size.max() == 53 * 4
     call_of["args"]["Input type"] = ["float", "half"]
     with pytest.raises(RFabricError, match="no collective of a known size"):
         KINETO.read(profile(tmp_path / "t.json", call_of, bare))

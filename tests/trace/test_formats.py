@@ -299,6 +299,7 @@ def test_htsim_text(tmp_path):
     ("text", "why"),
     [
         ("src,dst,size_bytes,colour\nh1,h2,1,red\n", "unknown columns 'colour'"),
+        ("src;dst;size_bytes\nh1;h2;1\n", "between_s, beside_s; divide cells by commas"),
         ("src,dst,size_bytes\nh1,h2,-5\n", "size_bytes: '-5' must be finite and not negative"),
         ("src,dst,size_bytes\nh1,h1,5\n", "h1 sends to itself; leave it out, or give it 0"),
         ("src,dst,size_bytes\nh1,,5\n", "row 0: dst is missing"),

@@ -29,6 +29,8 @@ RATE_ENDS = {
 DELAY_ENDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
 RATE_KEYS = ("rate", "bandwidth", "capacity", "speed", "bw")
 DELAY_KEYS = ("delay", "latency")
+COPY_KEYS = ("count", "multiplicity", "numlinks", "numcables", "quantity", "qty")
+MOST_COPIES = 1024
 ROLE_KEYS = ("tier", "role", "type", "node_type", "device_type", "kind", "layer", "class", "group")
 
 
@@ -170,9 +172,24 @@ def delay_of(attributes: Mapping[str, Any], reading: Reading, what: str) -> floa
     return reading.delay(value, f"{what} {key}", unit)
 
 
+def copies_of(attributes: Mapping[str, Any], what: str) -> int:
+    """How many cables an edge or a row is, as its `count` or `multiplicity` says; else 1."""
+    for key, value in attributes.items():
+        if re.sub(r"[^a-z]", "", str(key).lower()) in COPY_KEYS and _filled(value):
+            text = str(value).removesuffix(".0")
+            if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_COPIES:
+                raise RFabricError(
+                    f"{what} {key}: {_short(value)} is no number of cables, 1 to {MOST_COPIES:,}"
+                )
+            return int(text)
+    return 1
+
+
 def is_quantity(key: str) -> bool:
-    """Whether an attribute of this name is a rate or a delay."""
+    """Whether an attribute of this name is a rate, a delay or a number of cables."""
     said = {key: "1"}
+    if re.sub(r"[^a-z]", "", str(key).lower()) in COPY_KEYS:
+        return True
     return _bare_key(key) in ("speedraw", "speedunits") or any(
         _named(said, *known) for known in ((RATE_KEYS, RATE_ENDS), (DELAY_KEYS, DELAY_ENDS))
     )

@@ -2,6 +2,8 @@
 
 a,b,rate,delay                    any rates; a name with a single cable is a host, and the
 10.1.0.1,leaf-a,400Gbit/s,500ns   switches that hold hosts are ToRs
+
+A column `count` says how many cables a row stands for, each of this rate.
 """
 
 import re
@@ -10,7 +12,7 @@ from pathlib import Path
 from ...errors import RFabricError
 from ..network import NamedCable, Network
 from ..roles import Role
-from .base import Reading, TopologyFormat, delay_of, is_quantity, rate_of, stem_of
+from .base import Reading, TopologyFormat, copies_of, delay_of, is_quantity, rate_of, stem_of
 from .csv_rows import CsvRow, CsvRows, bare_name, ends_in, header_in, one_name, rows_of
 from .graphs import one_of_both_ways, stand_both_ways
 
@@ -27,7 +29,11 @@ def _read(path: Path, reading: Reading) -> Network:
     if ends is None:
         raise RFabricError("line 1: the header names no two ends of a cable, such as a,b,rate")
     said: list[str] = []
-    cables = [_cable(n, row, ends, reading) for n, row in _each_once(table, ends, said)]
+    cables = [
+        _cable(n, row, ends, reading)
+        for n, row in _each_once(table, ends, said)
+        for _ in range(copies_of(row, f"line {n}, column"))
+    ]
     if stand_both_ways(cables):
         cables = one_of_both_ways(cables, said)
     nodes = dict.fromkeys((name for cable in cables for name in (cable.a, cable.b)), Role())

@@ -3,7 +3,8 @@
 A node says what it is by `tier`, `role`, `type`, `kind` and the like; an edge its `rate_bps`,
 `bandwidth`, `LinkSpeedRaw`, ..., `delay_s`, `latency`. A bare number takes the unit at the end of
 its key (`speed_mbps`), or `rate_unit=` and `delay_unit=`. What stands in both directions is one
-cable. What rfabric writes holds all that a Fabric is, but for its settings.
+cable; an edge stands for as many as its `count` or `multiplicity` says, each of its rate. What
+rfabric writes holds all that a Fabric is, but for its settings.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from ...errors import RFabricError
 from ...files import twice
 from ..model import Fabric
 from ..network import NamedCable, Network, some
-from .base import ROLE_KEYS, Reading, delay_of, is_quantity, rate_of, role_of
+from .base import ROLE_KEYS, Reading, copies_of, delay_of, is_quantity, rate_of, role_of
 
 OWN_NODE = {*ROLE_KEYS, "id", "name", "key", "label", "pod", "plane"}
 OWN_EDGE = {"source", "target", "key", "id", "cable"}
@@ -49,6 +50,7 @@ def network_of(
             delay_of(edge.attributes, reading, edge.where), edge.where,
         )
         for edge in edges
+        for _ in range(copies_of(edge.attributes, edge.where))
     ]  # fmt: skip
     for cable in cables:
         for end in (cable.a, cable.b):

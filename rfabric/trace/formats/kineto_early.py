@@ -4,7 +4,8 @@
      "args": {"Input Dims": [[419430400]], "Input type": ["unsigned char"]}}
     {"cat": "kernel", "name": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(...)", "ts": 2.0}
 
-A range goes with the first later kernel of its kind, in the group of the whole job.
+A range goes with the first later kernel of its kind, in the group of the whole job; AMD's kernels
+are `Generic`, of whatever kind.
 """
 
 import re
@@ -32,6 +33,7 @@ def matched(
         name = call["name"].removeprefix(EARLY)
         kind = kind_of(call, name)
         line = waiting["sendrecv" if kind == "all-to-all" else kind.replace("-", "")]
+        line = line or waiting["generic"]
         after = next((i for i, k in enumerate(line) if k["ts"] >= call["ts"]), None)
         args = _words(call.get("args", {}), name)
         if after is None or args is None:

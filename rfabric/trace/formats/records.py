@@ -59,7 +59,10 @@ def _trace(columns: Columns, provenance: dict, windows: dict, paces: dict) -> Tr
     known = (*COLUMNS, *LOOP_COLUMNS)
     unknown = sorted(map(repr, columns.keys() - set(known)))
     if unknown:
-        raise RFabricError(f"unknown columns {', '.join(unknown)}; there are {', '.join(known)}")
+        way = "; divide cells by commas" if re.search(r";|\\t", " ".join(unknown)) else ""
+        raise RFabricError(
+            f"unknown columns {', '.join(unknown)}; there are {', '.join(known)}{way}"
+        )
     count = len(next(iter(columns.values())))
     ids = columns["id"] = list(map(str, columns.get("id", range(count))))
     rows = {one: i for i, one in enumerate(ids)}
