@@ -99,22 +99,50 @@ def test_kineto_kernels_may_lack_their_length(tmp_path):
 # --- Chakra ---------------------------------------------------------------------------------------
 
 
-def along(folder, *dimensions: bool):
-    """Two ranks whose all-reduce is along some dimensions of the network."""
+def along(folder, ranks: int, *dimensions: bool):
+    """Ranks whose all-reduce is along some dimensions of the network."""
     folder.mkdir(exist_ok=True)
     values = _entry(1, b"involved_dim") + _entry(28, _entry(1, bytes(dimensions)))
     head, whole = (encoded({"version": "0.0.4"}, nodes) for nodes in ([], [call()]))
     node = whole[len(head) + 1 :] + _entry(10, values)
-    for rank in (0, 1):
+    for rank in range(ranks):
         (folder / f"s.{rank}.et").write_bytes(head + bytes([len(node)]) + node)
     return folder
 
 
-def test_chakra_along_some_dimensions_alone_is_refused(tmp_path):
-    every = read_trace(along(tmp_path / "all", True, True))
+def test_chakra_along_all_dimensions_is_among_all(tmp_path):
+    every = read_trace(along(tmp_path / "all", 2, True, True))
     assert sent(every) == sent(read_trace(chakra(tmp_path / "plain", [call()], [call()])))
-    with pytest.raises(RFabricError, match=r"involved_dim \[1, 0\] is among some ranks alone"):
-        read_trace(along(tmp_path / "some", True, False))
+
+
+@pytest.mark.parametrize(
+    ("dims", "said", "groups"),
+    [
+        ("4x2", (True, False), [{1, 2, 3, 4}, {5, 6, 7, 8}]),
+        ("4x2", (False, True), [{1, 5}, {2, 6}, {3, 7}, {4, 8}]),
+        ("2x2x2", (True, False, True), [{1, 2, 5, 6}, {3, 4, 7, 8}]),
+    ],
+)
+def test_chakra_along_some_dimensions_is_among_those_ranks(tmp_path, dims, said, groups):
+    pairs = sent(read_trace(along(tmp_path / "c", 8, *said), dims=dims))
+    found = {frozenset(int(h[1:]) for p in pairs if a in p for h in p) for a, _ in pairs}
+    assert all(any(one <= group for group in groups) for one in found)
+    assert {h for pair in pairs for h in pair} == {f"h{n}" for n in range(1, 9)}
+    assert sum(pairs.values()) == sum(2 * (len(g) - 1) * 800 for g in groups)
+
+
+@pytest.mark.parametrize(
+    ("dims", "why"),
+    [
+        ("", r"involved_dim \[1, 0\] is among some ranks alone.*--set dims=4x2"),
+        ("3x2", "dims 3x2 must be 2 numbers whose product is 2"),
+        ("2", "dims 2 must be 2 numbers whose product is 2"),
+        ("2,1", "dims '2,1': write the ranks along each dimension, such as 4x2"),
+    ],
+)
+def test_dimensions_that_are_not_said_or_do_not_suit(tmp_path, dims, why):
+    with pytest.raises(RFabricError, match=why):
+        read_trace(along(tmp_path / "some", 2, True, False), dims=dims)
 
 
 def test_chakra_says_which_nodes_have_operations_and_no_time(tmp_path, caplog):

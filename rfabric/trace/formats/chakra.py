@@ -19,6 +19,7 @@ from ...files import open_bytes, parse_json
 from ..model import Trace
 from ..recorded import MOST_RANKS
 from .base import TraceFormat, understood, whole
+from .chakra_dimensions import sizes_of
 from .chakra_graph import MICRO, put_together
 from .chakra_rows import OURS
 from .chakra_wire import COMPUTE, RECEIVE, SEND, ChakraNode, Graph, decoded, encoded
@@ -28,8 +29,8 @@ WRITTEN = "1.1.1-chakra.0.0.4"
 NAMED = re.compile(r"(.*?)[._-]?(\d+)((?:\.[A-Za-z]\w*)*)")
 
 
-def _read(path: Path, ranks_per_host: int = 1, ranks: int = 0) -> Trace:
-    return read_ranks(path, CHAKRA, _graph, ranks_per_host, ranks)
+def _read(path: Path, ranks_per_host: int = 1, ranks: int = 0, dims: str = "") -> Trace:
+    return read_ranks(path, CHAKRA, _graph, ranks_per_host, ranks, dims)
 
 
 def read_ranks(
@@ -38,6 +39,7 @@ def read_ranks(
     graph_of: Callable[[Path], Graph],
     ranks_per_host: object,
     ranks: object,
+    dims: str,
 ) -> Trace:
     """The trace of all ranks' files; `graph_of` reads one."""
     per_host = whole(ranks_per_host, "ranks_per_host", 1, MOST_RANKS)
@@ -48,7 +50,8 @@ def read_ranks(
         graph.groups.update({k: v for k, v in groups.items() if k not in graph.groups})
     if any(OURS in graph.facts for graph in graphs.values()):
         per_host = 1
-    trace, notes = put_together(graphs, per_host, whole(ranks, "ranks", 0, MOST_RANKS))
+    ranks = whole(ranks, "ranks", 0, MOST_RANKS)
+    trace, notes = put_together(graphs, per_host, ranks, sizes_of(dims))
     nodes = sum(len(graph.nodes) for graph in graphs.values())
     said = f"{nodes:,} nodes of {len(graphs)} ranks, {per_host} a host"
     return understood(trace, form.name, path, [said, *notes])

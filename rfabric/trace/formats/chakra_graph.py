@@ -3,9 +3,9 @@
 Rank r is on host r // ranks_per_host. A send and the receive of its tag are one flow; as in
 ASTRA-sim it begins when the sender is ready, and who waits for the receive waits for both. The
 k-th collective of a process group on one rank is the k-th on the others: it begins when all its
-ranks are ready, and is done for all at once. Without a group all ranks take part; `involved_dim`,
-dimensions of a network that the file does not know, is refused where it leaves some out.
-`comm_size` is what a rank puts in (bytes), so that an all-gather ends with n times as much on each.
+ranks are ready, and is done for all at once. Without a group all ranks take part, or those along
+the dimensions that `involved_dim` says. `comm_size` is what a rank puts in (bytes), so that an
+all-gather ends with n times as much on each.
 """
 
 import json
@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from ...errors import RFabricError
 from ..model import MOST_BYTES, Trace
 from .base import whole
+from .chakra_dimensions import along, among
 from .chakra_rows import OURS, Rows, trace_of_rows
 from .chakra_wire import COLLECTIVE, RECEIVE, SEND, ChakraNode, Graph
 from .lowering import lowered
@@ -34,8 +35,8 @@ class Placed:
     (rank, id); `ends`: rows of sends by (source, destination, tag), oldest first.
     """
 
-    def __init__(self, graphs: dict[int, Graph], per_host: int, ranks: int):
-        self.graphs, self.per_host, self.rows = graphs, per_host, Rows()
+    def __init__(self, graphs: dict[int, Graph], per_host: int, ranks: int, dims: tuple[int, ...]):
+        self.graphs, self.per_host, self.rows, self.dims = graphs, per_host, Rows(), dims
         self.ranks = ranks or len(graphs)
         self.missing = ranks > 0
         self.done: dict[tuple[int, int], list] = {}
@@ -48,12 +49,14 @@ class Placed:
         self.inside = self.untimed = 0
 
 
-def put_together(graphs: dict[int, Graph], per_host: int, ranks: int) -> tuple[Trace, list[str]]:
-    """The Trace of all ranks' graphs, and what was assumed or left out. RFabricError where ranks
-    wait for one another in a circle.
+def put_together(
+    graphs: dict[int, Graph], per_host: int, ranks: int, dims: tuple[int, ...] = ()
+) -> tuple[Trace, list[str]]:
+    """The Trace of all ranks' graphs, and what was assumed or left out; dims: ranks along each
+    dimension of the network. RFabricError where ranks wait for one another in a circle.
     """
     _check_ranks(graphs, ranks)
-    made = Placed(graphs, per_host, ranks)
+    made = Placed(graphs, per_host, ranks, dims)
     for rank, graph in graphs.items():
         _refuse_cycle(graph)
         counts: dict[str, int] = defaultdict(int)
@@ -129,9 +132,8 @@ def _node(made: Placed, rank: int, node: ChakraNode, counts: dict[str, int]) -> 
     waits = [(rank, dep) for dep in node.deps]
     said = json.loads(node.attrs[OURS]) if OURS in node.attrs else {}
     if node.type == COLLECTIVE:
-        _refuse_dimensions(made, rank, node)
         made.unread |= {key for key in node.attrs if key not in READ and GROUPING.search(key)}
-        group = str(node.attrs.get("pg_name", ""))
+        group = _group(made, rank, node)
         made.calls[group, counts[group]][rank] = node
         counts[group] += 1
     elif node.type == SEND:
@@ -151,17 +153,15 @@ def _node(made: Placed, rank: int, node: ChakraNode, counts: dict[str, int]) -> 
         )]  # fmt: skip
 
 
-def _refuse_dimensions(made: Placed, rank: int, node: ChakraNode) -> None:
-    """RFabricError for a collective along some dimensions of the network alone."""
-    along = node.attrs.get("involved_dim")
-    if not isinstance(along, list) or "pg_name" in node.attrs or all(along):
-        return
-    raise RFabricError(
-        f"{made.graphs[rank].name}: node {node.id} ({node.name}): involved_dim "
-        f"{[int(one) for one in along]} is among some ranks alone, which the network of ASTRA-sim "
-        "tells and not this file: name its group by pg_name, and list its ranks in a JSON file "
-        "beside it"
-    )
+def _group(made: Placed, rank: int, node: ChakraNode) -> str:
+    """The process group of a collective; along dimensions of the network one that they make."""
+    if (said := along(node)) is None:
+        return str(node.attrs.get("pg_name", ""))
+    where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
+    members = among(rank, said, made.dims, made.ranks, where)
+    name = f"involved_dim {[int(one) for one in said]} of rank {members[0]}"
+    made.graphs[rank].groups[name] = members
+    return name
 
 
 def _size(made: Placed, rank: int, node: ChakraNode, least: int = 1) -> int:

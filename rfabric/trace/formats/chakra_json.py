@@ -37,8 +37,8 @@ COMMS = "record_param_comms"
 SILENT = ("wait", "init", "")  # records of no bytes
 
 
-def _read(path: Path, ranks_per_host: int = 1, ranks: int = 0) -> Trace:
-    return read_ranks(path, CHAKRA_JSON, _graph, ranks_per_host, ranks)
+def _read(path: Path, ranks_per_host: int = 1, ranks: int = 0, dims: str = "") -> Trace:
+    return read_ranks(path, CHAKRA_JSON, _graph, ranks_per_host, ranks, dims)
 
 
 def _graph(file: Path) -> Graph:
