@@ -257,10 +257,11 @@ def _windows(fields: Fields, family: Family, layers: int) -> dict[str, int]:
     every = fields.raw("sliding_window_pattern")
     kinds = [str(kind) for kind in fields.each("layer_types", layers)]
     used = fields.raw("use_sliding_window", True)
-    strange = sorted(set(kinds) - {"full_attention", "attention", *_WINDOWED, *_LINEAR})
-    if strange or (_LINEAR & set(kinds) and not family.hybrid):
+    strange = set(kinds) - {"full_attention", "attention", *_WINDOWED}
+    strange -= _LINEAR if family.hybrid else set()
+    if strange:
         raise RFabricError(
-            f"model {fields.name}: layer_types {', '.join(strange or _LINEAR)} is not modelled"
+            f"model {fields.name}: layer_types {', '.join(sorted(strange))} is not modelled"
         )
     if isinstance(window, list):  # one a layer
         window, kinds = _one_window(fields, key, layers)
@@ -295,7 +296,8 @@ def _one_window(fields: Fields, key: str, layers: int) -> tuple[int, list[str]]:
     return next(filter(None, windows), 0), kinds
 
 
-_WINDOWED, _LINEAR = {"sliding_attention", "chunked_attention"}, {"linear_attention"}
+_WINDOWED = {"sliding_attention", "chunked_attention"}
+_LINEAR = {"linear_attention", "mamba"}
 
 
 def _vectors(family: Family, m: Model) -> dict[str, int]:

@@ -63,6 +63,7 @@ FAMILIES = {
     ),
     **dict.fromkeys(("internlm2", "internlm3"), _LLAMA),
     **dict.fromkeys(("mixtral", "granitemoe", "granitemoeshared"), Family(mixture=True)),
+    "granitemoehybrid": Family(mixture=True, hybrid="granite"),
     "seed_oss": Family(bias="qkv"),
     **dict.fromkeys(("qwen2", "mimo"), Family(bias="qkv")),
     "qwen2_moe": Family(bias="qkv", mixture=True, shared_gate=True),

@@ -166,22 +166,38 @@ def _mamba(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
     kernel = fields.number("conv_kernel", 4)
     expand = fields.raw("expand")
     inner = heads * fields.number("mamba_head_dim") or int(expand or 2) * shape["hidden"]
-    mixed = inner + 2 * groups * state  # what passes the convolution: x, B and C
-    one = (
-        shape["hidden"] * (inner + mixed + heads)
-        + inner * shape["hidden"]
-        + mixed * (kernel + 1)
-        + 3 * heads
-        + inner
-    )
-    blocks = pattern.count("M")
     return {
         "attention_layers": pattern.count("*"),
         "mlp_layers": pattern.count("-"),
         "sparse_layers": pattern.count("E"),
-        "others": blocks * one,
-        "state_bytes": blocks * 2 * (inner * state + mixed * kernel),
+        **_mamba2(pattern.count("M"), shape["hidden"], inner, heads, groups * state, kernel, state),
     }
+
+
+def _mamba2(
+    blocks: int, hidden: int, inner: int, heads: int, shared: int, kernel: int, state: int
+) -> dict[str, int]:
+    """Parameters of so many Mamba-2 blocks, and what they hold of a sequence; shared: columns of B,
+    as many of C.
+    """
+    mixed = inner + 2 * shared  # what passes the convolution: x, B and C
+    one = (
+        hidden * (inner + mixed + heads) + inner * hidden + mixed * (kernel + 1) + 3 * heads + inner
+    )
+    return {"others": blocks * one, "state_bytes": blocks * 2 * (inner * state + mixed * kernel)}
+
+
+def _granite(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
+    """Granite 4: attention or Mamba-2 in a layer, and its MLP in all."""
+    kinds = fields.each("layer_types", shape["layers"]) or ["attention"] * shape["layers"]
+    heads, state = fields.number("mamba_n_heads"), fields.number("mamba_d_state")
+    groups, kernel = fields.number("mamba_n_groups", 1), fields.number("mamba_d_conv", 4)
+    inner = fields.number("mamba_expand", 2) * shape["hidden"]
+    for key in ("d_head", "chunk_size", "conv_bias", "proj_bias"):
+        fields.raw(f"mamba_{key}")
+    blocks = kinds.count("mamba")
+    made = _mamba2(blocks, shape["hidden"], inner, heads, groups * state, kernel, state)
+    return {"attention_layers": shape["layers"] - blocks, **made}
 
 
 def _delta(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
@@ -225,4 +241,4 @@ def _blocks(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
     return counts
 
 
-_HYBRIDS = {"mamba": _mamba, "delta": _delta, "blocks": _blocks}
+_HYBRIDS = {"mamba": _mamba, "granite": _granite, "delta": _delta, "blocks": _blocks}

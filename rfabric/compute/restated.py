@@ -139,9 +139,17 @@ def _blocks(c: dict) -> Restated:
     )
 
 
+def _granite_hybrid(c: dict) -> Restated:
+    """Where there are no experts, each layer has the MLP that is shared beside them elsewhere."""
+    if not c.get("num_local_experts") and (columns := c.pop("shared_intermediate_size", None)):
+        c["intermediate_size"] = columns
+    return c, ()
+
+
 _KINDS: dict[str, Callable[[dict], Restated]] = {
     "deepseek_v4": _deepseek_v4,
     "nemotron_h": _nemotron_h,
+    "granitemoehybrid": _granite_hybrid,
     "gemma4_text": _gemma4,
     "gemma4": _gemma4,
     "mimo_v2_flash": _mimo_v2,

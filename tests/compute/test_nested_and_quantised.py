@@ -70,6 +70,54 @@ def test_layers_with_experts_are_layers(fields, why):
         made(**mixed | fields)
 
 
+@pytest.mark.parametrize(
+    ("total", "kv_layers", "changes"),
+    [
+        (32.2, 4, {}),  # granite-4.0-h-small, h-tiny, h-micro and micro, as their cards say
+        (
+            6.94,
+            4,
+            {
+                "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 4,
+                "num_local_experts": 64, "num_experts_per_tok": 6, "intermediate_size": 512,
+                "shared_intermediate_size": 1024, "mamba_n_heads": 48,
+            },
+        ),
+        (
+            3.19,
+            4,
+            {
+                "hidden_size": 2048, "mamba_n_heads": 64, "num_local_experts": 0,
+                "num_experts_per_tok": 0, "intermediate_size": 8192,
+                "shared_intermediate_size": 8192,
+            },
+        ),
+        (
+            3.40,
+            40,
+            {
+                "hidden_size": 2560, "num_attention_heads": 40, "num_local_experts": 0,
+                "num_experts_per_tok": 0, "shared_intermediate_size": 8192,
+                "layer_types": ["attention"] * 40,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_granite_has_mamba_in_most_layers_and_an_mlp_in_all(total, kv_layers, changes):
+    small = {
+        "model_type": "granitemoehybrid", "hidden_size": 4096, "intermediate_size": 768,
+        "layer_types": (["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4,
+        "mamba_chunk_size": 256, "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_d_head": 64,
+        "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 128,
+        "num_attention_heads": 32, "num_experts_per_tok": 10, "num_hidden_layers": 40,
+        "num_key_value_heads": 8, "num_local_experts": 72, "shared_intermediate_size": 1536,
+        "tie_word_embeddings": True, "vocab_size": 100352, "max_position_embeddings": 131072,
+    }  # fmt: skip
+    model = model_of(small | changes, "m")
+    assert model.parameters / 1e9 == pytest.approx(total, rel=0.002) and not model.notes
+    assert model.kv_layers == kv_layers and (model.state_bytes > 0) == (kv_layers < 40)
+
+
 def test_windows_may_be_listed_by_layer():
     model = made(sliding_window=[9, None, 9, 9])
     assert (model.window, model.windowed) == (9, 3)
