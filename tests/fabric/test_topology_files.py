@@ -530,6 +530,18 @@ def test_nccl_finds_gpus_of_any_class_and_machines_that_tell_no_speed(tmp_path, 
     assert "400 Gbit/s" in caplog.text
 
 
+def test_nccl_of_several_servers_on_one_nvlink(tmp_path, caplog):
+    one = nvlinked(target="fffffff:ffff:ff", count=18, tclass="0x068000").replace("80", "90", 1)
+    cpu = one[one.index("<cpu") : one.index("</system>")]
+    both = "".join(cpu.replace("<cpu", f'<cpu host_hash="0x{n}"') for n in (1, 2))
+    fabric = read(made(tmp_path / "rack.xml", f'<system version="1">{both}</system>'))
+    assert len(fabric.hosts) == 8 and len(fabric.switches) == 1 and len(fabric.links) == 8
+    assert "2 servers on one NVLink" in caplog.text
+    bare = re.sub("<nvlink[^>]*>", "", both)
+    with pytest.raises(RFabricError, match="2 servers that no NVLink joins; give the file of one"):
+        read(made(tmp_path / "two.xml", f'<system version="1">{bare}</system>'))
+
+
 def test_nccl_of_nvlinks_from_gpu_to_gpu(tmp_path):
     text = nvlinked(target="TO", count=2, tclass="0x030200")
     for i in (1, 2, 3, 0):

@@ -7,8 +7,10 @@
             <gpu dev="0" sm="80"><nvlink target="..." count="12" tclass="0x068000"/></gpu>
 
 Where GPUs have NVLinks, these are the network (all to one switch, or GPU to GPU), and PCIe is left
-out; else PCIe is, with the CPUs above it. NICs lead out of the server and are left out: a fabric of
-servers is a file of its own. Classes are PCI's; rates as NCCL counts them (`src/graph/topo.h`).
+out; else PCIe is, with the CPUs above it. Where NVLink joins several servers (GB200 NVL72) the file
+has all of them, told apart by the `host_hash` of their CPUs. NICs lead out of the server and are
+left out: a fabric of servers is a file of its own. Classes are PCI's; rates as NCCL counts them
+(`src/graph/topo.h`).
 """
 
 import re
@@ -49,6 +51,7 @@ def _read(path: Path, reading: Reading) -> Network:
     root = xml_of(text_of(path))
     if root.tag != "system":
         raise RFabricError(f"<{root.tag}>: NCCL's topology begins with <system>")
+    servers = _tell_apart(root)
     devices = list(_devices(root))
     names = [device.name for device in devices]
     cpus = [_cpu(cpu) for cpu in root.findall("cpu")]
@@ -59,12 +62,29 @@ def _read(path: Path, reading: Reading) -> Network:
     gpus = [d for d in devices if d.gpu]
     if len(gpus) < 2:
         raise RFabricError(f"{len(gpus)} GPUs (class {GPU}00, or a <gpu>); a network needs two")
-    nodes, cables, said = _nvlinks(root, gpus) or _pcie(root, devices, gpus)
+    linked = _nvlinks(root, gpus)
+    if servers > 1 and not linked:
+        raise RFabricError(f"{servers} servers that no NVLink joins; give the file of one")
+    nodes, cables, said = linked or _pcie(root, devices, gpus)
     nics = sum(d.kind.startswith(NIC) for d in devices)
-    said.append(f"the inside of one server; {nics} NICs, which lead out of it, left out")
+    what = f"{servers} servers on one NVLink" if servers > 1 else "the inside of one server"
+    said.append(f"{what}; {nics} NICs, which lead out of it, left out")
     return Network(
         stem_of(path), nodes, tuple(cables), tuple(said), parameters={"inside_server": True}
     )
+
+
+def _tell_apart(root) -> int:
+    """How many servers the CPUs are of; of several, each has its number before all its names."""
+    hosts = list(dict.fromkeys(cpu.get("host_hash", "") for cpu in root.findall("cpu")))
+    for cpu in root.findall("cpu") if len(hosts) > 1 else ():
+        before = f"server{hosts.index(cpu.get('host_hash', '')) + 1}/"
+        cpu.set("numaid", before + cpu.get("numaid", "0"))
+        for key, tag in (("busid", "pci"), ("target", "nvlink")):
+            for element in cpu.iter(tag):
+                if name := element.get(key):
+                    element.set(key, before + name)
+    return len(hosts)
 
 
 def _devices(root) -> Iterator[_Device]:
