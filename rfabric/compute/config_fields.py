@@ -166,15 +166,17 @@ class Fields:
                 f"model {self.name}: its config lacks {SPELLINGS[fact][0]}; give the published "
                 "config.json"
             )
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             key = next(iter(self.said(fact)), SPELLINGS[fact][0])
             raise RFabricError(f"model {self.name}: {key} {value!r} must be a whole number above 0")
         return value
 
     def number(self, key: str, default: int = 0) -> int:
-        """The whole number in the field `key`. RFabricError where it holds none above 0."""
+        """The whole number in the field `key`. RFabricError where it holds none, or one below 0 and
+        below the default.
+        """
         value = self.raw(key, default)
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int) or value < min(0, default):
             raise RFabricError(f"model {self.name}: {key} {value!r} must be a whole number above 0")
         return value
 

@@ -36,7 +36,7 @@ def model_of(config: dict, name: str) -> Model:
         gated=family.gated,
         tied=bool(fields.raw("tie_word_embeddings", family.tied)),
         **_windows(fields, family, shape["layers"]),
-        next_layers=_next_layers(fields),
+        next_layers=fields.count("next_layers", 0),
         stored=stored,
         **_published(fields),
     )
@@ -273,13 +273,9 @@ def _windows(fields: Fields, family: Family, layers: int) -> dict[str, int]:
     if kinds:
         number = sum(kind in _WINDOWED for kind in kinds)
     elif type(whole) is int and fields.raw("use_sliding_window"):
-        number = max(layers - whole, 0)
+        number = max(layers - max(whole, 0), 0)
     else:
-        every = (
-            every
-            if isinstance(every, int) and not isinstance(every, bool) and every
-            else family.window_every
-        )
+        every = every if type(every) is int and every > 0 else family.window_every
         number = layers if every == 1 else layers - layers // every
     return {"window": window, "windowed": number} if number else {}
 
@@ -326,8 +322,3 @@ def _attention_vectors(family: Family, m: Model) -> int:
     norms = {"": 0, "head": 2 * m.head_dim, "wide": queries + keys}[family.qk_norm]
     biases = {"": 0, "qkv": queries + 2 * keys, "all": queries + 2 * keys + m.hidden}[family.bias]
     return norms + biases + sinks
-
-
-def _next_layers(fields: Fields) -> int:
-    value = fields.get("next_layers", 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

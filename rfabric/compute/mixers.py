@@ -105,11 +105,8 @@ def _shared(fields: Fields, columns: int) -> int:
     """Columns of the experts that every token passes."""
     if fields.raw("model_type") in ("llama4", "llama4_text"):
         return columns
-    each = fields.get("shared_columns")
-    number = fields.get("shared")
-    if isinstance(each, int) and each:
-        return each
-    return fields.count("shared", 0) * columns if number else 0
+    number = fields.count("shared", 0)
+    return fields.count("shared_columns", 0) or number * columns
 
 
 def _sparse_layers(fields: Fields, layers: int) -> list[int]:

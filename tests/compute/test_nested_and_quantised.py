@@ -60,6 +60,9 @@ def test_what_no_layers_have_is_named(fields, why):
     [
         ({"moe_layer_freq": "x"}, "moe_layer_freq 'x' must be a whole number"),
         ({"moe_layer_freq": [0, 1]}, "moe_layer_freq .* must list one of each of 4 layers"),
+        ({"first_k_dense_replace": -1}, "first_k_dense_replace -1 must be a whole number"),
+        ({"n_shared_experts": -1}, "n_shared_experts -1 must be a whole number"),
+        ({"num_nextn_predict_layers": -2}, "num_nextn_predict_layers -2 must be a whole number"),
         ({"moe_layers": [1, 7]}, r"moe_layers \[1, 7\] must be layers, 0 to 3"),
     ],
 )
