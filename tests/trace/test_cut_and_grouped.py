@@ -21,6 +21,7 @@ from rfabric.trace.formats.kineto_groups import listed
     ("text", "size", "ranks"),
     [
         ("[0, 1, 2]", 3, [0, 1, 2]),
+        ("[]", 8, None),
         ("[0, 1, ..., 15]", 16, [*range(16)]),
         ("[0, 1, ..., 15]", None, [*range(16)]),
         ("[4, 12, 20, ...]", 5, [4, 12, 20, 28, 36]),
@@ -42,10 +43,13 @@ def test_kineto_groups_that_are_cut_short_are_completed_and_said(tmp_path):
 
 
 def test_kineto_groups_known_by_their_size_alone_are_said(tmp_path):
-    less = kernel(**{"Group size": 8})
-    del less["args"]["Process Group Ranks"]
-    trace = KINETO.read(profile(tmp_path / "t.json", less, world=64), gpus_per_server=1)
-    assert "1 collectives whose group's ranks are not said: taken as the first" in notes(trace)
+    for rank in (9, 14):
+        less = kernel(**{"Group size": 8})
+        del less["args"]["Process Group Ranks"]
+        profile(tmp_path / f"r{rank}.json", less, rank=rank, world=64)
+    trace = KINETO.read(tmp_path, gpus_per_server=1)
+    assert set(trace.src[trace.size > 0].tolist()) == set(range(8, 16))
+    assert "1 collectives whose group's ranks are not said: taken as neighbours" in notes(trace)
 
 
 def test_kineto_messages_may_name_their_peer_alone(tmp_path):

@@ -226,7 +226,8 @@ class _File:
         size = size if size is not None else len(ranks) if ranks else self.world
         if ranks is None or (len(ranks) != size and size == self.world):
             self.counts[GUESSED] += size != self.world
-            ranks = range(size)
+            first = self.rank // size * size if size and size < self.world else 0
+            ranks = range(first, first + size)
         if len(ranks) != size or any(type(r) is not int for r in ranks):
             raise RFabricError(
                 f"{where}: {len(ranks)} ranks of a group of {size} are named; record with a "
