@@ -82,7 +82,7 @@ def test_configs_are_read_as_published(path):
             {"hidden_size": None},
             ("model m: hidden_size and num_attention_heads must be whole numbers above 0"),
         ),
-        ({"num_hidden_layers": -3}, "model m: layers -3 must be a whole number above 0"),
+        ({"num_hidden_layers": -3}, "model m: num_hidden_layers -3 must be a whole number above 0"),
         ({"num_key_value_heads": 7}, "model m: 7 KV heads do not divide 40 heads"),
     ],
 )

@@ -228,6 +228,7 @@ def _micros(seconds: float) -> int:
 
 
 CHAKRA = TraceFormat(
-    "chakra", "Chakra execution traces (ASTRA-sim): PREFIX.RANK.et in a folder, protobuf",
+    "chakra", "Chakra execution traces (ASTRA-sim): PREFIX.RANK.et in a folder, protobuf; settings "
+    "ranks_per_host, ranks, dims",
     (".et",), _sniff, _read, _write, folders=True, reads=lambda path: files_read(path, CHAKRA),
 )  # fmt: skip
