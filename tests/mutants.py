@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ ARITHMETIC = {
 LOGIC = {ast.And: ast.Or, ast.Or: ast.And}
 NAMES = {"min": "max", "max": "min"}
 PATIENCE = 3.0  # times what the tests compute on the tree as it is; then a mutant is endless
+BESIDE = 2.0  # the same by the clock: as often again, for programs that run beside it
+LEAST_S = 20.0  # more in any case
 PASSED = (0, 5)  # pytest's codes: all pass, or none is left
 NO_SUCH = 4  # tests by name are not there, or what they import does not load
 NOT_READ = ("annotation", "returns", "decorator_list")  # fields whose values decide nothing
@@ -131,18 +134,32 @@ def tests_of(room: str) -> str:
     return next(str(at) for at in (mirror, *mirror.parents) if (ROOT / at).is_dir())
 
 
-def tested(tree: Path, tests: list[str], *options: str, limit: float = inf) -> int | None:
-    """Exit code of the tests on a tree, 0 if all pass; None where they take more than `limit` s of
-    a processor, or ten times as long in all.
+@dataclass(frozen=True)
+class Limits:
+    """Seconds of a processor that tests may use, and those that may pass by the clock meanwhile, as
+    some mutants wait for what never comes; without end where left out.
     """
+
+    computing: float = inf
+    passing: float = inf
+
+    @classmethod
+    def of(cls, computed: float, passed: float) -> "Limits":
+        """Those of a mutant, where the tree as it is took so long."""
+        return cls(LEAST_S + PATIENCE * computed, LEAST_S + BESIDE * PATIENCE * passed)
+
+
+def tested(tree: Path, tests: list[str], *options: str, limits: Limits = Limits()) -> int | None:
+    """Exit code of the tests on a tree, 0 if all pass; None where they are beyond their limits."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options]
     around = {"cwd": tree, "env": os.environ | {"PYTHONPATH": str(tree)}, "start_new_session": True}
     null = subprocess.DEVNULL
     started = subprocess.Popen([*command, *tests], stdout=null, stderr=null, **around)
-    if limit < inf:
-        resource.prlimit(started.pid, resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
+    if limits.computing < inf:
+        most = int(limits.computing)
+        resource.prlimit(started.pid, resource.RLIMIT_CPU, (most, most + 1))
     try:
-        code = started.wait(10 * limit if limit < inf else None)
+        code = started.wait(limits.passing if limits.passing < inf else None)
         return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
     except subprocess.TimeoutExpired:
         return None
@@ -179,7 +196,7 @@ class Ran:
 
 
 def verdict(
-    mutant: Mutant, tree: Path, ran: Ran, tests: list[str], marks: str, limit: float
+    mutant: Mutant, tree: Path, ran: Ran, tests: list[str], marks: str, limits: Limits
 ) -> str:
     """What the tests, first those that `ran` it, say of a change: noticed, survived or endless."""
     target = tree / mutant.file
@@ -187,9 +204,9 @@ def verdict(
     target.write_bytes(before[: mutant.start] + mutant.new.encode() + before[mutant.end :])
     try:
         likely = ran.tests(mutant)
-        code = tested(tree, likely, "-m", marks, limit=limit) if likely else 0
+        code = tested(tree, likely, "-m", marks, limits=limits) if likely else 0
         if code in (*PASSED, NO_SUCH):
-            code = tested(tree, tests, "-m", marks, limit=limit)
+            code = tested(tree, tests, "-m", marks, limits=limits)
     finally:
         target.write_bytes(before)
     return "endless" if code is None else "survived" if code in PASSED else "noticed"
@@ -216,16 +233,17 @@ def main(argv: list[str] | None = None) -> int:
 def _told(chosen: list[Mutant], tree: Path, tests: list[str], marks: str) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     files = sorted({f"--cov={mutant.file.parent}" for mutant in chosen})
+    begun = time.monotonic()
     if tested(tree, tests, "-m", marks, "--cov-context=test", "--cov-report=", *files):
         print(f"{' '.join(tests)}: fail without any change, so they say nothing", file=sys.stderr)
         return 2
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    limit = 20 + PATIENCE * (used.ru_utime + used.ru_stime)
+    limits = Limits.of(used.ru_utime + used.ru_stime, time.monotonic() - begun)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the unchanged tree's is there and stays
     ran = Ran(tree)
     verdicts: Counter[str] = Counter()
     for number, mutant in enumerate(chosen, 1):
-        said = verdict(mutant, tree, ran, tests, marks, limit)
+        said = verdict(mutant, tree, ran, tests, marks, limits)
         verdicts[said] += 1
         if said != "noticed":
             print(f"{said} {number}/{len(chosen)}  {mutant}", flush=True)
