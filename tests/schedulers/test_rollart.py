@@ -338,6 +338,7 @@ def test_a_job_becomes_steps_a_plan_and_a_trace():
 
 def test_training_runs_beside_the_next_rollouts():
     made = scheduled(small("steps=4"), 0, "rollart")
+    assert made.facts["staleness"] == 1 and made.facts["environments"] == 16 * 8
     phases = {(p.kind, p.step): p for p in made.plan.phases}
     assert (
         phases["generation", 1].start < phases["training", 0].start + phases["training", 0].seconds
@@ -351,6 +352,13 @@ def test_responses_are_those_that_every_scheduler_draws():
     drawn = np.concatenate([phases.responses(w, 5, n)[1] for n in range(4)])
     taken = np.concatenate([part for step in ours for part in step.generated.outputs])
     assert not set(taken) - set(drawn)
+
+
+def test_environments_on_cpu_servers_are_those_of_the_recipe_alone():
+    w = small("generation.turns=2", "environments.servers=2", "generation.observation=50")
+    assert scheduled(w, 0, "rollart").plan.seconds > 0
+    with pytest.raises(RFabricError, match="rollart with tasks sends nothing to the 2 CPU servers"):
+        scheduled(w, 0, "rollart,tasks=GEM-Math")
 
 
 def test_tasks_and_two_kinds_of_gpus():

@@ -83,6 +83,48 @@ def test_the_next_turn_prefills_what_is_new_and_others_prefill_the_prompt_of_the
     assert third - second == pytest.approx(shared, rel=1e-9)
 
 
+def test_what_is_rendered_anew_each_turn_is_prefilled_whole_but_for_the_prompt_of_the_first():
+    """5,100 tokens in the second turn, whoever computed the prompt; in the first of a group-mate
+    the last token of it alone.
+    """
+    task = replace(TASK, caches=False)
+    e, now = engine(), 0.0
+    for who, n, computed, prompt in (
+        (someone(task=task), 0, 0, 2000), (someone(task=task), 1, 0, 5100),
+        (someone(1, group=0, task=task), 0, 1999, 2000),
+    ):  # fmt: skip
+        who.turn = n
+        e.submit(turn(who, n), now)
+        before, ((now, _),) = now, played_out(e, now)
+        new = prompt - computed
+        filled = STEP.mixed(0, 0, new, new * (computed + new / 2))
+        assert now - before == pytest.approx(filled + STEP.seconds(1, prompt + 1, 99), rel=1e-9)
+
+
+def test_the_context_of_a_turn_that_is_not_continued_is_of_no_use():
+    """The same trajectory, turn after turn."""
+    e, who = engine(), someone(task=replace(TASK, caches=False))
+    e.submit(turn(who), 0.0)
+    ((first, _),) = played_out(e)
+    who.turn = 1
+    e.submit(turn(who, 1), first)
+    ((second, _),) = played_out(e, first)
+    again = STEP.mixed(0, 0, 5100, 5100**2 / 2) + STEP.seconds(1, 5101, 99)
+    assert second - first == pytest.approx(again, rel=1e-9)
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_turns_that_fill_an_engine_to_the_last_token_run_side_by_side(spare):
+    """Two of half its tokens each; of one token more, the second waits."""
+    e = engine(0.25)
+    half = e.capacity // 2
+    for k, need in enumerate((half, e.capacity - half + spare)):
+        e.submit(turn(someone(k, outputs=(need - 50,), prompt=50)), 0.0)
+    assert e.busy is bool(spare)
+    assert len(list(played_out(e))) == 2
+    assert e.peak == (e.capacity - half + 1 if spare else e.capacity)
+
+
 @pytest.mark.parametrize("observed", [0, 1, 2, 50])
 def test_a_next_turn_computes_what_was_observed_and_one_token_at_least(observed):
     """2,100 tokens are found; the last of a prompt is computed in any case: it gives the next."""
@@ -206,6 +248,7 @@ def test_kv_that_came_from_elsewhere_is_not_prefilled():
 def test_steps_ahead_are_those_said_or_the_staleness():
     assert RolloutRules(8, staleness=3).steps_ahead == 3
     assert RolloutRules(8, staleness=3, ahead=0).steps_ahead == 0
+    assert RolloutRules(8).staleness == 1  # the paper's alpha
     rules = RolloutRules(24, 4, redundancy=1.5)
     assert (rules.members, rules.slots, rules.environments) == (6, 6, 36)
 
@@ -241,6 +284,47 @@ def test_the_kv_of_a_prefilled_turn_crosses_where_tokens_are_left_to_decode(toke
     assert made.iterations[0].ready == pytest.approx(filled + rest, rel=1e-9)
 
 
+def test_kv_that_crosses_while_weights_change_is_computed_anew_where_it_arrives():
+    """Trajectory 3 crosses for 5 s, a step trains 1 s; the others have nothing left to decode."""
+    link = 2001 * MODEL.kv_bytes_per_token / 5.0
+    pools = [Pool("fill", SERVER, 1, prefill_for="decode", link=link), Pool("decode", SERVER, 1)]
+    rules = RolloutRules(2, parallel=True, continuous=True, staleness=20)
+    made = _Rollouts(
+        pools,
+        lambda k: someone(k, outputs=(2,) if k == 3 else (1,)).episode,
+        lambda _: 1.0,
+        rules,
+        12,
+    )
+    made.run()
+    assert any(what == "end" and number == 3 for _, what, number in made.log)
+    _, decoder = made.engines
+    assert decoder.prefill == pytest.approx(STEP.mixed(0, 0, 2001, 2001**2 / 2), rel=1e-9)
+    assert decoder.decode == 0  # the prefill gives the last token
+
+
+def test_prefills_are_dealt_evenly_and_leave_when_their_trajectory_does():
+    """Four at once to two engines that prefill; the kept ones and the superfluous all leave."""
+    pools = [Pool("fill", SERVER, 2, prefill_for="decode", link=1e9), Pool("decode", SERVER, 1)]
+    for rules in (RolloutRules(4), RolloutRules(4, 4, redundancy=2.0)):
+        made = _Rollouts(
+            pools, lambda k: someone(k, outputs=(40 + k, 7)).episode, lambda _: 1.0, rules, 1
+        )
+        taken = made.run().iterations[0].batch
+        assert sorted(who.prefill for who in taken) == [0, 0, 1, 1]
+        assert [e.live for e in made.engines] == [0, 0, 0]
+
+
+def test_the_first_goes_where_most_room_is_and_the_next_where_fewest_are_for_it():
+    """An H20 has 96 GB for an H800's 80: the third is the H20's second."""
+    pools = [Pool("H800", SERVER, 1), Pool("H20", Server(MODEL, GPUS["H20"]), 1)]
+    small, large = (pool.server.kv_capacity_tokens for pool in pools)
+    assert small < large < 2 * small
+    made = play(pools, lambda k: someone(k).episode, lambda _: 1.0, RolloutRules(3), 1)
+    where = {who.episode.number: who.engine for who in made.iterations[0].batch}
+    assert [where[k] for k in range(3)] == [1, 0, 1]
+
+
 @pytest.mark.parametrize(("slots", "ends"), [(None, 5.0), (1, 15.0), (2, 10.0), (3, 5.0)])
 def test_rewards_wait_for_a_free_place(slots, ends):
     """Three answers of one token at once, 5 s of reward each; serverless rewards never wait."""
@@ -269,6 +353,13 @@ def test_replicas_of_the_other_gpu_are_the_last_and_all_are_there(decode_gpus):
     for count in (0, 3, w.cluster.generation_gpus):
         with pytest.raises(RFabricError, match="decode_gpus"):
             pools_of(w, [TASK], "H20", count)
+
+
+def test_of_two_tasks_each_goes_to_its_gpus_and_a_single_one_to_all():
+    w = read_recipe("grpo-64")
+    named = [TASKS["GEM-Math"], TASKS["FrozenLake"]]
+    assert [pool.tasks for pool in pools_of(w, named, "H20", 8)] == [("FrozenLake",), ("GEM-Math",)]
+    assert [pool.tasks for pool in pools_of(w, named[:1], "H20", 8)] == [(), ()]
 
 
 def test_the_mean_step_leaves_the_first_out():
@@ -322,6 +413,9 @@ def test_of_what_an_engine_did_since_the_last_batch_a_step_has_its_share_and_no_
         w, first.iterations[0], None, first, rules
     ).generated.times
     assert (prefill, decode, idle) == (6, 3, 0)  # nothing is suspended before the first
+    at_once = outcome((0,), (0,), busy=((6.0, 3.0),), began=8.0, ready=8.0, before=8.0)
+    ((*times, _, idle, _),) = _step(w, at_once.iterations[1], None, at_once, rules).generated.times
+    assert (times, idle) == ([0, 0], suspended)  # of no time at all none is its own
 
 
 def test_continuous_groups_begin_anew_for_as_many_steps_as_they_may_be_ahead():
@@ -338,6 +432,26 @@ def test_continuous_groups_begin_anew_for_as_many_steps_as_they_may_be_ahead():
         )
         begun = [at for at, what, _ in outcome.events if what == "begin" and at < 99]
         assert len(begun) == 4 * (3 + ahead)
+
+
+def test_groups_that_grew_too_old_begin_anew_once_each():
+    """Rollouts of 1 s, training of 100 s: at any time as many groups have begun as steps that took
+    their batch, one more and `ahead`; those that grew too old do not count.
+    """
+    quick = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
+    rules = RolloutRules(4, 2, parallel=True, continuous=True, staleness=1, ahead=4)
+    made = play(
+        [Pool("H800", SERVER, 1)], lambda k: draw(quick, k, 0, 999, 2), lambda _: 100.0, rules, 6
+    )
+    assert made.counts["stale"] > 0
+    for step in made.iterations[:-1]:
+        now = step.training[1] - 1.0
+        begun, stale = (
+            sum(at < now and what == kind for at, what, _ in made.events)
+            for kind in ("begin", "stale")
+        )
+        taken = sum(other.ready < now for other in made.iterations)
+        assert begun - stale == 4 * (taken + 1 + 4)
 
 
 def test_waiting_for_weights_and_standing_still_for_them():
@@ -422,6 +536,7 @@ def test_contexts_grow_by_answers_and_what_is_observed():
     cut = draw(Task("cut", (3, 3), 10, 50, 0.0, 20), 0, 0, 100)
     assert cut.outputs == (50, 20) and cut.tokens == 100
     assert draw(Task("cut", (3, 3), 10, 50, 0.0, 40), 0, 0, 100).outputs == (50,)
+    assert draw(TASK, 7, 0, 9999).group == 7 and draw(TASK, 7, 0, 9999, 4).group == 1
 
 
 def test_a_response_is_cut_into_turns_as_even_as_they_go():

@@ -214,14 +214,14 @@ class _Rollouts:
         """The KV of a prefilled turn goes to the engine that decodes it."""
         decoder, context = self.engines[who.engine], who.episode.context(who.turn) + 1
         size = context * decoder.pool.server.model.kv_bytes_per_token
-        self._at(self.now + size / link, self._hand_over, who, decoder, context)
+        self._at(self.now + size / link, self._hand_over, who, decoder, context, self.version)
 
-    def _hand_over(self, who: Trajectory, decoder: AgentEngine, context: int) -> None:
+    def _hand_over(self, who: Trajectory, decoder: AgentEngine, context: int, version: int) -> None:
+        """KV of weights that changed while it crossed is of no use: it is in flight like others."""
         if not who.ended:
-            self._submit(
-                decoder,
-                AgentTurn(who, context, who.episode.outputs[who.turn] - 1, computed=context),
-            )
+            computed = context if version == self.version else 0
+            left = who.episode.outputs[who.turn] - 1
+            self._submit(decoder, AgentTurn(who, context, left, computed))
 
     # --- rewards, buffer, abort ---
 
