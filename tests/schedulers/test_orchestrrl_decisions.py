@@ -32,6 +32,7 @@ from rfabric.schedulers.orchestrrl.outlook import (
     CutOutlook,
     Engines,
     LengthForecast,
+    _ages,
     _best_path,
     _costs,
     _survivors,
@@ -166,6 +167,8 @@ def test_who_has_a_seat_keeps_it_where_the_move_costs_more_than_it_gains(own):
     """3 and 2 s on one seat of two; a move takes 5 s, or half of one."""
     p = problem([[3, 2]], [own, own], [0, 0], move=5.0)
     assert _dealt(p, p.cut).seat.tolist() == [own, own] and _dealt(p, p.cut).seconds == 5
+    just = problem([[3]], [own], [0, 0], kv=[10], capacity=[10], move=5.0)
+    assert _dealt(just, just.cut).seat.tolist() == [own]  # it fills its seat
     cheap = replace(p, move=np.full(2, 0.5))
     assert _dealt(cheap, p.cut).seat.tolist() == [own, 1 - own]
     assert _dealt(cheap, p.cut).seconds == 3
@@ -375,6 +378,26 @@ def test_survivors_are_those_with_more_tokens_to_come():
     assert alive.tolist() == [6.0 if at < 10 else 2.0 for at in middle]
 
 
+def test_a_response_alone_is_expected_to_be_done_where_half_of_its_lengths_are():
+    """10, 20, 30 or 40 tokens to come, each equally likely; of two responses alike, the last is
+    done where a quarter of the lengths are left.
+    """
+    lengths = np.array([10.0, 20, 30, 40])
+    assert _survivors([lengths], np.array([1]))[0][-1] == 20
+    assert _survivors([lengths], np.array([2]))[0][-1] == 30
+
+
+def test_responses_are_sorted_by_tokens_made_into_even_ages():
+    """48 of them that made 0 to 47 tokens: 24 pairs; few ages are left as they are."""
+    ages, which = _ages(np.arange(48))
+    assert ages.tolist() == [2 * k + 0.5 for k in range(24)]
+    assert which.tolist() == [k // 2 for k in range(48)]
+    ages, which = _ages(np.array([7, 3, 7]))
+    assert (ages.tolist(), which.tolist()) == ([3, 7], [1, 0, 1])
+    every, own = _ages(np.arange(24))
+    assert every.tolist() == own.tolist() == list(range(24))
+
+
 def test_each_length_that_is_expected_of_some_is_as_many_of_them_as_any_other():
     """Of four responses two have 10 tokens to come and two 20; two more have 30."""
     grid, alive = _survivors([np.array([10.0, 20]), np.array([30.0])], np.array([4, 2]))
@@ -532,6 +555,15 @@ def test_no_more_decode_at_once_than_there_are_places(places):
     engines = Engines((Cut(1),), (DecodeStep(0, 0, 0, 0, 1.0, 0),), (10**9,), (1,))
     seconds = least_seconds(engines, 1, np.ones(8, int), np.full(8, 10), places)
     assert seconds == pytest.approx(80 / min(places, 8))
+
+
+def test_responses_whose_prefills_give_all_their_tokens_wait_for_environments_alone():
+    """26 tokens in 30 turns; 29 answers of 2 s each."""
+    words = (
+        "generation.batch=64", "generation.group_size=1", "generation.max_response=26",
+        "generation.turns=30", "generation.observation=1", "generation.environment_latency=2s",
+    )  # fmt: skip
+    assert least_generation(read_recipe("grpo-64", words), 0, 0) == 58
 
 
 def test_a_bound_is_of_all_servers_of_the_job():

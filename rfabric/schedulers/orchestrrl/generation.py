@@ -134,7 +134,7 @@ class _Generating:
         next_plan = tuning.period_s
         while any(r.session and r.session.unfinished for r in self.replicas):
             tick += 1
-            self.now = tick * min(tuning.balance_s, tuning.period_s)
+            self.now = tick * tuning.tick_s
             for r in self.replicas:
                 if r.session:
                     r.session.run(self.now - r.base)
@@ -256,7 +256,7 @@ class _Generating:
     def _balance(self, alive: Alive) -> None:
         """Responses from stragglers to light replicas, cuts as they are."""
         tuning, engines = self.seats.tuning, self.seats.engines
-        most = int(tuning.moves * tuning.balance_s)
+        most = tuning.moves_at(self.now)
         counts = np.bincount(alive.replica, minlength=len(self.replicas))
         if counts.max() - counts.min() < 2 or not most:
             return

@@ -52,6 +52,18 @@ class Tuning:
                     f"{getattr(self, key):g} must be {low} or more"
                 )
 
+    @property
+    def tick_s(self) -> float:
+        """Seconds from one look at the replicas to the next."""
+        return min(self.balance_s, self.period_s)
+
+    def moves_at(self, now: float) -> int:
+        """Responses that the balancer may move in its look at `now` s: whole ones, parts of one add
+        up from look to look.
+        """
+        before, by_now = (int(self.moves * at + 1e-9) for at in (now - self.tick_s, now))
+        return by_now - before
+
 
 def engines_of(w: Workload) -> Engines:
     """The cuts of a seat that hold the model and its longest sequence; expert parallelism where
