@@ -222,6 +222,17 @@ def test_freed_replicas_are_those_with_least_left_and_train_when_their_states_ar
     assert stream.recompute > 0
 
 
+def test_a_fixed_share_is_of_the_responses_that_are_there():
+    """7 of 25 are 0.28 of them, though 0.28 x 25 is 7.000000000000001."""
+    w = replace(job(), generation=replace(job().generation, batch=5, group_size=5))
+    made = launch(Books(), 5, 5)
+    round_ = play(w, made, draw(w, 0, made, Books()))
+    ends = np.sort(round_.kept_ends, axis=None)
+    assert 0.28 * 25 > 7
+    for share, count in ((0.28, 7), (0.281, 8), (0.01, 1), (0.999, 25)):
+        assert streamed(round_, fixed=share).at == ends[count - 1]
+
+
 def test_the_peak_is_where_what_goes_on_holds_most():
     """Lengths even from 1 to 101 tokens: after t tokens more, 1 - t / 100 go on, and hold 50 + t.
     That is most at t = 25.

@@ -87,7 +87,8 @@ def streamed(played: RoundOutcome, fixed: float | None = None) -> Streamed | Non
         return None
     if fixed is not None:
         ends = np.sort(played.kept_ends, axis=None)
-        return _consolidated(played, fixed, float(ends[int(np.ceil(fixed * len(ends))) - 1]))
+        shares = np.arange(1, len(ends) + 1) / len(ends)
+        return _consolidated(played, fixed, float(ends[np.searchsorted(shares, fixed)]))
     for done, at in looks(played):
         rest = _left(played, at)
         g, stay = played.w.generation, len(played.times) - len(played.times) // 2
