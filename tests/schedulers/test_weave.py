@@ -267,6 +267,10 @@ def test_where_every_node_takes_of_the_rest_none_is_free_before_it_is_done():
     ends = [moved.freed + moved.after if r in moved.aside else moved.freed for r in range(16)]
     held = tail(w, aside=0.25)
     assert held.held / held.stretch == pytest.approx(np.mean(ends) / max(ends))
+    alone = _moved(w, step_of(w, 0, 0), range(1), ())  # of 16 replicas, one at least
+    assert tail(w, aside=0.01).stretch == pytest.approx(
+        alone.seconds / step_of(w, 0, 0).generated.seconds
+    )
 
 
 def test_a_tail_keeps_its_node_for_less_and_takes_longer():
@@ -365,7 +369,7 @@ def test_policies_that_know_slos_keep_them_and_every_job_ends(arriving, policy, 
 
 
 @settings(max_examples=40, deadline=None)
-@given(arriving=jobs(6, nodes=1), seed=st.integers(0, 3))
+@given(arriving=jobs(6), seed=st.integers(0, 3))
 def test_the_optimum_is_below_what_any_sound_policy_pays(arriving, seed):
     """The floor holds for jobs that leave when they would have left alone, and that stay longer."""
     floor = optimum(arriving)
@@ -509,6 +513,23 @@ def test_jobs_in_groups_of_their_own_share_no_host_and_no_time():
     _, finish = trace.compute_only()
     _, single = trace_of(w).compute_only()
     assert finish.max() == pytest.approx(single.max())
+    labels = np.array(trace.labels)[trace.label]
+    phases = np.array(trace.phases)[trace.phase]
+    for place, name in enumerate("ab"):
+        mine = np.char.startswith(labels, f"{name} ")
+        trains, generates = trace.src[mine & (phases == "training")], labels == f"{name} generate"
+        assert set(trains // 32) == {place}  # 4 training nodes each, then 4 rollout nodes each
+        assert set(trace.src[generates] // 32) == {2 + place}
+
+
+def test_no_seed_is_the_first_seed():
+    w = read_recipe("grpo-64", ["generation.batch=32"])
+    assert profile_of(w) == profile_of(w, 0) != profile_of(w, 1)
+    crowd = [job(f"j{i}", 100, 100, iterations=50) for i in range(6)]
+    assert placed(crowd, "random") == placed(crowd, "random", seed=0)
+    assert run(crowd, "random").dollars == run(crowd, "random", seed=0).dollars
+    dollars = {run(crowd, "random", seed=seed).dollars for seed in range(8)}
+    assert len(dollars) > 1
 
 
 def file_of(folder, *jobs, **settings):
@@ -548,8 +569,10 @@ def test_jobs_that_train_on_more_nodes_or_fewer_share_none(tmp_path, policy, fir
 )
 def test_jobs_made_for_other_hardware_share_none(tmp_path, changes):
     traffic = read_shared(file_of(tmp_path, FEW, changes, slo=100))
-    assert traffic.gpus == 128
-    assert read_shared(file_of(tmp_path, FEW, FEW, slo=100)).gpus == 64
+    alike = read_shared(file_of(tmp_path, FEW, FEW, slo=100))
+    assert (traffic.gpus, alike.gpus) == (128, 64)
+    other = "nic" in changes.get("cluster", {})  # then the jobs ask for no rate in common
+    assert (traffic.needs.nic, alike.needs.nic) == (0 if other else 400e9, 400e9)
 
 
 def test_what_jobs_forecast_goes_with_their_turns():

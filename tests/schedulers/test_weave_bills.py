@@ -24,7 +24,7 @@ from rfabric.schedulers.weave import (
 )
 from rfabric.schedulers.weave.cluster import Stay, actual
 from rfabric.schedulers.weave.jobs import FOOTPRINTS, LONGEST_S, MOST_NODES, footprint
-from rfabric.schedulers.weave.optimum import _may_train, _pins, _silent, optimum
+from rfabric.schedulers.weave.optimum import GAP, _may_train, _pins, _silent, cheapest, optimum
 from rfabric.schedulers.weave.traffic import is_shared, placed, profile_of, traffic_of
 from rfabric.schedulers.weave.turns import NODES_OF
 from rfabric.trace import PhaseKey
@@ -129,6 +129,16 @@ def test_the_optimum_alone_moves_jobs_between_arrivals():
         assert run(falling, policy, regroup=3600.0) == run(falling, policy)
 
 
+def test_nodes_that_regrouping_adds_count_at_the_peak_and_must_be_there():
+    """The other way round: both fit one node while their rollouts take 750 s at most."""
+    rising = [job(n, 1000, 500, 1.2, iterations=40, drift=(0.5, 1.0)) for n in "ab"]
+    assert run(rising, "optimum").peak_roll == 1
+    moved = run(rising, "optimum", regroup=3600.0)
+    assert (moved.peak_roll, moved.peak_train) == (2, 1)
+    with pytest.raises(RFabricError, match="regrouping at .* s: needs 1 more rollout nodes, all 1"):
+        run(rising, "optimum", Pools(roll_nodes=1), regroup=3600.0)
+
+
 def test_sets_and_pins_that_cannot_be_in_time_are_not_tried():
     """What the optimum leaves out before it packs: on half of its training nodes a job is late,
     beside a patient one the other must be in time too, and 200 s of rollouts fit no 150 s.
@@ -154,6 +164,36 @@ def test_the_bound_bills_each_moment_for_the_jobs_there():
         job("c", 1800, 1800, arrival=36000, iterations=2, roll_nodes=2),
     ]
     assert optimum(there) == pytest.approx(4 * HOURLY + 2 * (HOURLY + POOLS.roll_price))
+
+
+def test_the_bound_holds_for_who_trains_on_more_nodes_than_alone():
+    """On the two training nodes of the other a trains in 50 s: a round of both takes 60 s, and both
+    are done by 600 s. Nobody is done sooner than at 600 s and 300 s.
+    """
+    a = job("a", 10, 100, iterations=10)
+    b = job("b", 20, 10, iterations=10, train_nodes=2)
+    wide = POOLS.price(1, 2)
+    bill = run([b, a])
+    assert [stay.end for stay in bill.stays] == pytest.approx([600, 600])
+    assert bill.dollars == pytest.approx(600 * wide / 3600)
+    assert optimum([a, b]) == pytest.approx((300 * wide + 300 * HOURLY) / 3600)
+    assert optimum([]) == 0
+
+
+def test_the_bound_holds_in_whatever_order_jobs_take_their_turns():
+    """a on one node, b and d on both, c on the other: a, b, d, c take 9 s a round, a, b, c, d 12 s,
+    as d then waits for c and a for d. They allow 9.3 s.
+    """
+    a, b, c, d = (
+        job(name, 3, train, 3.0, iterations=1000 / (3 + train), roll_nodes=nodes)
+        for name, train, nodes in (("a", 0.1, 1), ("b", 0.1, 2), ("c", 0.1, 1), ("d", 0.2, 2))
+    )
+    soon = ExecutionGroup((a, b, d, c), ((0,), (0, 1), (0, 1), (1,)), 2, 1)
+    late = ExecutionGroup((a, b, c, d), ((0,), (0, 1), (1,), (0, 1)), 2, 1)
+    assert (soon.period, late.period) == (pytest.approx(9), pytest.approx(12))
+    assert not violations(soon, POOLS) and violations(late, POOLS)
+    assert optimum([d, c, b, a]) == pytest.approx(soon.price(POOLS) * 1000 / 3600, rel=GAP)
+    assert cheapest([d, c, b, a])[0] > soon.price(POOLS)  # by turns in the order of their seconds
 
 
 def test_an_slo_is_kept_to_a_millionth():

@@ -61,6 +61,8 @@ def test_idle_time_is_shared_by_all_nodes():
     """Period 200 s; two rollout nodes and one training node: 100 + 100 + 120 of 600 s are used."""
     group = pair(job("a", 100, 100), job("b", 100, 20), (1,))
     assert group.period == 200 and idle_share(group) == pytest.approx(1 - 320 / 600)
+    wide = pair(job("a", 100, 100, train_nodes=2), job("b", 100, 20, train_nodes=2), (1,))
+    assert idle_share(wide) == pytest.approx(1 - (200 + 2 * 120) / 800)
 
 
 def test_tails_shorten_loads_and_stretch_turns():

@@ -217,6 +217,25 @@ def test_a_group_grows_by_the_nearest_server_and_gives_it_back():
     assert grown.leave(jobs[1].name).at == Servers((0,), (2,))
 
 
+def test_who_takes_an_old_server_and_a_new_one_has_both():
+    jobs = [job("small", 0), job("more rollouts", 1, arrival=1.0)]
+    floor = floor_of("4:1", jobs, pods=True)
+    group = floor.alone(floor.arriving(jobs[0], []))
+    floor.arriving(jobs[1], [group])
+    grown = group.join(group.seen(jobs[1], (0, 1)), (0, 1))
+    assert (grown.at, grown.pins) == (Servers((0,), (2, 3)), ((0,), (0, 1)))
+
+
+def test_the_shortest_iteration_is_taken_and_of_equals_the_first(monkeypatch):
+    one = job("small", 0)
+    floor = floor_of("ideal", [one])
+    seconds = {1: 30.0, 2: 20.0, 3: 20.0 * (1 + 1e-12), 4: 25.0}
+    profiles_at = {at: replace(one.profile, roll=s) for at, s in seconds.items()}
+    monkeypatch.setattr(floor, "profile", lambda _, at: profiles_at[at])
+    for places, best in (((1, 2, 3, 4), 2), ((4, 3, 2), 3), ((1,), 1)):
+        assert floor.best(one, places, lambda at: at) == (best, profiles_at[best])
+
+
 def test_by_number_servers_stand_where_they_come():
     jobs = [job("small", 0)]
     floor = floor_of("4:1", jobs, pods=True, near=False)

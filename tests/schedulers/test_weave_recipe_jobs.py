@@ -34,6 +34,14 @@ def test_what_is_paid_is_the_price_of_the_recipes_gpus(tmp_path):
     assert bill.dollars == pytest.approx(hourly * jobs[0].seconds / 3600, rel=1e-6)
 
 
+@pytest.mark.parametrize(("training", "nodes"), [(16, (4, 2)), (64, (4, 8))])
+def test_either_half_of_a_fabric_has_room_for_all_of_its_pool(tmp_path, training, nodes):
+    settings = (*FEW, f"cluster.training_gpus={training}")
+    jobs, workloads = read_recipe_jobs(written(tmp_path, HEAD + "a,grpo-64,2,0,1\n"), settings)
+    bill = run_on_fabric(jobs, workloads, "ideal", "weave")
+    assert (bill.peak_roll, bill.peak_train) == nodes
+
+
 def test_the_verb_says_what_days_cost_on_a_fabric(tmp_path, capsys):
     words = ["timeline", "-q", "--jobs", str(written(tmp_path, TWO)), "--json"]
     words += [f"--set={one}" for one in FEW]

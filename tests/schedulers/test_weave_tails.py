@@ -10,11 +10,19 @@ from hypothesis import strategies as st
 from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
-from rfabric.rl import read_recipe
+from rfabric.rl import read_recipe, trace_of
 from rfabric.rl.phases import step_of
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.schedulers.weave import ExecutionGroup, Job
-from rfabric.schedulers.weave.tail import TailTurn, _moved, _replicas_on, tail_turns
+from rfabric.schedulers.weave.tail import (
+    TailTurn,
+    _dealt,
+    _Moved,
+    _moved,
+    _replicas_on,
+    tail_turns,
+    trace_with_tails,
+)
 from rfabric.schedulers.weave.traffic import profile_of, traffic_of
 from rfabric.simulate.world import simulate
 
@@ -128,6 +136,77 @@ def test_nodes_take_turns_at_tails():
         before = [turns[n % 3][n // 3] for n in range(max(number - 2, 0), number)]
         assert set(turn.idle) == {node for one in before for node in one.aside}
         assert not set(turn.aside) & set(turn.idle)
+
+
+@pytest.mark.parametrize(("share", "nodes"), [(0.1, 1), (0.25, 1), (0.5, 2), (0.75, 3), (1.0, 3)])
+def test_the_rest_goes_to_its_share_of_the_nodes_one_at_least_and_not_all(share, nodes):
+    jobs = tuple(Job(name, profile_of(read_recipe("grpo-64", FEW))) for name in "ab")
+    turns = tail_turns(ExecutionGroup(jobs, ((0, 1, 2, 3),) * 2, 4, 4), 1, share)
+    assert len(turns[0][0].aside) == nodes
+
+
+def test_a_window_of_generation_lasts_until_the_rest_is_done():
+    w = read_recipe("grpo-64", (*FEW, "steps=2"))
+    turns = [TailTurn((1,)), TailTurn((2, 3))]
+    plain, moved = trace_of(w, 4).windows, trace_with_tails(w, 4, turns).windows
+    assert plain.keys() == moved.keys()
+    for key in plain:
+        longer = 0.0
+        if key.phase == "generation":
+            step = step_of(w, 4, key.step)
+            rest = _moved(w, step, _replicas_on(w, turns[key.step].aside), ())
+            longer = rest.freed + rest.after - step.generated.seconds
+            assert longer > 0
+        assert moved[key] - plain[key] == pytest.approx(longer, abs=1e-9)
+
+
+def test_a_replica_that_fills_a_server_moves_its_tail():
+    w = read_recipe("grpo-64", (*FEW, "model=Qwen3-8B", f"generation.tp={SERVER}"))
+    trace = trace_with_tails(w, 0, [TailTurn((0,))])
+    labels = np.array(trace.labels)[trace.label]
+    firsts = [replica[0] for replica in w.decoding]
+    assert trace.src[labels == "generate"].tolist() == firsts
+    assert trace.src[labels == "tail"].tolist() == firsts[:1]
+
+
+def test_the_rest_is_done_with_the_last_replica_that_takes_of_it():
+    moved = _Moved((1.0, 3.0), (5, 5), {0: (2.0, 7), 1: (4.0, 9)})
+    assert (moved.freed, moved.after, moved.seconds) == (3, 4, 7)
+
+
+def test_responses_of_fewer_prompts_than_replicas_are_dealt_one_by_one():
+    """Four of sixteen stand idle: 64 responses to eight prompts on twelve; else whole prompts."""
+    for prompts, sizes in ((8, [6] * 4 + [5] * 8), (30, [24] * 6 + [16] * 6)):
+        w = read_recipe("grpo-64", (f"generation.batch={prompts}", "training.mini_batches=1"))
+        dealt = dict(_dealt(w, step_of(w, 0, 0).generated, (0, 5, 6, 15)))
+        assert list(dealt) == [r for r in range(16) if r not in (0, 5, 6, 15)]
+        assert [len(rows) for rows in dealt.values()] == sizes
+        assert np.concatenate(list(dealt.values())).tolist() == list(range(8 * prompts))
+
+
+def test_a_phase_that_moves_tails_comes_back_on_each_of_its_nodes():
+    """A switch a job and node, on the first GPU there: nodes 4 to 7 of those of training."""
+    trace = shared(1, 0.25)
+    labels = np.array(trace.labels)[trace.label]
+    generates = np.array(trace.phases)[trace.phase] == "generation"
+    for name in ("job1", "job2"):
+        rows = np.flatnonzero((labels == f"{name} switch") & generates)
+        nodes = sorted((trace.src[rows] // SERVER).tolist())
+        assert (trace.src[rows] % SERVER == 0).all()
+        assert nodes == ([4, 5, 6, 7] if name == "job1" else [5, 6, 7])  # 4 decodes the tail
+
+
+def test_jobs_of_one_step_and_of_two_move_their_tails():
+    loads = {name: read_recipe("grpo-64", (*FEW, f"steps={n}")) for name, n in (("a", 1), ("b", 2))}
+    jobs = tuple(Job(name, profile_of(w)) for name, w in loads.items())
+    group = ExecutionGroup(jobs, ((0, 1, 2, 3),) * 2, 4, 4)
+    trace = traffic_of([group], loads, tails=0.25)
+    tails = {
+        (trace.labels[trace.label[row]], int(trace.step[row]))
+        for row in range(len(trace))
+        if trace.labels[trace.label[row]].endswith(" tail")
+    }
+    assert tails == {("a tail", 0), ("b tail", 1), ("b tail", 3)}
 
 
 def test_nodes_that_tails_fill_are_used_all_the_same():

@@ -225,7 +225,7 @@ def _arrive(cluster: _ClusterState, job: Job) -> None:
         _regroup(cluster, job.arrival)
     else:
         _place(cluster, job)
-    _peaks(cluster, job)
+    _peaks(cluster, f"job {job.name}")
 
 
 def _place(cluster: _ClusterState, job: Job) -> None:
@@ -287,6 +287,7 @@ def _pass(cluster: _ClusterState, until: float) -> None:
 def _tick(cluster: _ClusterState, now: float, until: float) -> None:
     if cluster.policy is None:
         _regroup(cluster, now)
+        _peaks(cluster, f"regrouping at {now:g} s")
     if cluster.running or until < float("inf"):
         heapq.heappush(cluster.events, (now + cluster.regroup, REGROUP, 0))
 
@@ -384,7 +385,7 @@ def drifted(group: ExecutionGroup, rolls: Sequence[float]) -> ExecutionGroup:
     return replace(group, jobs=tuple(jobs))
 
 
-def _peaks(cluster: _ClusterState, job: Job) -> None:
+def _peaks(cluster: _ClusterState, who: str) -> None:
     roll = sum(state.group.roll_nodes for state in cluster.running.values())
     train = sum(state.group.train_nodes for state in cluster.running.values())
     for pool, used, has in (
@@ -393,8 +394,7 @@ def _peaks(cluster: _ClusterState, job: Job) -> None:
     ):
         if used > has:
             raise RFabricError(
-                f"job {job.name}: needs {used - has} more {pool} nodes, all "
-                f"{has} of the pool are taken"
+                f"{who}: needs {used - has} more {pool} nodes, all {has} of the pool are taken"
             )
     cluster.peak_roll = max(cluster.peak_roll, roll)
     cluster.peak_train = max(cluster.peak_train, train)

@@ -2,9 +2,11 @@
 them for nothing.
 
 A policy that places a job once, and keeps SLO and residency as `ExecutionGroup` counts them, pays
-at least this: every job is there for at least as long as it would be alone, and fewer jobs never
-cost more. So it is a bound from below that no online policy need reach; the paper's own optimum is
-some way above it or on it.
+at least this: no job is there for less than its phases take on the training nodes of whoever has
+most, as it trains on all nodes of its group; no round takes less than the longest job and the
+busiest node, whoever's turn is first; and fewer jobs never cost more, as groups may have as many
+training nodes as any job of all asks for. So it is a bound from below
+that no online policy need reach; the paper's own optimum is some way above it or on it.
 
     minimise  sum of price(g) x[g]  over groups g of present jobs that keep every SLO and fit memory
     with      each job in exactly one group: set partitioning
@@ -14,10 +16,11 @@ solved by scipy's HiGHS to within GAP, anew where jobs came or went.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from itertools import combinations
+from operator import attrgetter
 
 import numpy as np
 
@@ -27,6 +30,9 @@ from .groups import SLACK, ExecutionGroup
 from .jobs import Job, Pools
 
 GAP = 1e-3  # relative: how far above the cheapest a grouping may be, as HiGHS proves it
+# the seconds of a meta-iteration that SLOs are kept by
+Round = Callable[[ExecutionGroup], float]
+AS_IT_STANDS: Round = attrgetter("period")
 
 
 def optimum(
@@ -34,30 +40,49 @@ def optimum(
 ) -> float:
     """Dollars of the bound, from the first arrival to the last end of jobs never slowed."""
     jobs = [pools.admit(job) for job in jobs]
-    times = sorted({t for job in jobs for t in (job.arrival, job.arrival + job.seconds)})
-    priced = lru_cache(maxsize=None)(lambda present: cheapest([jobs[i] for i in present], pools)[0])
+    ends, nodes = _soonest_ends(jobs), {job.profile.train_nodes for job in jobs}
+    times = sorted({*(job.arrival for job in jobs), *ends})
+
+    @cache
+    def priced(present: tuple[int, ...]) -> float:
+        return cheapest([jobs[i] for i in present], pools, GAP, _in_any_order, nodes)[0]
+
     dollars = 0.0
     for number, (begin, end) in enumerate(zip(times, times[1:], strict=False)):
-        present = tuple(
-            i
-            for i, job in enumerate(jobs)
-            if job.arrival <= begin and end <= job.arrival + job.seconds
-        )
+        present = tuple(i for i, job in enumerate(jobs) if job.arrival <= begin and end <= ends[i])
         dollars += priced(present) * (end - begin) / SECONDS_PER_HOUR if present else 0.0
         progress(number)
     return dollars
 
 
+def _in_any_order(group: ExecutionGroup) -> float:
+    """A round at least, in whatever order jobs take their turns."""
+    return max(group.cycle, group.load)
+
+
+def _soonest_ends(jobs: Sequence[Job]) -> list[float]:
+    """When each job may be done, in a group with the most training nodes."""
+    nodes = max((job.profile.train_nodes for job in jobs), default=0)
+    shortest = [job.by_itself.roll + job.by_itself.trained_on(nodes) for job in jobs]
+    return [job.arrival + job.iterations * s for job, s in zip(jobs, shortest, strict=True)]
+
+
 def cheapest(
-    jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP
+    jobs: Sequence[Job],
+    pools: Pools = Pools(),
+    gap: float = GAP,
+    seconds: Round = AS_IT_STANDS,
+    train_nodes: Collection[int] = (),
 ) -> tuple[float, list[ExecutionGroup]]:
-    """(dollars an hour, groups) of the cheapest grouping of `jobs`.
+    """(dollars an hour, groups) of the cheapest grouping of `jobs`, each group's in the order of
+    the seconds they take alone; on as many training nodes as one of `train_nodes` says, left out:
+    as one of the jobs asks for.
 
     RFabricError where the solver finds none.
     """
     from scipy.optimize import LinearConstraint, milp
 
-    groups = list(_useful(feasible(jobs, pools), pools))
+    groups = list(_useful(feasible(jobs, pools, seconds, train_nodes), pools))
     prices = np.array([group.price(pools) for group in groups])
     once = LinearConstraint(_inside(jobs, groups), 1, 1)
     with _silent():
@@ -108,25 +133,30 @@ def _silent() -> Iterator[None]:
         os.close(nowhere)
 
 
-def feasible(jobs: Sequence[Job], pools: Pools) -> Iterator[ExecutionGroup]:
+def feasible(
+    jobs: Sequence[Job],
+    pools: Pools,
+    seconds: Round = AS_IT_STANDS,
+    train_nodes: Collection[int] = (),
+) -> Iterator[ExecutionGroup]:
     """Every set of jobs that may share, each as the cheapest group that keeps SLO and residency."""
     order = sorted(jobs, key=lambda job: job.profile.solo)
-    for nodes in sorted({job.profile.train_nodes for job in jobs}):
-        yield from _grown((), order, nodes, pools)
+    for nodes in sorted(train_nodes or {job.profile.train_nodes for job in jobs}):
+        yield from _grown((), order, nodes, pools, seconds)
 
 
 def _grown(
-    inside: tuple[Job, ...], rest: Sequence[Job], train_nodes: int, pools: Pools
+    inside: tuple[Job, ...], rest: Sequence[Job], train_nodes: int, pools: Pools, seconds: Round
 ) -> Iterator[ExecutionGroup]:
     """Sets that hold `inside` and more jobs of `rest`; what does not fit is not grown further."""
     for i, job in enumerate(rest):
         jobs = (*inside, job)
         if not _may_train(jobs, train_nodes, pools):
             continue
-        group = packed(jobs, train_nodes, pools)
+        group = packed(jobs, train_nodes, pools, seconds)
         if group:
             yield group
-            yield from _grown(jobs, rest[i + 1 :], train_nodes, pools)
+            yield from _grown(jobs, rest[i + 1 :], train_nodes, pools, seconds)
 
 
 def _may_train(jobs: tuple[Job, ...], nodes: int, pools: Pools) -> bool:
@@ -141,13 +171,15 @@ def _may_train(jobs: tuple[Job, ...], nodes: int, pools: Pools) -> bool:
     )
 
 
-def packed(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> ExecutionGroup | None:
-    """The jobs on as few rollout nodes as keep SLO and residency, or None: every way of pinning
-    them is tried.
+def packed(
+    jobs: tuple[Job, ...], train_nodes: int, pools: Pools, seconds: Round = AS_IT_STANDS
+) -> ExecutionGroup | None:
+    """The jobs, in their order, on as few rollout nodes as keep SLO and residency, or None: every
+    way of pinning them is tried.
     """
     longest = min(job.longest for job in jobs) * (1 + SLACK)
     groups = _pinned(jobs, train_nodes, longest, pools)
-    return next((group for group in groups if group.period <= longest), None)
+    return next((group for group in groups if seconds(group) <= longest), None)
 
 
 def pinnings(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> Iterator[ExecutionGroup]:
