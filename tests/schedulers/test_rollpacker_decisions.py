@@ -222,6 +222,13 @@ def test_freed_replicas_are_those_with_least_left_and_train_when_their_states_ar
     assert stream.recompute > 0
 
 
+def test_who_goes_on_has_a_token_to_come_however_near_its_end():
+    last = played().ends.max()
+    rest = _left(played(), float(np.nextafter(last, 0)))
+    assert set(played().ends[rest.row, rest.column]) == {last}
+    assert set(rest.to_come.tolist()) == {1}
+
+
 def test_a_fixed_share_is_of_the_responses_that_are_there():
     """7 of 25 are 0.28 of them, though 0.28 x 25 is 7.000000000000001."""
     w = replace(job(), generation=replace(job().generation, batch=5, group_size=5))

@@ -17,12 +17,14 @@ from rfabric.schedulers.rollpacker import (
     RollpackerSettings,
     _facts,
     draw,
+    generated_of,
     launch,
     play,
     projected_peak,
     run,
     schedule,
     streamed,
+    with_tp,
 )
 from rfabric.schedulers.rollpacker.sent import on_replicas_of
 from rfabric.schedulers.rollpacker.stream import _left
@@ -161,6 +163,28 @@ def test_the_peak_of_few_tokens_to_come_is_looked_for_at_every_token():
     for context in (0, 10, 37, 60):
         peak = projected_peak(np.array([context]), np.array([900]), even, 1001)
         assert peak == pytest.approx(max((1 - t / 101) * (context + t) for t in range(101)))
+
+
+def test_training_is_drawn_beside_the_rollout_from_when_a_wave_begins():
+    made = schedule(replace(job(), steps=2), 0, {"planner": "0"})
+    begin = {p.step: p.start for p in made.plan.phases if p.kind == "generation"}
+    kinds = "generation", "training", "weight_sync"
+    assert {(s.what, s.step) for s in made.spans} >= {(k, n) for k in kinds for n in (0, 1)}
+    for step in made.steps:
+        busy = [wave for wave in step.generated.waves if wave.part]
+        mine = [s for s in made.spans if (s.what, s.step) == (STREAMING, step.number)]
+        at = begin[step.number]
+        assert [s.start for s in mine] == pytest.approx([at + wave.begins for wave in busy])
+        assert [s.seconds for s in mine] == pytest.approx([wave.seconds for wave in busy])
+        assert busy and begin[1] > 0
+
+
+def test_either_half_of_a_replica_twice_as_wide_takes_its_time():
+    wide = with_tp(job(), 4)
+    done = run(wide, 0, RollpackerSettings(planner=0, stream=0), 1)[0]
+    own, halves = generated_of(done.played).times, on_replicas_of(job(), done).times
+    assert len(set(own)) > 1 and len(halves) == 2 * len(own)
+    assert halves == [own[r // 2] for r in range(len(halves))]
 
 
 def test_the_freed_half_trains_no_more_than_what_the_others_leave_time_for():
