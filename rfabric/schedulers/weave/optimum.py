@@ -31,8 +31,8 @@ from .jobs import Job, Pools
 
 GAP = 1e-3  # relative: how far above the cheapest a grouping may be, as HiGHS proves it
 # the seconds of a meta-iteration that SLOs are kept by
-Round = Callable[[ExecutionGroup], float]
-AS_IT_STANDS: Round = attrgetter("period")
+RoundSeconds = Callable[[ExecutionGroup], float]
+AS_IT_STANDS: RoundSeconds = attrgetter("period")
 
 
 def optimum(
@@ -71,7 +71,7 @@ def cheapest(
     jobs: Sequence[Job],
     pools: Pools = Pools(),
     gap: float = GAP,
-    seconds: Round = AS_IT_STANDS,
+    seconds: RoundSeconds = AS_IT_STANDS,
     train_nodes: Collection[int] = (),
 ) -> tuple[float, list[ExecutionGroup]]:
     """(dollars an hour, groups) of the cheapest grouping of `jobs`, each group's in the order of
@@ -136,7 +136,7 @@ def _silent() -> Iterator[None]:
 def feasible(
     jobs: Sequence[Job],
     pools: Pools,
-    seconds: Round = AS_IT_STANDS,
+    seconds: RoundSeconds = AS_IT_STANDS,
     train_nodes: Collection[int] = (),
 ) -> Iterator[ExecutionGroup]:
     """Every set of jobs that may share, each as the cheapest group that keeps SLO and residency."""
@@ -146,7 +146,11 @@ def feasible(
 
 
 def _grown(
-    inside: tuple[Job, ...], rest: Sequence[Job], train_nodes: int, pools: Pools, seconds: Round
+    inside: tuple[Job, ...],
+    rest: Sequence[Job],
+    train_nodes: int,
+    pools: Pools,
+    seconds: RoundSeconds,
 ) -> Iterator[ExecutionGroup]:
     """Sets that hold `inside` and more jobs of `rest`; what does not fit is not grown further."""
     for i, job in enumerate(rest):
@@ -172,7 +176,7 @@ def _may_train(jobs: tuple[Job, ...], nodes: int, pools: Pools) -> bool:
 
 
 def packed(
-    jobs: tuple[Job, ...], train_nodes: int, pools: Pools, seconds: Round = AS_IT_STANDS
+    jobs: tuple[Job, ...], train_nodes: int, pools: Pools, seconds: RoundSeconds = AS_IT_STANDS
 ) -> ExecutionGroup | None:
     """The jobs, in their order, on as few rollout nodes as keep SLO and residency, or None: every
     way of pinning them is tried.
