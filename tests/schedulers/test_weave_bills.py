@@ -66,6 +66,14 @@ def test_a_job_that_comes_later_slows_who_is_there_until_he_is_done():
     assert bill.kinds == {"new group": 0.5, "direct packing": 0.5}
 
 
+def test_who_lacks_less_than_a_billionth_of_its_work_is_done_with_the_others():
+    ends = [
+        [stay.end for stay in run([job("a", 100, 100, iterations=100), longer], together).stays]
+        for longer in (job("b", 100, 100, iterations=100 * (1 + more)) for more in (5e-10, 5e-9))
+    ]
+    assert ends[0][0] == ends[0][1] and ends[1][0] < ends[1][1]
+
+
 def test_a_job_that_stays_as_long_as_alone_leaves_work_undone():
     a = job("a", 100, 80, iterations=10, sync=20)
     b = job("b", 300, 100, arrival=1000, iterations=7)

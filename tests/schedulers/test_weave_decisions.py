@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rfabric.errors import RFabricError
+from rfabric.rl import read_recipe
 from rfabric.schedulers.weave import (
     ExecutionGroup,
     Job,
@@ -23,7 +24,7 @@ from rfabric.schedulers.weave import (
 )
 from rfabric.schedulers.weave.optimum import cheapest, feasible, packed, pinnings
 from rfabric.schedulers.weave.policies import fits, idle_share, keeps, placements, remembers, trains
-from rfabric.schedulers.weave.traffic import _hosts
+from rfabric.schedulers.weave.traffic import _hosts, hardware_of
 from rfabric.schedulers.weave.turns import SharedJob, _copy
 from rfabric.trace import TraceBuilder
 
@@ -161,6 +162,24 @@ def test_a_job_has_the_hosts_of_its_groups_nodes_in_the_order_it_is_pinned():
         wide = SimpleNamespace(cluster=SimpleNamespace(**vars(w.cluster) | gpus))
         with pytest.raises(RFabricError, match=f"has 17 {pool} GPUs, its nodes have 16"):
             _hosts(group, 0, 3, 5, 8, wide)
+
+
+def test_jobs_whose_training_takes_as_many_nodes_are_made_for_the_same():
+    """12 and 16 GPUs are two nodes of 8, 17 are three."""
+    w = read_recipe("grpo-64")
+    made_for = [
+        hardware_of(
+            SimpleNamespace(
+                cluster=SimpleNamespace(training_gpus=gpus),
+                gpus_per_server=8,
+                gpu=w.gpu,
+                generation_gpu=w.generation_gpu,
+                nic_bps=w.nic_bps,
+            )  # fmt: skip
+        )
+        for gpus in (12, 16, 17)
+    ]
+    assert made_for[0] == made_for[1] != made_for[2]
 
 
 # --- policies -------------------------------------------------------------------------------------
