@@ -5,8 +5,8 @@ A policy that places a job once, and keeps SLO and residency as `ExecutionGroup`
 at least this: no job is there for less than its phases take on the training nodes of whoever has
 most, as it trains on all nodes of its group; no round takes less than the longest job and the
 busiest node, whoever's turn is first; and fewer jobs never cost more, as groups may have as many
-training nodes as any job of all asks for. So it is a bound from below
-that no online policy need reach; the paper's own optimum is some way above it or on it.
+training nodes as any job of all asks for. So it is a bound from below that no online policy need
+reach; the paper's own optimum is some way above it or on it.
 
     minimise  sum of price(g) x[g]  over groups g of present jobs that keep every SLO and fit memory
     with      each job in exactly one group: set partitioning
