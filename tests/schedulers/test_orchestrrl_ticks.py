@@ -198,14 +198,14 @@ def test_kv_that_a_replica_has_no_room_for_is_computed_again():
 # --- the balancer ---------------------------------------------------------------------------------
 
 
-def balanced(counts, monkeypatch, gain=0.5, look=1, **tuning):
+def balanced(counts, monkeypatch, gain=0.5, part=0.0, **tuning):
     """What the balancer is asked to decide and does in a look, of so many responses a replica,
     where moving one would leave this share of the seconds.
     """
     seats = seats_of(**tuning)
     cut, asked, done = width(seats, 4), [], []
     play = object.__new__(_Generating)
-    play.seats, play.counts, play.now = seats, {"balanced": 0}, look * seats.tuning.balance_s
+    play.seats, play.counts, play.part = seats, {"balanced": 0}, part
     play.cuts = np.full(4, cut)
     play.replicas = [
         _Replica(k, cut, seats.gpus(k, cut, i), np.zeros(0, int)) for k in range(4) for i in (0, 1)
@@ -258,13 +258,15 @@ def test_the_balancer_looks_where_one_replica_has_two_more_than_another(counts, 
 def test_the_balancer_moves_so_many_a_second_whole_ones_at_each_look(
     moves, balance, looks, monkeypatch
 ):
-    """Parts of a response add up from look to look."""
-    for look, most in enumerate(looks, 1):
-        settings = {"moves": moves, "balance_s": balance}
-        asked, *_ = balanced([5] + [0] * 7, monkeypatch, look=look, **settings)
+    """Parts of a response add up from look to look, however much time a plan takes between."""
+    part, settings = 0.0, {"moves": moves, "balance_s": balance}
+    for most in looks:
+        asked, *_ = balanced([5] + [0] * 7, monkeypatch, part=part, **settings)
         assert [most for _, most in asked] == ([most] if most else [])
-    tuning = Tuning(moves=moves, balance_s=9.0, period_s=balance)  # looks come with the plans
-    assert [tuning.moves_at(look * balance) for look in range(1, 6)] == looks
+        whole, part = Tuning(**settings).moves_in_look(part)
+        assert whole == most
+    often = Tuning(moves=moves, balance_s=9.0, period_s=balance)  # looks come with the plans
+    assert often.moves_in_look(0.0) == Tuning(**settings).moves_in_look(0.0)
 
 
 @pytest.mark.parametrize(("gain", "moves"), [(0.89, True), (0.91, False)])

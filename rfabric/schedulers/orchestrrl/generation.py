@@ -122,6 +122,7 @@ class _Generating:
         if seats.tuning.forecast == "arima":
             self.counts[FELL_BACK] = expected.fell_back
         self.now = 0.0
+        self.part = 0.0  # of a response, that the balancer has not moved yet
         self.slow = 1.0  # so much slower than cards is the network for the KV that is moved now
         self.refusal = ""
         self.flying: list[tuple[float, Flows]] = []  # until when, what is sent
@@ -256,7 +257,7 @@ class _Generating:
     def _balance(self, alive: Alive) -> None:
         """Responses from stragglers to light replicas, cuts as they are."""
         tuning, engines = self.seats.tuning, self.seats.engines
-        most = tuning.moves_at(self.now)
+        most, self.part = tuning.moves_in_look(self.part)
         counts = np.bincount(alive.replica, minlength=len(self.replicas))
         if counts.max() - counts.min() < 2 or not most:
             return

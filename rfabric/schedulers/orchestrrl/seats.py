@@ -57,12 +57,13 @@ class Tuning:
         """Seconds from one look at the replicas to the next."""
         return min(self.balance_s, self.period_s)
 
-    def moves_at(self, now: float) -> int:
-        """Responses that the balancer may move in its look at `now` s: whole ones, parts of one add
-        up from look to look.
+    def moves_in_look(self, part: float) -> tuple[int, float]:
+        """Responses that the balancer may move in a look, whole ones, and what is left for the
+        next; `part`: what the look before left.
         """
-        before, by_now = (int(self.moves * at + 1e-9) for at in (now - self.tick_s, now))
-        return by_now - before
+        may = part + self.moves * self.tick_s
+        whole = int(may + 1e-9)
+        return whole, may - whole
 
 
 def engines_of(w: Workload) -> Engines:
