@@ -27,7 +27,7 @@ AREAL = {
 
 SLIME = (
     "python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 "
-    "--hf-checkpoint /root/Qwen3-8B --rollout-batch-size 32 --n-samples-per-prompt 8 "
+    "--hf-checkpoint /models/Qwen3-8B --rollout-batch-size 32 --n-samples-per-prompt 8 "
     "--rollout-max-response-len 4096 --global-batch-size 256 --rollout-num-gpus-per-engine 4"
 )
 
@@ -84,6 +84,8 @@ def test_a_trainer_apart_from_rollouts_gives_them_a_node(verl, entry, pipeline):
     ("entry", "passes"), [(OFF_ONE, 1), (OFF_ONE.replace("recipe", "verl.experimental"), 0)]
 )
 def test_one_step_off_takes_the_engines_log_probs_since_it_is_verls_own(verl, entry, passes):
+    """Whether the trainer is named as a module or as a file."""
+    assert verl(entry=entry).recipe() == verl(entry=f"{entry.replace('.', '/')}.py").recipe()
     assert verl(entry=entry).recipe()["training"]["log_prob_passes"] == passes
     again = verl("algorithm.rollout_correction.bypass_mode=False", entry=entry)
     assert again.recipe()["training"]["log_prob_passes"] == 1
@@ -181,6 +183,12 @@ def test_what_recomputes_in_part_recomputes_all_where_it_would_not_fit(verl):
     made = verl("model_engine=torchtitan", *long)
     assert made.recipe()["training"]["recompute"] == "full"
     assert "else it could not run" in made.origin["training.recompute"]
+
+
+def test_parallelism_of_none_is_no_size_of_a_copy(verl):
+    """Whoever reads the recipe refuses it."""
+    made = verl("model_engine=torchtitan", f"{ACTOR}.torchtitan.tensor_parallel_size=0").recipe()
+    assert made["training"]["tp"] == 0 and "fsdp_size" not in made["training"]
 
 
 @pytest.mark.parametrize(
@@ -317,6 +325,8 @@ def test_areal_passes_of_the_old_and_the_reference_policy(areal, more, passes):
 def test_a_section_is_enough_for_a_critic_of_areal(areal, critic, learns):
     made = areal(**({"critic": critic} if critic else {}))
     assert made.recipe()["training"].get("critic") == learns
+    off = areal(**({"critic": critic} if critic else {}), ppo={"disable_value": True})  # 0.3
+    assert off.recipe()["training"].get("critic") in (None, bool((critic or {}).get("is_critic")))
 
 
 @pytest.mark.parametrize(("total", "response"), [(1500, 1500 - 1024), (4096, 1024), (900, 1024)])
@@ -413,6 +423,23 @@ def test_what_slime_takes_in_its_own_way_is_noted(tmp_path, more, said):
     assert any(said in note for note in made.notes) if said else not made.notes
 
 
+@pytest.mark.parametrize(
+    ("more", "mode", "stated"),
+    [
+        ("", "selective", False),
+        ("--recompute-activations", "selective", True),
+        ("--recompute-activations --recompute-granularity full", "full", True),
+        ("--recompute-granularity selective", "selective", True),
+        ("--train-backend fsdp --gradient-checkpointing", "full", True),
+    ],
+)
+def test_what_slime_recomputes_is_stated_by_each_of_its_words(tmp_path, more, mode, stated):
+    (path := tmp_path / "run.sh").write_text(f"{SLIME} --colocate {more}\n")
+    made = import_job("slime", path)
+    assert made.recipe()["training"]["recompute"] == mode
+    assert ("training.recompute" not in made.assumed) == stated
+
+
 # --- parents that are not there
 
 CHILD = "policy: {max_total_sequence_length: 8192}\ncluster: {num_nodes: 4}\n"
@@ -453,6 +480,22 @@ def test_a_command_of_nemo_rl_has_the_first_config_unless_it_names_one(tmp_path,
         "cluster.num_nodes=2 cluster.gpus_per_node=8\n"
     )
     assert import_job("nemo-rl", path).recipe()["generation"]["group_size"] == group
+
+
+def test_a_config_that_a_command_of_nemo_rl_names_stands_for_itself(tmp_path):
+    (path := tmp_path / "run.sh").write_text("uv run examples/run_grpo.py --config job.yaml\n")
+    config = tmp_path / "job.yaml"
+    config.write_text(
+        "policy: {model_name: Qwen/Qwen3-8B, max_total_sequence_length: 4096}\n"
+        "grpo: {num_prompts_per_step: 8, num_generations_per_prompt: 8}\n"
+        "cluster: {num_nodes: 4, gpus_per_node: 8}\n"
+    )
+    made, alone = import_job("nemo-rl", path), import_job("nemo-rl", config)
+    assert made.recipe() == alone.recipe()
+    assert not any("as NeMo-RL 0.4 has it" in note for note in made.notes)
+    config.write_text(f"defaults: ./grpo-ours.yaml\n{CHILD}")
+    with pytest.raises(RFabricError, match="not set"):
+        import_job("nemo-rl", path)
 
 
 def test_what_a_missing_parent_may_say_is_said(tmp_path):

@@ -150,6 +150,8 @@ def test_nodes_that_slurm_does_not_tell_are_asked_for(job):
         {"kind": "RayJob", "spec": {"entrypoint": "python3 job.py a=4 b=2\n", "shutdown": True}},
         {"kind": "RayJob", "spec": {"entrypoint": "python3 job.py a=$N b=2\n",
                                     "runtimeEnvYAML": "env_vars: {N: '4'}\n"}},
+        {"kind": "RayJob", "spec": {"entrypoint": "python3 job.py a=4 b=2\n",
+                                    "runtimeEnvYAML": "- env_vars: {N: '5'}\n"}},
         {"envs": {"N": 4}, "setup": "pip install x", "run": "cd x\npython3 -m job a=$N b=2"},
         {"num_nodes": 4, "resources": {"accelerators": "H100:2"},
          "run": "python job.py a=$SKYPILOT_NUM_NODES b=${SKYPILOT_NUM_GPUS_PER_NODE}"},

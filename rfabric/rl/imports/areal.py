@@ -121,7 +121,8 @@ def fill(recipe: SourcedValues, s: JobSettings) -> None:
     _training(recipe, s, training)
     _recompute(recipe, s, training.trainer, old)
     _log_prob_passes(recipe, s, old)
-    if any(key.startswith("critic.") for key in s.values):
+    off = "ppo.disable_value"  # of AReaL 0.3, whose files have the section in any case
+    if any(key.startswith("critic.") for key in s.values) and not (s.find(off) and s.flag(off)):
         s.values.setdefault("critic.is_critic", True)  # a section is enough; `effects` adds it
     if s.find("teacher.path", "teacher.backend"):
         s.notes += ("teacher: its passes, and GPUs of its own, are not modelled",)

@@ -91,6 +91,7 @@ def _optimizer(recipe: SourcedValues, s: JobSettings) -> None:
     fsdp = _take(s, "use_megatron_fsdp", "use_custom_fsdp")
     if fsdp and is_on(fsdp[1]) and not sharded:
         recipe.put("training.optimizer", "sharded", fsdp[0])
+        s.notes += (f"{fsdp[0]}: a bf16 copy of each shard, 2 bytes a parameter, is not counted",)
     distributed = _take(s, "use_distributed_optimizer")
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if distributed and not is_on(distributed[1]) and not sharded:

@@ -64,7 +64,8 @@ def _held(said: list[tuple[tuple[str, ...], Any]]) -> Iterator[tuple[tuple[str, 
     for path, value in said:
         if path[-1] == "runtimeEnvYAML" and isinstance(value, str):
             with suppress(RFabricError):
-                yield from _leaves(parse_yaml(value))
+                held = parse_yaml(value)
+                yield from _leaves(held if isinstance(held, Mapping) else {})
 
 
 def _variables(said: list[tuple[tuple[str, ...], Any]]) -> dict[str, str]:

@@ -100,8 +100,8 @@ _ENTRY = re.compile(r"(?:.*/)?run_grpo(_math)?\.py")  # which has the first of t
 def _parent(s: JobSettings) -> str:
     """Which of the files that NeMo-RL ships a job inherits from, and that is not there."""
     named = next((found[1] for note in s.notes if (found := _PARENT.match(note))), "")
-    usual = not {"config", "defaults"} & s.values.keys() and any(map(_ENTRY.fullmatch, s.words))
-    return named or "1B" * usual
+    own = any(note.startswith("the config file ") for note in s.notes)
+    return named or "1B" * (not own and any(map(_ENTRY.fullmatch, s.words)))
 
 
 def _inherit(s: JobSettings) -> None:

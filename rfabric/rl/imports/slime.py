@@ -285,12 +285,21 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.log_probs(reference, engines="--use-rollout-logprobs" if own and not again else "")
     if s.value("train-backend") == "fsdp":
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
-    s.find("recompute-activations")  # selective, which is what is computed again here anyway
-    checkpoints = s.find("gradient-checkpointing") is not None
-    mode = s.value("recompute-granularity")
-    key = "--gradient-checkpointing" if checkpoints else "--recompute-granularity"
-    recipe.recompute(checkpoints or mode == "full", key, checkpoints or mode is not None)
+    _recompute(recipe, s)
     _gradients(recipe, s)
+
+
+def _recompute(recipe: SourcedValues, s: JobSettings) -> None:
+    """FSDP's checkpoints, or Megatron's granularity, for which --recompute-activations is another
+    word: selective.
+    """
+    said = {
+        "--gradient-checkpointing": s.find("gradient-checkpointing") and "full",
+        "--recompute-granularity": s.value("recompute-granularity"),
+        "--recompute-activations": s.find("recompute-activations") and "selective",
+    }
+    key = next((key for key, mode in said.items() if mode), "--recompute-granularity")
+    recipe.recompute(said[key] == "full", key, bool(said[key]))
 
 
 def _gradients(recipe: SourcedValues, s: JobSettings) -> None:

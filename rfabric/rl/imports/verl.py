@@ -91,11 +91,11 @@ def _streams(s: JobSettings) -> bool:
 
 
 def _entry(s: JobSettings, trainer: str) -> str:
-    """What names this trainer beside the usual one: the module that starts, or its configuration;
-    else empty.
+    """What names this trainer beside the usual one: the module that starts, by name or as a file,
+    or its configuration; else empty.
     """
     named = (*s.words, str(s.values.get("config-name", "")))
-    return next((word for word in named if trainer in word), "")
+    return next((word for word in named if trainer in word.replace("/", ".")), "")
 
 
 def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
@@ -206,7 +206,7 @@ def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
     """Responses that an engine decodes together: 1024 by default, but 256 since verl 0.9, which a
     job's words tell from those of long before it alone.
     """
-    late = next((k for k in (*s.values, *s.words) if _LATE.match(k)), "")
+    late = next((k for k in (*s.values, *s.words) if _LATE.match(k.replace("/", "."))), "")
     new = f"verl 0.9's default, 1024 before; {late} is of 0.8 or later"
     usual, why = (256, new) if late else (1024, "the framework's default")
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=usual, why=why)

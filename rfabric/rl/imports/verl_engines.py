@@ -52,7 +52,7 @@ def _copies(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
     counts data-parallel ranks, torchtitan and Automodel the copies.
     """
     v = recipe.values
-    ranks = v["cluster.training_gpus"] // (v["training.tp"] * v.get("training.pp", 1))
+    ranks = v["cluster.training_gpus"] // max(1, v["training.tp"] * v.get("training.pp", 1))
     if engine in _COPIES:
         said = s.number(f"{ACTOR}.{engine}.{_COPIES[engine]}")
         each = ranks // said[1] if said and said[1] else 0
