@@ -263,11 +263,13 @@ def _windows(fields: Fields, family: Family, layers: int) -> dict[str, int]:
         raise RFabricError(
             f"model {fields.name}: layer_types {', '.join(sorted(strange))} is not modelled"
         )
+    if not used:
+        return {}
     if isinstance(window, list):  # one a layer
         window, kinds = _one_window(fields, key, layers)
     if isinstance(window, bool) or not isinstance(window, int) or window < 0:
         raise RFabricError(f"model {fields.name}: {key} {window!r} must be a number of tokens")
-    if not window or not used:
+    if not window:
         return {}
     whole = fields.raw("max_window_layers")  # Qwen: so many layers see all, those above do not
     if kinds:

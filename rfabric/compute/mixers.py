@@ -23,8 +23,7 @@ def mixers_of(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
         hybrid["others"] = shape["layers"] * _indexer(fields, shape["hidden"], latent)
     if latent:
         hybrid |= {"head_dim": latent.nope + latent.rope, "kv_heads": shape["heads"]}
-    if family.attention_gate:
-        fields.raw("attn_output_gate")
+    if family.attention_gate and fields.raw("attn_output_gate", True):
         gates = (
             hybrid.get("attention_layers", shape["layers"])
             * shape["hidden"]
@@ -185,8 +184,10 @@ def _mamba2(
 
 
 def _granite(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
-    """Granite 4: attention or Mamba-2 in a layer, and its MLP in all."""
-    kinds = fields.each("layer_types", shape["layers"]) or ["attention"] * shape["layers"]
+    """Granite 4: attention or Mamba-2 in a layer, the latter where it does not say, and its MLP in
+    all.
+    """
+    kinds = fields.each("layer_types", shape["layers"]) or ["mamba"] * shape["layers"]
     heads, state = fields.number("mamba_n_heads"), fields.number("mamba_d_state")
     groups, kernel = fields.number("mamba_n_groups", 1), fields.number("mamba_d_conv", 4)
     inner = fields.number("mamba_expand", 2) * shape["hidden"]

@@ -11,7 +11,9 @@ from .config_fields import Fields
 
 # What is said beside weights: of activations, caches, what stays as it is, types to compute in.
 _BESIDE = re.compile(r"input|output|activation_|cache|ignore|modules|exclude|bnb_4bit|compute|bias")
-_BITS = re.compile(r'"(?:num_bits|n?bits|w_bit)": (\d+)|"w(\d)a\d|u?int(\d)(?:_?weight|")')
+_BITS = re.compile(
+    r'"(?:num_bits|[nw]?bits|w_bit)": (\d+)|"w(\d)a(?:\d|fp)|u?int(\d)(?:_?weight|")'
+)
 
 
 def stored_as(fields: Fields) -> tuple[str, tuple[str, ...]]:
@@ -38,14 +40,15 @@ def _quantisation(q: dict) -> tuple[str, int | None]:
     if method == "mxfp4":
         return method, None
     said = json.dumps(_of_weights(q)).lower()
-    if "nvfp4" in said:
-        return "nvfp4", None
+    if four := next((name for name in ("nvfp4", "mxfp4") if name in said), ""):
+        return four, None
     bits = _bits(q, said)
-    if "fp8" in said or ("float8" in said and bits is None) or (bits == 8 and '"float"' in said):
+    floats = '"float"' in said and '"int8"' not in said
+    if bits != 4 and "fp8" in said or bits is None and "float8" in said or bits == 8 and floats:
         return "fp8", None
     if '"fp4' in said:
         return ("nvfp4" if method.startswith("modelopt") else "mxfp4"), None
-    if bits is None and method not in ("awq", "gptq"):
+    if bits is None and method not in ("awq", "gptq", "marlin", "gptq_marlin"):
         return "", None
     return ("int8" if (bits or 4) > 4 else "int4"), bits
 

@@ -98,15 +98,18 @@ def _known(network: Network) -> Network:
     return replace(network, nodes=nodes)
 
 
-def _ends(network: Network) -> Counter[str]:
-    return Counter(name for cable in network.cables for name in (cable.a, cable.b))
+def _ends(network: Network, rows: bool = False) -> Counter[str]:
+    """How many cables end at a node; or `rows` of its file, which may stand for several each."""
+    named = ((cable.where if rows else "", i, cable) for i, cable in enumerate(network.cables))
+    said = {(where or i, cable.a, cable.b) for where, i, cable in named}
+    return Counter(name for _, a, b in said for name in (a, b))
 
 
 def _with_hosts(network: Network) -> Network:
     """Where the file says of no node that it is a host: those are whose name says so, and what has
     a single cable, unless its name says it is a switch.
     """
-    nodes, ends = dict(network.nodes), _ends(network)
+    nodes, ends = dict(network.nodes), _ends(network, rows=True)
     told: Counter[str] = Counter()
     if not any(role.kind == "host" for role in nodes.values()):
         for name, role in nodes.items():

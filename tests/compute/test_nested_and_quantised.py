@@ -119,6 +119,8 @@ def test_granite_has_mamba_in_most_layers_and_an_mlp_in_all(total, kv_layers, ch
     model = model_of(small | changes, "m")
     assert model.parameters / 1e9 == pytest.approx(total, rel=0.002) and not model.notes
     assert model.kv_layers == kv_layers and (model.state_bytes > 0) == (kv_layers < 40)
+    silent = {key: value for key, value in small.items() if key != "layer_types"}
+    assert model_of(silent, "m").kv_layers == 0  # Mamba-2 in all, as the class has it
 
 
 def test_windows_may_be_listed_by_layer():
@@ -143,6 +145,12 @@ def test_windows_of_qwen_begin_above_the_layers_that_see_all():
     windows = {"sliding_window": 100, "use_sliding_window": True, "max_window_layers": 3}
     assert made(model_type="qwen2", **windows).windowed == 1
     assert made(model_type="qwen2", **windows | {"max_window_layers": 9}).windowed == 0
+
+
+def test_a_window_that_is_not_used_may_be_anything():
+    assert not made(use_sliding_window=False, sliding_window=-1).windowed
+    with pytest.raises(RFabricError, match="sliding_window -1 must be a number of tokens"):
+        made(sliding_window=-1)
 
 
 @pytest.mark.parametrize("field", [{"use_cla": True}, {"attn_output_gate": True}])
@@ -181,6 +189,19 @@ def test_what_changes_attention_is_refused_where_nobody_reads_it(field):
         ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "int4"),
         ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}, "mxfp4"),
         ({"quant_method": "modelopt", "quant_algo": "FP4"}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP4"}, "mxfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8_MXFP4_FP8"}, "mxfp4"),
+        ({"quant_method": "fp_quant", "forward_dtype": "mxfp4"}, "mxfp4"),
+        ({"quant_method": "w4afp8"}, "int4"),
+        ({"quant_method": "marlin", "group_size": 128}, "int4"),
+        ({"quant_method": "qqq", "wbits": 4}, "int4"),
+        (
+            {
+                "quant_method": "quark",
+                "global_quant_config": {"weight": {"dtype": "int8", "scale_type": "float"}},
+            },
+            "int8",
+        ),
         (
             {
                 "quant_method": "compressed-tensors",

@@ -492,12 +492,19 @@ def test_an_edge_stands_for_as_many_cables_as_it_says(tmp_path, caplog):
     fabric = read(made(tmp_path / "c.csv", text))
     assert Counter(k.rate for k in fabric.links) == {4e11: 2, 8e11: 8}
     assert "left out" not in caplog.text
+    assert "2 rows stand for 8 cables, each of the rate that stands there" in caplog.text
     edges = [("h1", "leaf1", 1), ("h2", "leaf2", 1), ("leaf1", "spine1", 3), ("leaf2", "spine1", 3)]
     graph = {
         "nodes": [{"id": name} for name in ("h1", "h2", "leaf1", "leaf2", "spine1")],
         "links": [{"source": a, "target": b, "multiplicity": n} for a, b, n in edges],
     }
     assert len(read(made(tmp_path / "g.json", json.dumps(graph))).links) == 8
+    graph["nodes"][0]["count"] = 8
+    read(made(tmp_path / "h.json", json.dumps(graph)))
+    assert "attributes of nodes left out: count" in caplog.text
+    twice = "a,b,rate,count\n10.1.0.1,leaf1,400G,2\n10.1.0.2,leaf1,400G,2\n10.1.0.3,leaf1,400G,1\n"
+    fabric = read(made(tmp_path / "e.csv", twice))  # two cables of one row are a host's as well
+    assert len(fabric.hosts) == len(fabric.links) == 5 and len(fabric.racks) == 1
     with pytest.raises(RFabricError, match="count: 'many' is no number of cables, 1 to 1,024"):
         read(made(tmp_path / "d.csv", text.replace("G,4", "G,many")))
 

@@ -125,6 +125,8 @@ def test_chakra_along_all_dimensions_is_among_all(tmp_path):
         ("4x2", (True, False), [{1, 2, 3, 4}, {5, 6, 7, 8}]),
         ("4x2", (False, True), [{1, 5}, {2, 6}, {3, 7}, {4, 8}]),
         ("2x2x2", (True, False, True), [{1, 2, 5, 6}, {3, 4, 7, 8}]),
+        # as ASTRA-sim fills it up beyond the network's dimensions
+        ("4x2", (True, False, False, False), [{1, 2, 3, 4}, {5, 6, 7, 8}]),
     ],
 )
 def test_chakra_along_some_dimensions_is_among_those_ranks(tmp_path, dims, said, groups):
@@ -139,14 +141,26 @@ def test_chakra_along_some_dimensions_is_among_those_ranks(tmp_path, dims, said,
     ("dims", "why"),
     [
         ("", r"involved_dim \[1, 0\] is among some ranks alone.*--set dims=4x2"),
-        ("3x2", "dims 3x2 must be 2 numbers whose product is 2"),
-        ("2", "dims 2 must be 2 numbers whose product is 2"),
+        ("3x2", "dims 3x2 must be 2 numbers at most whose product is 2"),
+        ("2x1x1", "dims 2x1x1 must be 2 numbers at most"),
         ("2,1", "dims '2,1': write the ranks along each dimension, such as 4x2"),
     ],
 )
 def test_dimensions_that_are_not_said_or_do_not_suit(tmp_path, dims, why):
     with pytest.raises(RFabricError, match=why):
         read_trace(along(tmp_path / "some", 2, True, False), dims=dims)
+
+
+def test_dimensions_stand_in_workload_graphs_too(tmp_path, caplog):
+    said = {"NodeType": 7, "comm_type": 0, "comm_size": 800, "involved_dim": [True, False]}
+    nodes = [{"Id": 5, **said}, {"Id": 6, "NodeType": 4, "num_ops": 9, "data_deps": [5]}]
+    for rank in range(8):
+        (tmp_path / f"w.{rank}.json").write_text(json.dumps({"workload_graph": nodes}))
+    pairs = sent(read_trace(tmp_path, dims="4x2"))
+    assert not [pair for pair in pairs if (pair[0] <= "h4") != (pair[1] <= "h4")]
+    assert "8 nodes say operations (num_ops)" in caplog.text
+    with pytest.raises(RFabricError, match="say its npus_count, such as --set dims=4x2"):
+        read_trace(tmp_path)
 
 
 def test_chakra_says_which_nodes_have_operations_and_no_time(tmp_path, caplog):
@@ -205,7 +219,13 @@ def test_aicb_says_which_calls_have_a_count(tmp_path, caplog):
         ("size_kilobytes cdf", 1000),
         ("sizeKiB,cdf", 1024),
         ("# flow size in KBytes, CDF", 1000),
+        ("size_kb,cdf", 1000),
+        ("size_mb,cdf", 10**6),
         ("# sizes of flows to backups", 1),
+        ("# CDF of flow sizes, size in bytes and percent", 1),
+        ("# flow sizes in bytes taken from packet traces, CDF", 1),
+        ("# miscellaneous flow sizes, CDF", 1),
+        ("# flow size in KBytes, CDF\nsize,cdf", 1000),
     ],
 )
 def test_a_header_says_the_unit_of_sizes(tmp_path, header, unit):
@@ -219,6 +239,7 @@ def test_a_header_says_the_unit_of_sizes(tmp_path, header, unit):
     [
         ("flow size (packets),CDF", "sizes are counted in packets; write them in bytes"),
         ("# size in pkts, cdf", "sizes are counted in pkts"),
+        ("size in kilobits, cdf", "sizes are counted in bits"),
         ("cdf,bytes", "sizes stand first"),
     ],
 )

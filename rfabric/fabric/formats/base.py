@@ -175,7 +175,7 @@ def delay_of(attributes: Mapping[str, Any], reading: Reading, what: str) -> floa
 def copies_of(attributes: Mapping[str, Any], what: str) -> int:
     """How many cables an edge or a row is, as its `count` or `multiplicity` says; else 1."""
     for key, value in attributes.items():
-        if re.sub(r"[^a-z]", "", str(key).lower()) in COPY_KEYS and _filled(value):
+        if is_count(key) and _filled(value):
             text = str(value).removesuffix(".0")
             if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_COPIES:
                 raise RFabricError(
@@ -185,11 +185,21 @@ def copies_of(attributes: Mapping[str, Any], what: str) -> int:
     return 1
 
 
+def is_count(key: str) -> bool:
+    """Whether an attribute of this name says how many cables an edge or a row is."""
+    return re.sub(r"[^a-z]", "", str(key).lower()) in COPY_KEYS
+
+
+def several(copies: Iterable[int], what: str) -> list[str]:
+    """What is said of edges or rows that are more than one cable each."""
+    more = [count for count in copies if count > 1]
+    cables = f"{sum(more):,} cables, each of the rate that stands there"
+    return [f"{len(more):,} {what} stand for {cables}"] if more else []
+
+
 def is_quantity(key: str) -> bool:
-    """Whether an attribute of this name is a rate, a delay or a number of cables."""
+    """Whether an attribute of this name is a rate or a delay."""
     said = {key: "1"}
-    if re.sub(r"[^a-z]", "", str(key).lower()) in COPY_KEYS:
-        return True
     return _bare_key(key) in ("speedraw", "speedunits") or any(
         _named(said, *known) for known in ((RATE_KEYS, RATE_ENDS), (DELAY_KEYS, DELAY_ENDS))
     )

@@ -12,7 +12,17 @@ from pathlib import Path
 from ...errors import RFabricError
 from ..network import NamedCable, Network
 from ..roles import Role
-from .base import Reading, TopologyFormat, copies_of, delay_of, is_quantity, rate_of, stem_of
+from .base import (
+    Reading,
+    TopologyFormat,
+    copies_of,
+    delay_of,
+    is_count,
+    is_quantity,
+    rate_of,
+    several,
+    stem_of,
+)
 from .csv_rows import CsvRow, CsvRows, bare_name, ends_in, header_in, one_name, rows_of
 from .graphs import one_of_both_ways, stand_both_ways
 
@@ -29,15 +39,18 @@ def _read(path: Path, reading: Reading) -> Network:
     if ends is None:
         raise RFabricError("line 1: the header names no two ends of a cable, such as a,b,rate")
     said: list[str] = []
+    rows = _each_once(table, ends, said)
+    copies = [copies_of(row, f"line {n}, column") for n, row in rows]
     cables = [
         _cable(n, row, ends, reading)
-        for n, row in _each_once(table, ends, said)
-        for _ in range(copies_of(row, f"line {n}, column"))
+        for (n, row), count in zip(rows, copies, strict=True)
+        for _ in range(count)
     ]
+    said += several(copies, "rows")
     if stand_both_ways(cables):
         cables = one_of_both_ways(cables, said)
     nodes = dict.fromkeys((name for cable in cables for name in (cable.a, cable.b)), Role())
-    left = [c for c in table.header if c not in ends and not is_quantity(c)]
+    left = [c for c in table.header if c not in ends and not is_quantity(c) and not is_count(c)]
     said += [f"columns left out: {', '.join(left)}"] if left else []
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 

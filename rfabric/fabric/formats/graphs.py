@@ -16,7 +16,17 @@ from ...errors import RFabricError
 from ...files import twice
 from ..model import Fabric
 from ..network import NamedCable, Network, some
-from .base import ROLE_KEYS, Reading, copies_of, delay_of, is_quantity, rate_of, role_of
+from .base import (
+    ROLE_KEYS,
+    Reading,
+    copies_of,
+    delay_of,
+    is_count,
+    is_quantity,
+    rate_of,
+    role_of,
+    several,
+)
 
 OWN_NODE = {*ROLE_KEYS, "id", "name", "key", "label", "pod", "plane"}
 OWN_EDGE = {"source", "target", "key", "id", "cable"}
@@ -44,13 +54,14 @@ def network_of(
     no node.
     """
     roles = {node: role_of(said) for node, said in nodes.items()}
+    copies = [copies_of(edge.attributes, edge.where) for edge in edges]
     cables = [
         NamedCable(
             edge.a, edge.b, rate_of(edge.attributes, reading, edge.where),
             delay_of(edge.attributes, reading, edge.where), edge.where,
         )
-        for edge in edges
-        for _ in range(copies_of(edge.attributes, edge.where))
+        for edge, count in zip(edges, copies, strict=True)
+        for _ in range(count)
     ]  # fmt: skip
     for cable in cables:
         for end in (cable.a, cable.b):
@@ -60,10 +71,14 @@ def network_of(
         f"attributes of {what} left out: {some(left)}"
         for what, left in (
             ("nodes", _left(nodes.values(), OWN_NODE)),
-            ("edges", _left((edge.attributes for edge in edges), OWN_EDGE)),
+            (
+                "edges",
+                {k for k in _left((e.attributes for e in edges), OWN_EDGE) if not is_count(k)},
+            ),
         )
         if left
     ]
+    dropped += several(copies, "edges")
     if directed or stand_both_ways(cables):
         cables = one_of_both_ways(cables, dropped)
     delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)

@@ -34,7 +34,8 @@ def along(node: ChakraNode) -> list[bool] | None:
 def among(
     rank: int, said: Sequence[bool], sizes: Sequence[int], ranks: int, where: str
 ) -> list[int]:
-    """The ranks that differ from `rank` along these dimensions alone, itself among them.
+    """The ranks that differ from `rank` along these dimensions alone, itself among them; what is
+    said of more dimensions than the network has counts for nothing, as in ASTRA-sim.
     RFabricError where the dimensions are not said or do not suit.
     """
     shown = [int(one) for one in said]
@@ -43,10 +44,10 @@ def among(
             f"{where}: involved_dim {shown} is among some ranks alone, which ASTRA-sim's network "
             "tells and not this file: say its npus_count, such as --set dims=4x2"
         )
-    if len(sizes) != len(said) or prod(sizes) != ranks:
+    if len(sizes) > len(said) or prod(sizes) != ranks:
         raise RFabricError(
             f"{where}: involved_dim {shown} of {ranks} ranks; dims {'x'.join(map(str, sizes))} "
-            f"must be {len(said)} numbers whose product is {ranks}"
+            f"must be {len(said)} numbers at most whose product is {ranks}"
         )
     strides = accumulate((1, *sizes), mul)
     places = [

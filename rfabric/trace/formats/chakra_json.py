@@ -110,6 +110,9 @@ def _values(one: dict) -> dict:
 # --- graphs of `workload_graph` ------------------------------------------------------------------
 
 
+_ATTRIBUTES = ("involved_dim", "pg_name", "root_rank", "num_ops", "tensor_size")
+
+
 def _workload(name: str, data: dict) -> Graph:
     nodes, known = data["workload_graph"], {one["Id"] for one in data["workload_graph"]}
     made, gone, silent = [], 0, 0
@@ -118,7 +121,7 @@ def _workload(name: str, data: dict) -> Graph:
         kept = [dep for dep in waits if dep in known]
         gone += len(waits) - len(kept)
         kind = one["NodeType"]
-        attrs = {key: one[key] for key in one if key.startswith("comm_")}
+        attrs = {key: one[key] for key in one if key.startswith("comm_") or key in _ATTRIBUTES}
         if kind in (COLLECTIVE, SEND, RECEIVE) and "comm_size" not in attrs:
             kind, silent = COMPUTE, silent + 1
         micros = whole(one.get("runtime", 0), f"{name}: node {one['Id']}: runtime")

@@ -24,10 +24,14 @@ from .base import TraceFormat, understood, whole
 MOST_FLOWS = 5_000_000
 HEADER = re.compile(r"[A-Za-z_ #()%]+[,\s][A-Za-z_ #()%,]+")
 SHARE = r"cdf|perc|prob|share|frac|%"
-SIZED = re.compile(rf"(?i)(?:size|bytes|packets|pkts).*(?:{SHARE})")  # a header in a comment
-PREFIXED = re.compile(
-    r"(?:(?<![A-Za-z])|(?<=[a-z]))(kilo|mega|giga|tera|[kKMGT])(i?)(?:[bB]ytes?|B)(?![a-z])"
+# the first cell of a header, as it must be in a comment, which else is one
+SIZED = re.compile(
+    r"(?:flow[ _]?)?(?:sizes?(?:\s+in\s+|\s*[_(]\s*)?\w*\)?|bytes|packets|pkts)", re.I
 )
+PREFIXED = re.compile(
+    r"(?:(?<![A-Za-z])|(?<=[a-z]))(kilo|mega|giga|tera|[kKmMgGT])(i?)(?:[bB]ytes?|[bB])(?![a-z])"
+)
+OTHERS = re.compile(r"packets?|pkts?|flits?|(?<![a-z])cells?|bits?(?![a-z])", re.I)
 ROW = re.compile(r"[\d.eE+-]+(?:\s*,\s*|\s+)[\d.eE+-]+(?:(?:\s*,\s*|\s+)[\d.eE+-]+)?")
 
 
@@ -84,8 +88,8 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
         for number, line in enumerate(lines_of(file), 1):
             text = line.split("#")[0].strip()
             header = text or line.strip("\ufeff# \t\r\n")
-            if not rows and HEADER.fullmatch(header) and (text or SIZED.search(header)):
-                unit = _unit(f"line {number}", header)
+            if not rows and HEADER.fullmatch(header) and (text or _heads(header)):
+                unit = _unit(f"line {number}", header) or unit
             elif text:
                 rows.append(_row(f"line {number}", text))
                 three = three or len(_cells(text)) == 3
@@ -101,17 +105,29 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
     return sizes, shares / shares[-1], three
 
 
-def _unit(where: str, header: str) -> float:
-    """Bytes of one of the sizes below a header. RFabricError for packets, or for shares first."""
-    names = re.split(rf",|\t|\s(?=\w*(?:{SHARE}))", header, flags=re.I)
+def _names(header: str) -> list[str]:
+    return re.split(rf",|\t|\s(?=\w*(?:{SHARE}))", header, flags=re.I)
+
+
+def _heads(comment: str) -> bool:
+    """Whether a comment names the columns, sizes first."""
+    first, *others = _names(comment)
+    return bool(SIZED.fullmatch(first.strip()) and re.search(SHARE, " ".join(others), re.I))
+
+
+def _unit(where: str, header: str) -> float | None:
+    """Bytes of one of the sizes below a header, where it says so. RFabricError for packets, or for
+    shares first.
+    """
+    names = _names(header)
     if re.search(SHARE, names[0], re.I):
         raise RFabricError(f"{where}: {header[:40]!r}: sizes stand first, as in `bytes,percent`")
-    if other := re.search(r"packets?|pkts?|flits?|cells?|bits?(?![a-z])", names[0], re.I):
+    if other := OTHERS.search(names[0]):
         raise RFabricError(
             f"{where}: {header[:40]!r}: sizes are counted in {other[0]}; write them in bytes"
         )
     said = PREFIXED.search(names[0])
-    return parse_size(f"1{said[1][0].upper()}{said[2]}B", "size") if said else 1.0
+    return parse_size(f"1{said[1][0].upper()}{said[2]}B", "size") if said else None
 
 
 def _cells(text: str) -> list[str]:
