@@ -529,8 +529,8 @@ def test_only_clients_that_speak_tls_are_served_where_it_is_asked_for(tls, speak
     monkeypatch.setattr(border, "from_environment", lambda module: border.Border({}, tls=tls))
     monkeypatch.setattr(border, "wrapped", lambda *_: "inside" if speaks else None)
     monkeypatch.setattr(rest, "Handler", Recording)
-    monkeypatch.setattr(rest.seam, "serve_http", lambda *what: asked.append(what) or ("h", 9))
-    assert rest.serve("app", 8080, "host") == ("h", 9)
+    monkeypatch.setattr(rest.seam, "serve_http", lambda *what: asked.append(what) or ("::", 9))
+    assert rest.serve("app", 8080, "host") == ("https://[::]:9" if tls else "http://[::]:9")
     ((handle, *where),) = asked
     handle("plain", "peer", "app")
     assert where == ["app", 8080, "host"]
