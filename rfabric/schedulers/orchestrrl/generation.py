@@ -121,8 +121,7 @@ class _Generating:
         ) | ({"refused": 0, "given_up": 0} if seats.network else {})
         if seats.tuning.forecast == "arima":
             self.counts[FELL_BACK] = expected.fell_back
-        self.now = 0.0
-        self.part = 0.0  # of a response, that the balancer has not moved yet
+        self.now = self.part = 0.0  # s; what of a response the balancer has not moved yet
         self.slow = 1.0  # so much slower than cards is the network for the KV that is moved now
         self.refusal = ""
         self.flying: list[tuple[float, Flows]] = []  # until when, what is sent
