@@ -32,13 +32,16 @@ SHOWN = 3  # names in a message
 
 @dataclass(frozen=True)
 class NamedCable:
-    """Two names as the file has them, bit/s and s; None where it says nothing. where: its line."""
+    """Two names as the file has them, bit/s and s; None where it says nothing. where: its line.
+    again: one more of the cables that its row or edge stands for.
+    """
 
     a: str
     b: str
     rate: float | None = None
     delay: float | None = None
     where: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,8 @@ def _known(network: Network) -> Network:
 
 def _ends(network: Network, rows: bool = False) -> Counter[str]:
     """How many cables end at a node; or `rows` of its file, which may stand for several each."""
-    named = ((cable.where if rows else "", i, cable) for i, cable in enumerate(network.cables))
-    said = {(where or i, cable.a, cable.b) for where, i, cable in named}
-    return Counter(name for _, a, b in said for name in (a, b))
+    cables = (cable for cable in network.cables if not (rows and cable.again))
+    return Counter(name for cable in cables for name in (cable.a, cable.b))
 
 
 def _with_hosts(network: Network) -> Network:

@@ -7,6 +7,7 @@ A column `count` says how many cables a row stands for, each of this rate.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import RFabricError
@@ -42,9 +43,9 @@ def _read(path: Path, reading: Reading) -> Network:
     rows = _each_once(table, ends, said)
     copies = [copies_of(row, f"line {n}, column") for n, row in rows]
     cables = [
-        _cable(n, row, ends, reading)
+        replace(_cable(n, row, ends, reading), again=again)
         for (n, row), count in zip(rows, copies, strict=True)
-        for _ in range(count)
+        for again in [False] + [True] * (count - 1)
     ]
     said += several(copies, "rows")
     if stand_both_ways(cables):

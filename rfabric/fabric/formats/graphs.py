@@ -58,10 +58,10 @@ def network_of(
     cables = [
         NamedCable(
             edge.a, edge.b, rate_of(edge.attributes, reading, edge.where),
-            delay_of(edge.attributes, reading, edge.where), edge.where,
+            delay_of(edge.attributes, reading, edge.where), edge.where, again,
         )
         for edge, count in zip(edges, copies, strict=True)
-        for _ in range(count)
+        for again in [False] + [True] * (count - 1)
     ]  # fmt: skip
     for cable in cables:
         for end in (cable.a, cable.b):
