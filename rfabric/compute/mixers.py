@@ -193,7 +193,7 @@ def _granite(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
     inner = fields.number("mamba_expand", 2) * shape["hidden"]
     for key in ("d_head", "chunk_size", "conv_bias", "proj_bias"):
         fields.raw(f"mamba_{key}")
-    blocks = kinds.count("mamba")
+    blocks = sum(kind in ("mamba", "linear_attention") for kind in kinds)  # transformers 4, and 5
     made = _mamba2(blocks, shape["hidden"], inner, heads, groups * state, kernel, state)
     return {"attention_layers": shape["layers"] - blocks, **made}
 

@@ -119,6 +119,9 @@ def test_granite_has_mamba_in_most_layers_and_an_mlp_in_all(total, kv_layers, ch
     model = model_of(small | changes, "m")
     assert model.parameters / 1e9 == pytest.approx(total, rel=0.002) and not model.notes
     assert model.kv_layers == kv_layers and (model.state_bytes > 0) == (kv_layers < 40)
+    renamed = {"mamba": "linear_attention", "attention": "full_attention"}  # in transformers 5
+    listed = (small | changes)["layer_types"]
+    assert model_of(small | changes | {"layer_types": [renamed[k] for k in listed]}, "m") == model
     silent = {key: value for key, value in small.items() if key != "layer_types"}
     assert model_of(silent, "m").kv_layers == 0  # Mamba-2 in all, as the class has it
 
