@@ -380,8 +380,9 @@ def _chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell)
         carries, most = measure(expected, settings.machines, news, settings.out)
     else:
         carries = calibrate(progress=news, out=settings.out)
-    least = least_sample(expected, carries, most)
-    sample = settings.sample or choose_sample(expected, patience, least)
+    sample = settings.sample or choose_sample(
+        expected, patience, least_sample(expected, carries, most)
+    )
     chosen = choose_scale(expected, carries, patience, sample, most)
     if dilation:  # the same shaped rates
         return replace(

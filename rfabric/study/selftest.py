@@ -153,9 +153,9 @@ def selftest(
     from ..emulate.world import calibrate
 
     every, wanted = fabrics(hosts), parts(only)
-    carries = calibrate(progress=lambda news: tell("calibrate", news), out=out)
     patience = patience or PATIENCE * hosts / LEAST_HOSTS
     settings = RunSettings("emulate", patience=patience, out=out)
+    carries = calibrate(progress=lambda news: tell("calibrate", news), out=out)
     traffic = Traffic(patterns(every["fat-tree"].hosts), "self-test", ())
     measured: list[MeasuredPattern] = []
     for name in (name for name in every if name in wanted):

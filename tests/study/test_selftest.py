@@ -133,6 +133,8 @@ def test_flows_are_under_way_where_circuits_change(way):
 def test_what_is_no_part_and_what_makes_no_pods_is_refused():
     with pytest.raises(RFabricError, match="--only nope: a part is one of fat-tree, .*, drop"):
         selftest.parts(["nope"])
+    with pytest.raises(RFabricError, match="patience 500 ms: .* less than 1 s"):
+        selftest.selftest(patience=0.5)  # before anything is measured
     for hosts, near in ((0, 16), (7, 16), (20, 16), (21, 24), (100_000, selftest.MOST_HOSTS)):
         said = f"--hosts {hosts}: pods of 8 hosts make .* hosts; the nearest that works is {near}$"
         with pytest.raises(RFabricError, match=said):
