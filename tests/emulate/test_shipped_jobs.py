@@ -16,6 +16,7 @@ pytestmark = pytest.mark.root
         ["--topo", "rfabric", "--traffic", "grpo-64-moe", "--set", "training.mini_batches=1"],
         ["--topo", "fat-tree", "--traffic", "weave-2jobs"],
     ],
+    ids=["grpo-64-moe", "weave-2jobs"],
 )
 def test_a_job_whose_paths_are_thin_gets_a_scale_by_itself_and_keeps_pace(job, tmp_path, capsys):
     """Expert groups that all turn at once, and two jobs that share 64 GPUs."""

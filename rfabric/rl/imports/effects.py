@@ -16,8 +16,8 @@ from .sourced_values import SourcedValues
 
 _Said = list[tuple[str, Any]]  # keys with their values
 _OTHER_ROLES = (
-    *("ref", "reference", "critic", "value", "reward", "reward_model", "distillation", "teacher"),
-)
+    "ref", "reference", "critic", "value", "reward", "reward_model", "distillation", "teacher",
+)  # fmt: skip
 
 
 def read_effects(recipe: SourcedValues, s: JobSettings, model: Model) -> None:

@@ -324,9 +324,10 @@ def _bypass(s: JobSettings) -> str:
     said = s.find(BYPASS, "async_training.use_rollout_log_probs")
     if said:
         return said[0] if s.flag(said[0]) else ""
-    usual = ("one_step_off", "fully_async")[_streams(s)]
-    ours = _streams(s) or _entry(s, "verl.experimental.one_step_off")
-    return f"{BYPASS}, by default of {usual}" if ours else ""
+    if _streams(s):
+        return f"{BYPASS}, by default of fully_async"
+    ours = _entry(s, "verl.experimental.one_step_off")
+    return f"{BYPASS}, by default of one_step_off" if ours else ""
 
 
 def _of_all_ranks(recipe: SourcedValues, s: JobSettings) -> tuple[str, int] | None:
