@@ -1,8 +1,9 @@
 """The compiled core that `python -m rfabric.simulate.build` makes: the engine, the inner loops of
-ways and placing, the passes over the rows of a trace, continuous batching, and the writing of
-tables.
+ways and placing, matchings of racks, the passes over the rows of a trace, continuous batching, and
+the writing of tables.
 
-Who calls it declares what it calls; where it was never built, Python does the same, slower.
+Who calls it declares what it calls; where it was never built, Python does the same, slower. Of
+matchings that weigh the same alone it may find another.
 """
 
 import ctypes
@@ -16,9 +17,9 @@ from .errors import RFabricError
 LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).parent / "simulate" / "core.so"))
 SOURCES = tuple(
     Path(__file__).parent / "simulate" / name
-    for name in ("core.cpp", "ways.cpp", "sweeps.cpp", "serving.cpp", "tables.cpp")
+    for name in ("core.cpp", "ways.cpp", "matching.cpp", "sweeps.cpp", "serving.cpp", "tables.cpp")
 )
-INTERFACE = 9  # rf_interface() of core.cpp
+INTERFACE = 10  # rf_interface() of core.cpp
 
 
 @cache

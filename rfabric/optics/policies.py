@@ -29,7 +29,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
-from ..fabric.kept import kept_last
+from ..fabric.kept import kept, kept_last
 from ..routing import routes_of
 from ..routing.rows import distinct
 from ..specs import escaped, head_of, read_spec
@@ -468,17 +468,24 @@ def _least_moved(
 
     Only planes that join the same racks may swap their matchings.
     """
-    table, lit = region_table(fabric), _partners(fabric, circuits)
-    rest, by_plane = {i: _ordered(fabric, racks) for i, racks in enumerate(pairs)}, []
+    alike, lit = _planes_alike(fabric), _partners(fabric, circuits)
+    rest, by_plane = dict(enumerate(pairs)), []
     for row, had in enumerate(lit):
-        alike = [i for i in rest if (table[i] == table[row]).all()]
-        best = max(alike, key=lambda i: (np.count_nonzero(had[rest[i][0]] == rest[i][1]), -i))
+        some = [i for i in rest if alike[i] == alike[row]]
+        best = max(some, key=lambda i: (np.count_nonzero(had[rest[i][0]] == rest[i][1]), -i))
         taken = rest.pop(best)
         free = had >= 0
         free[taken] = False
         a = np.flatnonzero(free & free[had] & (had > np.arange(len(had))))
         by_plane.append(_ordered(fabric, np.concatenate((taken, (a, had[a])), axis=1)))
     return by_plane
+
+
+@kept
+def _planes_alike(fabric: Fabric) -> list[int]:
+    """By plane, the first one that joins the same racks."""
+    table = region_table(fabric)
+    return [int((table == row).all(1).argmax()) for row in table]
 
 
 def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
@@ -495,9 +502,15 @@ def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
 
 def _ordered(fabric: Fabric, racks: np.ndarray) -> np.ndarray:
     """Pairs of racks (numbers, int64[2, pairs]) in the order of their names, each once."""
+    place, order = _by_name(fabric)
+    low, high = np.sort(place[racks], axis=0)
+    codes = distinct(low * len(order) + high)
+    return order[np.stack(np.divmod(codes, len(order)))]
+
+
+@kept
+def _by_name(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
+    """The place of each rack in the order of names, and the racks in that order."""
     c = cabling_of(fabric)
-    name = c.place[np.flatnonzero(c.rack >= 0)]
-    order = np.argsort(name)
-    codes = np.sort(name[racks], axis=0)
-    codes = distinct(codes[0] << 32 | codes[1])
-    return order[np.searchsorted(name[order], np.stack((codes >> 32, codes & 0xFFFFFFFF)))]
+    order = np.argsort(c.place[np.flatnonzero(c.rack >= 0)])
+    return np.argsort(order), order

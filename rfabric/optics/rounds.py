@@ -30,7 +30,7 @@ from .policies import Policy
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """Circuits of round after round; `weight` float64[rounds, racks, racks]: in which of them a
-    pair sends, and how much.
+    pair that is to send does so, and how much.
     """
 
     circuits: tuple[Circuits, ...]
@@ -44,16 +44,23 @@ def decompositions(
     could never send.
     """
     every = (
-        _weighted(fabric, tuple(lit)) for lit in policy.rounds(demand, circuits) if len(lit) > 1
+        _weighted(fabric, tuple(lit), demand)
+        for lit in policy.rounds(demand, circuits)
+        if len(lit) > 1
     )
     rows, columns, _ = demand.sent
     return [rounds for rounds in every if rounds.weight[:, rows, columns].any(axis=0).all()]
 
 
-def _weighted(fabric: Fabric, every: tuple[Circuits, ...]) -> Rounds:
+def _weighted(fabric: Fabric, every: tuple[Circuits, ...], demand: Demand) -> Rounds:
     weight = np.array([joins(fabric, circuits) for circuits in every], dtype=float)
+    inside = np.arange(len(fabric.racks))
+    weight[:, inside, inside] = 1.0
+    joined, (rows, columns, _) = weight.any(axis=0), demand.sent
+    if joined[rows, columns].all():
+        return Rounds(every, weight)
     reach = [routes_of(fabric, c).ways.reach for c in every]
-    return Rounds(every, np.where(weight.any(axis=0), weight, reach))
+    return Rounds(every, np.where(joined, weight, reach))
 
 
 def joins(fabric: Fabric, circuits: Circuits) -> np.ndarray:

@@ -28,7 +28,7 @@ from ..routing import routes_of
 from ..routing.rows import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
-from .matched import JoinedParts, joined_parts
+from .matched import heaviest
 from .planes import RackPair, region_table, uplinks
 from .templates import Matchings
 
@@ -61,14 +61,12 @@ class Asked:
         return (here[self.rows] == here[self.columns]) & (here[self.rows] >= 0)
 
     @cached_property
-    def openings(self) -> list[tuple[np.ndarray, JoinedParts]]:
-        """By plane, the edges it can join, and the parts they make of the racks."""
-        known: dict[bytes, tuple[np.ndarray, JoinedParts]] = {}
+    def openings(self) -> list[np.ndarray]:
+        """By plane, the edges it can join."""
+        known: dict[bytes, np.ndarray] = {}
         for plane, here in enumerate(self.region):
             if here.tobytes() not in known:
-                some = np.flatnonzero(self.open_in(plane))
-                parts = JoinedParts(len(self.racks), self.rows[some], self.columns[some])
-                known[here.tobytes()] = some, parts
+                known[here.tobytes()] = np.flatnonzero(self.open_in(plane))
         return [known[here.tobytes()] for here in self.region]
 
     @cached_property
@@ -166,9 +164,9 @@ def _plane_by_plane(a: Asked, given: np.ndarray, first: float = 0.0) -> Matching
     has no circuit yet weighs `first` more. Counts on in `given`, the circuits of each edge.
     """
     matchings = []
-    for edges, parts in a.openings:
+    for edges in a.openings:
         weight = a.wanted[edges] / (given[edges] + 1) + first * (given[edges] == 0)
-        best = edges[parts.matching(weight)]
+        best = best_matching(a, edges, weight)
         given[best] += 1
         matchings.append(a.named(best))
     return matchings
@@ -180,7 +178,7 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
     """
     a = asked(fabric, demand)
     left, given, matchings = _whole_circuits(a), np.zeros(len(a.wanted)), []
-    for plane, (edges, parts) in enumerate(a.openings):
+    for plane, edges in enumerate(a.openings):
         rest = a.uplinks.max(initial=0) - plane
         load = np.bincount(a.rows, left, len(a.racks)) + np.bincount(a.columns, left, len(a.racks))
         # a rack that is owed a circuit in every plane still to come must be in this matching
@@ -188,7 +186,7 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
         owed = left[edges] * (1 + 4 * (urgent[a.rows[edges]] + urgent[a.columns[edges]]))
         extra = a.wanted[edges] / (given[edges] + np.maximum(left[edges], 0) + 1)
         weight = owed + 0.5 * extra / extra.max(initial=1e-300)
-        best = edges[parts.matching(weight)]
+        best = best_matching(a, edges, weight)
         given[best] += 1
         left[best] = np.maximum(left[best] - 1, 0)
         matchings.append(a.named(best))
@@ -293,8 +291,8 @@ def _circuits_within(a: Asked, seconds: float) -> np.ndarray | None:
 
 
 def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Positions in `edges` of a matching of maximum weight, ascending."""
-    return JoinedParts(len(a.racks), a.rows[edges], a.columns[edges]).matching(weight)
+    """Those of `edges` that make a matching of maximum weight, ascending."""
+    return edges[heaviest(a.rows[edges], a.columns[edges], weight)]
 
 
 # --- what a plan must not break -------------------------------------------------------------------
@@ -357,6 +355,18 @@ def _parts(fabric: Fabric, matchings: Matchings) -> np.ndarray:
     lit = [(index[a], index[b]) for pairs in matchings for a, b in pairs]
     cables = zip(range(len(calm)), calm.tolist(), strict=True)
     return joined_parts(len(calm), *np.array([*cables, *lit], dtype=np.int64).T)
+
+
+def joined_parts(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """For each rack the first rack of the part it lies in, where rows[i] and columns[i] are
+    joined.
+    """
+    part = np.arange(racks)
+    while ((low := part[rows]) != (high := part[columns])).any():
+        np.minimum.at(part, np.maximum(low, high), np.minimum(low, high))
+        while (part != (further := part[part])).any():
+            part = further
+    return part
 
 
 @kept

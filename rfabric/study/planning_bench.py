@@ -6,7 +6,7 @@ several.
                the whole cycle, of rounds every way to play them
     joint      what OrchestrRL's planner decides on the answers of a fabric: JOINT_REQUESTS
                responses on JOINT_SEATS servers; plans proposed and asked for, one chosen
-    one plane  the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and
+    one plane  the maximum-weight matching of the heaviest edges alone, ours and
                networkx's on the same edges; equal weight is checked
 
 Demands, of which each policy has one that it was made for:
@@ -218,9 +218,9 @@ def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float
     )
     theirs, pairs = _timed(lambda: nx.max_weight_matching(graph), tries=0)
     weight = sum(graph.edges[pair]["weight"] for pair in pairs)
-    if abs(weight - a.wanted[edges][best].sum()) > 1e-6 * weight:
+    if abs(weight - a.wanted[best].sum()) > 1e-6 * weight:
         raise RFabricError(
-            f"matchings differ: networkx {weight:.9g} bytes, ours {a.wanted[edges][best].sum():.9g}"
+            f"matchings differ: networkx {weight:.9g} bytes, ours {a.wanted[best].sum():.9g}"
         )
     return ours, theirs
 

@@ -25,13 +25,12 @@ from rfabric.optics import (  # fmt: skip
     parse_policy,
     planes,
 )
-from rfabric.optics.matched import joined_parts
 from rfabric.optics.numbered import NumberedCircuits
 from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
 from rfabric.optics.planner import STAY
 from rfabric.optics.policies import drain_seconds, spelled
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
-from rfabric.optics.solvers import Asked, best_matching, matching
+from rfabric.optics.solvers import Asked, best_matching, joined_parts, matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
 from rfabric.routing import Routes, unreachable
 from rfabric.routing.lightpaths import ends_of, lights

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 sys.path.insert(0, sys.argv[1])
 import test_engine as t
 import rfabric
+from rfabric.optics.matched import by_core
 from rfabric.simulate import workloads as w
 
 
@@ -81,6 +82,13 @@ for work in (
     w.expert_groups(8),
 ):
     t.completion_times(capacity=work.capacity, **work.columns)
+for seed in range(300):
+    rng = np.random.default_rng(seed)
+    one, other = np.triu_indices(int(rng.integers(2, 40)), 1)
+    some = rng.random(len(one)) < rng.random()
+    some[0] = True
+    weight = rng.integers(0, 10 ** rng.integers(0, 9), some.sum())
+    by_core(one[some], other[some], weight)
 for fabric, policy in ("rfabric", "demand"), ("fat-tree,oversubscription=2", "static"):
     with TemporaryDirectory() as folder:
         rfabric.simulate(fabric, "grpo-64-moe", policy, routing="placed").save(folder + "/run")
