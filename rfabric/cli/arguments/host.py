@@ -218,9 +218,10 @@ def bench(verb: Parser) -> None:
 
 
 def validate(verb: Parser) -> None:
-    """Compare the phase model with measurements in a folder.
+    """Compare the phase model with measurements in a folder, or with what nccl-tests printed.
 
     rfabric validate ../data
+    rfabric validate all_reduce_perf.log              the output of nccl-tests, as it is
     rfabric validate ../data --rows                   every row: measurement, model, error
     rfabric validate ../data --json
     rfabric validate ../data --leave-one-out          each system by constants fitted on the others,
@@ -231,7 +232,9 @@ def validate(verb: Parser) -> None:
     rfabric validate ../data --residuals new.csv      the table behind the intervals of predictions
     """
     verb.takes(
-        "folder DIR", "a folder with models/, measured/, weight_sync/, rl_measured/ or rl_logs/"
+        "folder DIR",
+        "a folder with models/, measured/, weight_sync/, rl_measured/ or rl_logs/; or a file of "
+        "nccl-tests' output",
     )
     verb.takes("--rows", "print one line for each measured point")
     verb.takes(

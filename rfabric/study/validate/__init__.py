@@ -3,6 +3,7 @@ and columns below.
 
     models/*.json                    parameters                  module `parameters`
     measured/serving_ttft_tpot.csv   serving                     `serving`
+    measured/all_reduce.log          what nccl-tests print       `nccl_tests`
     ...                              see CHECKS
 
 Each module offers `check(path, data) -> Iterable[PointGroup]`, `path` being a file that its pattern
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import RFabricError
+from ...files import kind_of
 from .standing import HELD_OUT, basis, not_compared
 
 
@@ -123,7 +125,7 @@ class PointGroup:
 CHECKS = {
     "parameters": ("models/*.json",),
     "serving": ("measured/serving_ttft_tpot*.csv",),
-    "nccl": ("measured/nccl_*.csv",),
+    "nccl": ("measured/nccl_*.csv", "measured/*.txt", "measured/*.log", "measured/*.out"),
     "allreduce": ("measured/allreduce_busbw*.csv",),
     "deepep": ("measured/deepep*.csv",),
     "training": ("measured/training_*.csv",),
@@ -139,10 +141,12 @@ CHECKS = {
 def validate(
     folder: str | Path, progress: Callable[[str], None] = lambda _: None
 ) -> list[PointGroup]:
-    """Every group of points that `folder` has data for, in the order of CHECKS; RFabricError where
-    it has none.
+    """Every group of points that `folder` has data for, in the order of CHECKS, or that a file of
+    nccl-tests' output gives; RFabricError where it has none.
     """
     root = Path(folder)
+    if root.is_file() and kind_of(root) != ".csv":
+        return _of_file(root)
     layout = ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns)
     if not root.is_dir():
         raise RFabricError(f"{folder} is no folder; give one with {layout}")
@@ -153,6 +157,14 @@ def validate(
             groups += _checked(module, path, root)
     if not groups:
         raise RFabricError(f"{folder} holds nothing to validate against; it may hold {layout}")
+    return _told_apart(groups)
+
+
+def _of_file(path: Path) -> list[PointGroup]:
+    """The groups of a file of nccl-tests' output; RFabricError where no row can be compared."""
+    groups = _checked("nccl", path, path.parent)
+    if not any(group.points for group in groups):
+        raise RFabricError(f"{path}: {groups[0].unmodelled[0].removeprefix('the whole file: ')}")
     return _told_apart(groups)
 
 

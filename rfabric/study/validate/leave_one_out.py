@@ -25,10 +25,11 @@ from ...compute.sync_time import SOFTWARE, Software
 from ...errors import RFabricError
 from . import Point, PointGroup, first_token, serving, training
 from . import weight_sync as syncs
-from .nccl import Call, call_of
-from .tables import attempt, rows, split_at
+from .nccl import Call, call_of, rows_of
+from .nccl_tests import SUFFIXES
+from .tables import attempt, split_at
 
-FILES = "measured/nccl_multinode_*.csv"
+FILES = "measured/nccl_multinode_*"
 SERVING_FILES = "measured/serving_ttft_tpot*.csv"
 TRAINING_FILES = "measured/training_*.csv"
 GROUPED_SHARES = np.arange(6, 21) / 20  # tried: 0.3 to 1
@@ -250,9 +251,10 @@ def _syncs(folder: Path) -> tuple[list[syncs.Synced], list[str]]:
 def calls_between(folder: Path) -> tuple[list[Call], list[str]]:
     """The measured collectives between servers, and the rows left out with the reason."""
     return attempt(
-        (f"{file.name} row {i + 2}", lambda row=row: call_of(row))
+        (f"{file.name} {name}", lambda row=row: call_of(row()))
         for file in sorted(folder.glob(FILES))
-        for i, row in enumerate(rows(file, "device", "op_name", "message_size", "source"))
+        if file.suffix in (".csv", *SUFFIXES)
+        for name, row in rows_of(file, "device", "op_name", "message_size", "source")
     )
 
 

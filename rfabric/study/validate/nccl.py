@@ -1,5 +1,5 @@
 """Collectives inside a server and between servers: compute/communication against NCCL tables such
-as aiconfigurator's.
+as aiconfigurator's, and against what nccl-tests print (`nccl_tests`).
 
 Columns `device, op_name, num_gpus, message_size, latency`, between servers also `nodes,
 nic_gbps_per_gpu, network, source`: message_size counts elements (of 2 bytes
@@ -8,15 +8,17 @@ host's launch is not in it. Repeated rows are points of their own.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...compute.between import Rails
-from ...compute.communication import KINDS, GpuNetwork, RankGroup, collective_seconds, network
+from ...compute.communication import HOST_LAUNCH, GpuNetwork, RankGroup, collective_seconds, network
 from ...compute.gpus import Gpu, find_gpu
+from ...files import kind_of as suffix_of
 from . import Point, PointGroup
-from .tables import RefusedRow, number, rows, split_by_size, whole
+from .nccl_tests import kind_of, table_rows
+from .tables import CellTexts, RefusedRow, attempt, by_size, number, rows, whole
 
 ELEMENT_BYTES = {
     "half": 2,
@@ -38,23 +40,24 @@ ELEMENT_BYTES = {
     "float8": 1,
 }
 LATENCIES = {"latency": 1.0, "latency_ms": 1.0, "latency_us": 1e-3}  # columns, and ms of their unit
-NAMES = {
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "alltoall": "all-to-all",
-    "allreduce": "all-reduce",
-    "allgather": "all-gather",
-    "reducescatter": "reduce-scatter",
-    "sendrecv": "send-recv",
-    "p2p": "send-recv",
-}
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Two groups: messages from 1 MiB on, and smaller ones, where latencies rule."""
-    return split_by_size(
-        path.stem, path, [(row, _point) for row in rows(path, "device", "op_name", "message_size")]
+    made, refused = attempt(
+        (name, lambda row=row: _point(row()))
+        for name, row in rows_of(path, "device", "op_name", "message_size")
     )
+    return by_size(path.stem, path, made, refused)
+
+
+def rows_of(path: Path, *needed: str) -> list[tuple[str, Callable[[], CellTexts]]]:
+    """The rows of a table that has the `needed` columns, or of the output of nccl-tests: each with
+    its place and a call that gives it, or raises RefusedRow. RFabricError where there are none.
+    """
+    if suffix_of(path) != ".csv":
+        return table_rows(path)
+    return [(f"row {i + 2}", lambda row=row: row) for i, row in enumerate(rows(path, *needed))]
 
 
 @dataclass(frozen=True)
@@ -93,18 +96,18 @@ def call_of(row: dict[str, str]) -> Call:
         raise RefusedRow(f"GPU {row['device']!r} is not in the catalog")
     gpus, transport = whole(row, "num_gpus"), _transport(row)
     net = _net(row, gpu, transport)
-    servers = whole(row, "nodes") if row.get("nodes") else -(-gpus // net.domain)
+    group = RankGroup(gpus, _servers(row, gpus, net))
     system = f"{gpu.name} {transport}, {row.get('source') or 'source not stated'}"
-    group = RankGroup(gpus, servers)
-    return Call(_kind(row), _bytes(row), _seconds(row), group, net, system, transport)
+    kind = kind_of(row["op_name"])
+    return Call(kind, _bytes(row), _seconds(row), group, net, system, transport)
 
 
-def _kind(row: dict[str, str]) -> str:
-    op = re.sub(r"[^a-z0-9]", "", row["op_name"].lower()).removesuffix("perf")
-    kind = NAMES.get(op, op)
-    if kind not in KINDS:
-        raise RefusedRow(f"operation {row['op_name']!r} is not modelled")
-    return kind
+def _servers(row: dict[str, str], gpus: int, net: GpuNetwork) -> int:
+    """NVLink domains: of nodes that share one (NVL72) as many as they fill, else the nodes."""
+    if not row.get("nodes"):
+        return -(-gpus // net.domain)
+    nodes, each = whole(row, "nodes"), net.gpu.gpus_per_server
+    return -(-nodes * each // net.domain) if net.domain > each else nodes
 
 
 def _bytes(row: dict[str, str]) -> float:
@@ -128,6 +131,9 @@ def _transport(row: dict[str, str]) -> str:
 
 
 def _net(row: dict[str, str], gpu: Gpu, transport: str) -> GpuNetwork:
-    """The NICs that a row names, else those of the catalog."""
+    """The NICs that a row names, else those of the catalog; `launch`: whether the host's is in its
+    time.
+    """
     gbps = number(row, "nic_gbps_per_gpu") if row.get("nic_gbps_per_gpu") else None
-    return network(gpu, gbps and gbps * 1e9, transport=transport)
+    launch = HOST_LAUNCH if row.get("launch") == "host" else 0.0
+    return network(gpu, gbps and gbps * 1e9, launch=launch, transport=transport)

@@ -18,7 +18,7 @@ _BASES = (
     ("measured/serving_ttft_tpot.csv", "*", FITTED),
     ("measured/serving_ttft_tpot*", "serving TTFT*", FITTED),
     ("measured/nccl_h100_sxm.csv", "*", FITTED),
-    ("measured/nccl_multinode_*", "*", FITTED),
+    ("measured/nccl_multinode_*.csv", "*", FITTED),
     ("measured/allreduce_busbw_single_node.csv", "*", FITTED),
     ("measured/deepep_*_h100_*nodes.csv", "*", FITTED),
     ("measured/training_mfu_llm_foundry_h100.csv", "*", FITTED),
