@@ -63,9 +63,9 @@ def fat_tree(
     if k:
         pods, tors, gpus = _classic(k, pods, tors, gpus)
     pods, tors, gpus = shape("fat-tree", pods, tors, gpus)
-    planes, ratio = uplinks("fat-tree", gpus, oversubscription)
     bps, sketch = parse_rate(rate, "rate"), Sketch()
     radix = radix_at(radix, bps)
+    planes, ratio = uplinks("fat-tree", gpus, oversubscription, radix)
     narrow("fat-tree", "a ToR", gpus + planes, "use fewer GPUs a ToR", radix)
     cores = _cores(pods, tors, radix)
     sketch.planes(sketch.racks(pods, tors, gpus, bps), planes, "eps", bps, tors if k else cores)

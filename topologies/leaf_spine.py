@@ -53,9 +53,9 @@ def leaf_spine(
     of their own, core switches above, as many up-cables as down at each.
     """
     _, tors, gpus = shape("leaf-spine", 1, tors, gpus)
-    up, ratio = uplinks("leaf-spine", gpus, oversubscription)
     bps, sketch = parse_rate(rate, "rate"), Sketch()
     radix = radix_at(radix, bps)
+    up, ratio = uplinks("leaf-spine", gpus, oversubscription, radix, "GPUs a leaf")
     narrow("leaf-spine", "a leaf", gpus + up, "use fewer GPUs a leaf", radix)
     tiers = joined("leaf-spine", "tors", tors, radix)
     pods = sketch.racks(tiers.groups, tors // tiers.groups, gpus, bps)

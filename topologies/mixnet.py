@@ -93,13 +93,13 @@ def mixnet(
     ocs_ports, seconds, optics = ocs_of("mixnet", ocs, MIXNET, delay, ocs_ports)
     _check_regions(servers, gpus, region, optical, ocs_ports)
     down, regions = region * (gpus - optical), servers // region
-    up, ratio = uplinks("mixnet", down, oversubscription, "cables a leaf")
     bps, within, again = (
         parse_rate(rate, "rate"),
         parse_rate(inside, "inside"),
         parse_time(reinit, "reinit"),
     )
     radix = radix_at(radix, bps)
+    up, ratio = uplinks("mixnet", down, oversubscription, radix, "cables a leaf")
     narrow(
         "mixnet",
         "a leaf",

@@ -63,9 +63,9 @@ def rail_optimized(
         whole("servers", servers, 1),
         whole("gpus", gpus, 1),
     )
-    up, ratio = uplinks("rail-optimized", servers, oversubscription, "servers a pod")
     bps, sketch = parse_rate(rate, "rate"), Sketch()
     radix = radix_at(radix, bps)
+    up, ratio = uplinks("rail-optimized", servers, oversubscription, radix, "servers a pod")
     narrow("rail-optimized", "a rail switch", servers + up, "use fewer servers a pod", radix)
     tiers = joined("rail-optimized", "pods", pods, radix, leaves=gpus)
     hosts = sketch.hosts([servers * gpus] * pods)

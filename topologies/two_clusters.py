@@ -104,7 +104,8 @@ def _cluster(
     radix: int,
 ) -> float:
     """Leaves, spines and the border switch of one cluster; its oversubscription as a float."""
-    up, ratio = uplinks("two-clusters", gpus, oversubscription, "GPUs a leaf")
+    key = ("oversubscription", "generation_oversubscription")[pod]
+    up, ratio = uplinks("two-clusters", gpus, oversubscription, radix, "GPUs a leaf", key)
     leaves = -(-size // gpus)
     narrow("two-clusters", "a leaf", gpus + up, "use fewer GPUs a leaf", radix)
     tiers = joined(

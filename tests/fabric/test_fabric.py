@@ -1,4 +1,5 @@
 import json
+import re
 
 import networkx as nx
 import pytest
@@ -160,7 +161,11 @@ def test_specs_of_files_names_and_json(tmp_path):
         ("leaf-spine,rate=1e300bit/s", r"rate 1e\+300 bit/s must be 1 to 1e\+18"),
         ("two-clusters,join_delay=1e200s", r"delay 1e\+200 s 0 to 1e\+09"),
         ("fat-tree,k=5", "k=5 must be even"),
-        ("fat-tree,oversubscription=3", "gives 1.33333 uplinks; use a divisor of 4"),
+        (
+            "fat-tree,oversubscription=3",
+            r"oversubscription=3 gives 4 GPUs a ToR 1.33 uplinks, which must be a whole number, 1 "
+            r"to 4; use oversubscription=4 \(1 uplink\) or oversubscription=2 \(2 uplinks\)$",
+        ),
         ("fat-tree,oversubscription=nan", "must be a number"),
         ("fat-tree,pods=1,tors=1,gpus=1", "is one GPU; a fabric needs two"),
         ("fat-tree,tors=600", "the limit is 64 pods of 32; the nearest that works is tors=32"),
@@ -171,6 +176,31 @@ def test_specs_of_files_names_and_json(tmp_path):
 def test_bad_specs_say_what_and_the_way_out(spec, why):
     with pytest.raises(RFabricError, match=why):
         parse_fabric(spec)
+
+
+UPLINKS = (
+    ("fat-tree,gpus=8", "oversubscription"),
+    ("fat-tree,gpus=60,radix=64", "oversubscription"),
+    ("leaf-spine,gpus=7", "oversubscription"),
+    ("leaf-spine,gpus=12,tors=4", "oversubscription"),
+    ("rail-optimized,servers=6", "oversubscription"),
+    ("mixnet,servers=8,region=4,gpus=8,optical=2", "oversubscription"),
+    ("two-clusters,gpus=8", "oversubscription"),
+    ("two-clusters,gpus=8", "generation_oversubscription"),
+)
+
+
+@pytest.mark.parametrize(("spec", "key"), UPLINKS)
+@pytest.mark.parametrize("ratio", ["3.1", "7.3", "1.01", "0.5", "0", "-2", "1000", "1e-12"])
+def test_every_oversubscription_that_is_offered_is_accepted(spec, key, ratio):
+    with pytest.raises(RFabricError, match=f"{key}={ratio} ") as told:
+        parse_fabric(f"{spec},{key}={ratio}")
+    ways = re.findall(r"(\w+=[\d.]+) \((\d+) uplinks?\)", str(told.value).split("; use ")[1])
+    assert 1 <= len(ways) <= 2
+    for way, up in ways:
+        fabric = parse_fabric(f"{spec},{way}")
+        assert way.startswith(key)
+        assert round(fabric.parameters[key] * int(up), 6) in (6.0, 7.0, 8.0, 12.0, 24.0, 60.0)
 
 
 def test_two_cables_in_one_port_are_refused():

@@ -212,18 +212,32 @@ def number(name: str, value: float) -> float:
 
 
 def uplinks(
-    name: str, down: int, oversubscription: float, what: str = "GPUs a ToR"
+    name: str,
+    down: int,
+    oversubscription: float,
+    radix: int,
+    what: str = "GPUs a ToR",
+    key: str = "oversubscription",
 ) -> tuple[int, float]:
-    """How many uplinks `down` cables get at `oversubscription`:1, and the ratio as a float."""
-    ratio = number("oversubscription", oversubscription)
-    up = down / ratio if ratio else 0
-    if ratio < 1 or up < 1 or abs(up - round(up)) > 1e-9:
-        near = down / min(max(round(up), 1), down)
+    """How many uplinks a switch of `radix` ports with `down` cables gets at `oversubscription`:1,
+    and the ratio as a float; RFabricError where that is no whole number, which `key` says.
+    """
+    ratio = number(key, oversubscription)
+    up = down / ratio if ratio > 0 else math.inf
+    if not 1 <= up <= down or abs(up - round(up)) > 1e-9:
+        most = min(down, max(radix - down, 1))
+        near = dict.fromkeys(min(max(f(min(up, most)), 1), most) for f in (math.floor, math.ceil))
+        ways = " or ".join(f"{key}={down / n:.12g} ({_counted(n)})" for n in near)
+        gives = f"gives {down} {what} {up:.3g} uplinks, which must be a whole number, 1 to {down}"
         raise RFabricError(
-            f"{name}: oversubscription {oversubscription} with {down} {what} gives {up:g} uplinks; "
-            f"use a divisor of {down}, from 1 to {down}: the nearest that works is {near:.12g}"
+            f"{name}: {key}={oversubscription} {gives if ratio > 0 else 'is not above 0'}; use "
+            f"{ways}"
         )
     return round(up), ratio
+
+
+def _counted(up: int) -> str:
+    return f"{up} uplinks" if up > 1 else "1 uplink"
 
 
 def narrow(name: str, what: str, ports: int, way_out: str, limit: int) -> None:
