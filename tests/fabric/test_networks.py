@@ -224,6 +224,8 @@ def test_a_switch_is_one_by_its_short_and_its_whole_name(tmp_path, file, table):
         ("Rate [Gbit/s]", 1e11),
         ("bw_GBps", 8e11),  # bytes
         ("Speed (GB/s)", 8e11),
+        ("Speed (Gb/s)", 1e11),
+        ("capacity_gbit", 1e11),
     ],
 )
 def test_units_in_the_names_of_columns(tmp_path, column, rate):

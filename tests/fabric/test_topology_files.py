@@ -736,6 +736,7 @@ OWNED = {
     "cluster.csv": lambda path: made(path, cluster(("ip", "DSW", "PSW", "ASW"), 64)),
     "campus.graphml": lambda path: made(path, ZOO),
     "switches.json": lambda path: made(path, node_link([("leaf1", "spine1"), ("leaf2", "spine1")])),
+    "net.edgelist": lambda path: made(path, "h1 t1\nh2 t1 {'rate': '400Gbit/s'}\n"),
     "lab.clab.yml": lambda path: made(path, LAB),
     "rack.yaml": lambda path: made(path, INFRA),
     "server.xml": lambda path: made(path, nvlinked(target="0", tclass="0x068000")),

@@ -12,10 +12,11 @@ from ...files import PACKED, read_text
 from ...units import parse_rate
 from ..model import Fabric
 from ..network import Assumed, fabric_of
-from .base import Reading, TopologyFormat
+from .base import Reading, TopologyFormat, stem_of
 from .cable_rows import CABLE_ROWS
 from .containerlab import CONTAINERLAB
 from .drawings import GRAPHVIZ, MERMAID_TEXT
+from .edge_list import EDGE_LIST
 from .gml import GML
 from .graphml import GRAPHML
 from .host_rows import HOST_ROWS
@@ -30,8 +31,8 @@ from .simgrid import SIMGRID
 TOPOLOGIES = {
     form.name: form
     for form in (
-        HOST_ROWS, CABLE_ROWS, GRAPHML, GML, INFRAGRAPH, LLDP, NODE_LINK, NCCL_TOPOLOGY,
-        CONTAINERLAB, NS3_TOPOLOGY, SIMGRID, HTSIM_TOPOLOGY, GRAPHVIZ, MERMAID_TEXT,
+        HOST_ROWS, CABLE_ROWS, GRAPHML, GML, EDGE_LIST, INFRAGRAPH, LLDP, NODE_LINK,
+        NCCL_TOPOLOGY, CONTAINERLAB, NS3_TOPOLOGY, SIMGRID, HTSIM_TOPOLOGY, GRAPHVIZ, MERMAID_TEXT,
     )
 }  # fmt: skip
 FABRIC_JSON = "fabric-json"  # rfabric's own: all that a Fabric is
@@ -115,6 +116,11 @@ def _format_of(path: Path, name: str = "") -> TopologyFormat:
     by_suffix = (form for form in readers.values() if _bare(path.name).endswith(form.suffixes))
     if (form := _known(path) or next(by_suffix, None)) is not None:
         return form
+    if _bare(path.name).endswith(GRAPHVIZ.suffixes):
+        raise RFabricError(
+            f"{GRAPHVIZ.name} is written, not read; make it GML by Graphviz's own gv2gml: `gv2gml "
+            f"{path.name} > {stem_of(path)}.gml`"
+        )
     raise RFabricError(f"no format knows it; say which it is by format=NAME ({', '.join(readers)})")
 
 

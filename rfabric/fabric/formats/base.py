@@ -24,7 +24,7 @@ PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 RATE_ENDS = {
     f"{prefix}{unit}": factor * bits
     for prefix, factor in PREFIXES.items()
-    for unit, bits in (("bps", 1), ("bits", 1), ("bytesps", BITS_PER_BYTE))
+    for unit, bits in (("bps", 1), ("bits", 1), ("bit", 1), ("bs", 1), ("bytesps", BITS_PER_BYTE))
 }
 DELAY_ENDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
 RATE_KEYS = ("rate", "bandwidth", "capacity", "speed", "bw")

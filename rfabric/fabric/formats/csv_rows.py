@@ -24,10 +24,20 @@ TIER_WORDS = (
     ("agg", "aggregation", "psw", "spine", "fabric", "distribution", "dist", "fsw"),
     ("core", "dsw", "superspine", "ssw", "border"),
 )
+_WHAT = ("node", "device", "switch", "end", "side", "host")  # an end is called such, numbered
+
+
+def _numbered(*marks: str) -> tuple[str, ...]:
+    """`node1`, `1node`, `side1device`"""
+    once = [name for what in _WHAT for m in marks for name in (f"{what}{m}", f"{m}{what}")]
+    return (*once, *(f"side{m}device" for m in marks))
+
+
 ENDS = (
-    ("a", "src", "source", "from", "node1", "device1", "local", "localdevice", "switch1", "end1"),
-    ("b", "dst", "target", "to", "node2", "device2", "remote", "remotedevice", "switch2", "end2",
-     "destination", "neighbor", "neighbour", "peer"),
+    ("a", "src", "source", "from", "local", "localdevice", "srcnode", "sourcenode", "sourcedevice",
+     "fromnode", *_numbered("1", "a")),
+    ("b", "dst", "target", "to", "remote", "remotedevice", "destination", "neighbor", "neighbour",
+     "peer", "z", "dstnode", "targetnode", "targetdevice", "tonode", *_numbered("2", "b", "z")),
 )  # fmt: skip
 # columns of traces, which are no networks
 FLOWS = {"sizebytes", "bytes", "size", "starts", "after", "gaps", "percent", "cdf"}

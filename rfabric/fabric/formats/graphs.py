@@ -161,9 +161,12 @@ def network_from(graph, name: str, reading: Reading) -> Network:
 
 def _names(graph) -> dict[Any, str]:
     """What each node of a networkx graph is called, by its id: its label, which is what a reader
-    sees; with the id where several have that label; the id where it has none.
+    sees, or its name (igraph, Graphviz); with the id where several have that; else the id.
     """
-    labels = {node: str(said.get("label", "")).strip() for node, said in graph.nodes(data=True)}
+    labels = {
+        node: str(said.get("label") or said.get("name") or "").strip()
+        for node, said in graph.nodes(data=True)
+    }
     often = Counter(labels.values())
     names = {
         node: (label if often[label] == 1 else f"{label} ({node})") if label else str(node)

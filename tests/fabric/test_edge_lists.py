@@ -1,0 +1,84 @@
+"""Networks whose files hold little: edge lists, names of igraph and Graphviz, ends of any name."""
+
+import pytest
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.fabric import parse_fabric
+
+# a leaf with a single cable: told from a host by its name alone
+NAMES = "leaf1", "gpu-a", "gpu-b", "spine1", "leaf2"
+PAIRS = (1, 0), (2, 0), (0, 3), (4, 3)
+
+
+def kinds(fabric):
+    """What each node is, by the name that the file gives it."""
+    called = fabric.parameters["names"]
+    return {called[node.name]: node.kind for node in fabric.nodes}
+
+
+EXPECTED = dict(zip(NAMES, ("eps", "host", "host", "eps", "eps"), strict=True))
+GML = (
+    "graph\n[\n  directed 0\n"
+    + "".join(f'  node\n  [\n    id {i}\n    name "{n}"\n  ]\n' for i, n in enumerate(NAMES))
+    + "".join(f"  edge\n  [\n    source {a}\n    target {b}\n  ]\n" for a, b in PAIRS)
+    + "]\n"
+)
+GRAPHML = (
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+    '<key id="v_name" for="node" attr.name="name" attr.type="string"/>'
+    '<graph id="G" edgedefault="undirected">'
+    + "".join(f'<node id="n{i}"><data key="v_name">{n}</data></node>' for i, n in enumerate(NAMES))
+    + "".join(f'<edge source="n{a}" target="n{b}"/>' for a, b in PAIRS)
+    + "</graph></graphml>"
+)
+EDGES = "".join(f"{NAMES[a]} {NAMES[b]} {{}}\n" for a, b in PAIRS)
+
+
+@pytest.mark.parametrize("file, text", [("g.gml", GML), ("g.graphml", GRAPHML), ("g.edges", EDGES)])
+def test_names_tell_what_nodes_are(file, text, tmp_path):
+    (tmp_path / file).write_text(text)
+    assert kinds(parse_fabric(f"{tmp_path}/{file}")) == EXPECTED
+
+
+def test_an_edge_list_has_rates_cables_twice_and_comments(tmp_path):
+    (tmp_path / "net.edgelist").write_text(
+        "# networkx\nh1 leaf1 {'rate': '100Gbit/s', 'delay': '2us'}\n\nh2 leaf1 {}\n"
+        "leaf1 spine1 {'bandwidth_gbps': 800}\nleaf1 spine1 {'bandwidth_gbps': 800}  # again\n"
+    )
+    links = parse_fabric(f"{tmp_path}/net.edgelist").links
+    assert sorted(link.rate for link in links) == [1e11, 4e11, 8e11, 8e11]
+    assert max(link.delay for link in links) == 2e-6
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("h1 leaf1 400\n", "line 1: 'h1 leaf1 400': behind two names stands a mapping"),
+        ("h1 leaf1\nh2\n", "line 2: 'h2' is no edge; write two names"),
+        ("h1 leaf1 {'rate': \n", "line 1: .* stands a mapping"),
+        ("h1 leaf1 {'rate': '400'}\n", "400 has no unit"),
+        ("", "it has no host"),
+    ],
+)
+def test_what_is_no_edge_is_named(text, why, tmp_path):
+    (tmp_path / "net.edgelist").write_text(text)
+    with pytest.raises(RFabricError, match=why):
+        parse_fabric(f"{tmp_path}/net.edgelist")
+
+
+def test_a_drawing_of_graphviz_is_told_the_way_to_gml(tmp_path, capsys):
+    (tmp_path / "net.dot").write_text("graph g { h1 -- t1; h2 -- t1; }")
+    assert main(["topo", f"{tmp_path}/net.dot"]) == 2
+    assert "written, not read; make it GML by Graphviz's own gv2gml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["device_a,device_b", "Side A Device,Side B Device", "A-End,Z-End", "source node,target node",
+     "node1,node2", "a_node,b_node"],
+)  # fmt: skip
+def test_ends_of_a_cable_by_many_names(header, tmp_path):
+    (tmp_path / "k.csv").write_text(f"{header},speed (Gb/s)\nh1,t1,100\nh2,t1,100\n")
+    fabric = parse_fabric(f"{tmp_path}/k.csv")
+    assert len(fabric.hosts) == 2 and {link.rate for link in fabric.links} == {1e11}
