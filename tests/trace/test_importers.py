@@ -575,8 +575,8 @@ def test_the_page_has_a_row_for_each():
     assert {name for name in OWNED if any(name in line for line in TYPED)} == set(OWNED)
 
 
-# those of topologies, of validate-run and of stores run beside their tests
-OTHERS = ("topo ", "validate-run ", "replay flows.csv", "merge ", "best ", "query ")
+# those of topologies, of validate, validate-run and of stores run beside their tests
+OTHERS = ("topo ", "validate", "replay flows.csv", "merge ", "best ", "query ")
 
 
 @pytest.mark.parametrize("line", [line for line in TYPED if not line.startswith(OTHERS)])

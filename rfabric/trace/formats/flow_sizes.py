@@ -101,7 +101,7 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
         if len(falls):
             raise RFabricError(f"row {falls[0] + 2}: {what} fall; a distribution rises")
     if shares[-1] not in (1.0, 100.0):
-        raise RFabricError(f"ends at {shares[-1]:g}; the last row is 100 (or 1): is it whole?")
+        raise RFabricError(f"ends at {shares[-1]:.12g}; the last row is 100 (or 1): is it whole?")
     return sizes, shares / shares[-1], three
 
 
@@ -148,7 +148,7 @@ def _row(where: str, text: str) -> tuple[float, float]:
 
 
 def _sniff(head: bytes) -> bool:
-    lines = [x.split("#")[0].strip() for x in head.decode("utf-8", "replace").splitlines()]
+    lines = [x.split("#")[0].strip() for x in head.decode("utf-8-sig", "replace").splitlines()]
     if len(head) >= 4096:
         lines.pop()  # cut
     lines = list(filter(None, lines))

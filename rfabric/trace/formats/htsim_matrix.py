@@ -11,7 +11,8 @@ another transfer is done.
 
 Node n is our h(n+1). `start` is picoseconds, `size` bytes. A trigger fires when the transfers that
 name it are done: `oneshot` with the first, `barrier count N` with the N-th. Sent and received are
-one moment here, which htsim parts by the way of the last acknowledgement.
+one moment here, which htsim parts by the way of the last acknowledgement. `Failures` and its lines
+are of links of htsim's own Fat-Tree: a trace has no links, so they are left out, with a note.
 """
 
 import re
@@ -30,7 +31,8 @@ from .base import TraceFormat, first_line, understood, whole, written
 PICOSECOND = 1e12
 FIRES = ("send_done_trigger", "recv_done_trigger")
 KEYS = ("id", "start", "trigger", "size", *FIRES)
-COUNTS = ("Nodes", "Connections", "Triggers")
+FAILURE = "failure"
+COUNTS = ("Nodes", "Connections", "Triggers", "Failures")
 KINDS = ("oneshot", "multishot", "barrier")
 
 
@@ -45,10 +47,14 @@ def _read(path: Path, start_unit: str = "ps") -> Trace:
             words = line.split("#")[0].split()
             if words:
                 _line(f"line {number}", words, counts, links, triggers, dropped)
-    for name, held in (("Connections", len(links)), ("Triggers", len(triggers))):
+    failed = dropped.pop(FAILURE, 0)
+    held_by = {"Connections": len(links), "Triggers": len(triggers), "Failures": failed}
+    for name, held in held_by.items():
         if counts.get(name, held) != held:
             raise RFabricError(f"says {name} {counts[name]} and holds {held}; is the file whole?")
     said = [f"{n:,} times {key!r} left out" for key, n in dropped.items()]
+    if failed:
+        said.append(f"{failed:,} failed links left out: no link of the fabric here fails")
     return understood(_trace(links, triggers, unit), HTSIM_MATRIX.name, path, said)
 
 
@@ -63,6 +69,8 @@ def _line(where: str, words: list[str], counts, links, triggers, dropped) -> Non
         last = "".join(words[5:6])
         count = whole(last, f"{where}: count", 1) if words[4:5] == ["count"] else 0
         triggers[number] = words[3], count
+    elif words[0] == FAILURE and words[1:]:
+        dropped[FAILURE] = dropped.get(FAILURE, 0) + 1
     elif re.fullmatch(r"\d+->\d+", words[0]):
         links.append(_link(where, words, counts, dropped))
     else:

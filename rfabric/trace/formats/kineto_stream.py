@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 HEAD = ("distributedInfo", "schemaVersion", "deviceProperties")
+MARK = b"\xef\xbb\xbf"  # before UTF-8, as some editors write it
 CHUNK, BEFORE = 1 << 20, 1 << 24  # bytes: read at once; within which HEAD is sought, but its first
 
 
@@ -17,6 +18,7 @@ def streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
     parser = ijson.items_coro(every, "traceEvents.item", use_float=True)
     read = 0
     while part := file.read(CHUNK):
+        part = part if read else part.removeprefix(MARK)
         read += len(part)
         for key in [key for key in heads if values[key] or (read > BEFORE and key != HEAD[0])]:
             del heads[key]

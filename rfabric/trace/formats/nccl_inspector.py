@@ -126,8 +126,15 @@ class _RecordedGpus:
 
     def __init__(self, lines: list[_CollectiveLine], server: int):
         self.members: dict[str, dict[int, tuple]] = {}
+        calls: set[tuple] = set()
         for line in lines:
             members = self.members.setdefault(line.comm, {})
+            if (call := (line.comm, line.rank, line.name, line.number)) in calls:
+                raise RFabricError(
+                    f"{line.where}: rank {line.rank} has {line.name} {line.number} of communicator "
+                    f"{line.comm} twice; keep one of the two lines or files"
+                )
+            calls.add(call)
             if members.setdefault(line.rank, line.process) != line.process:
                 raise RFabricError(
                     f"{line.where}: rank {line.rank} of communicator {line.comm} is also "
