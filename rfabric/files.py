@@ -94,6 +94,18 @@ def _unpack_zstd(data: bytes) -> bytes:
     return b"".join(parts)
 
 
+NO_END = "its last line has no end; is the file whole?"
+
+
+def has_end(path: Path) -> bool:
+    """Whether the last line of a file that is not packed has an end; what is packed has its own."""
+    with open(path, "rb") as file:
+        packed = file.read(4).startswith(PACKERS)
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(size - 1, 0))
+        return packed or file.read(1) in (b"", b"\n", b"\r")
+
+
 def lines_of(file: TextIO) -> Iterator[str]:
     """The lines of a text; RFabricError for one with a NUL, as binary files have."""
     for number, line in enumerate(file, 1):

@@ -293,5 +293,7 @@ def _from_columns(name: str, columns: dict[str, np.ndarray], source: str, side: 
         return Lengths(name, columns["quantile"], tokens, source)
     counts = columns.get("expected_requests")
     if counts is None and "cdf" in columns:
+        if (np.diff(tokens) < 0).any():
+            raise RFabricError(f"lengths {name}: tokens fall beside a cdf; sort the rows by tokens")
         counts = np.diff(_whole_cdf(name, columns["cdf"]), prepend=0.0)
     return Lengths.of_samples(name, tokens, counts, source)

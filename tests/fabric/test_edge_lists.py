@@ -82,3 +82,35 @@ def test_ends_of_a_cable_by_many_names(header, tmp_path):
     (tmp_path / "k.csv").write_text(f"{header},speed (Gb/s)\nh1,t1,100\nh2,t1,100\n")
     fabric = parse_fabric(f"{tmp_path}/k.csv")
     assert len(fabric.hosts) == 2 and {link.rate for link in fabric.links} == {1e11}
+
+
+@pytest.mark.parametrize(
+    "file, text",
+    [
+        ("k.csv", "a,b,speed_gbps\nh1,t1,400\nh2,t1,40"),
+        ("k.csv", "ip,ToR\n10.0.0.1,t1\n10.0.0.2,t1"),
+        ("k.edgelist", "h1 t1\nh2 t1"),
+        ("k.ns3", "3 1 2\n2\n0 2 400Gbps 1us 0\n1 2 400Gbps 1us 0"),
+    ],
+)
+def test_a_last_line_that_may_be_cut_is_said(file, text, tmp_path, caplog):
+    (tmp_path / file).write_text(text)
+    parse_fabric(f"{tmp_path}/{file}")
+    assert "its last line has no end; is the file whole?" in caplog.text
+    caplog.clear()
+    (tmp_path / file).write_text(text + "\n")
+    parse_fabric(f"{tmp_path}/{file}")
+    assert "no end" not in caplog.text
+
+
+def test_rows_that_stand_twice_are_said(tmp_path, caplog):
+    """Two cables, or one that was copied: only who wrote it knows."""
+    (tmp_path / "k.csv").write_text("a,b,rate\nh1,t1,1G\nh2,t1,1G\nt1,s1,1G\nt1,s1,1G\n")
+    assert len(parse_fabric(f"{tmp_path}/k.csv").links) == 4
+    assert "1 rows repeat others, each a cable of its own" in caplog.text
+
+
+def test_the_rings_that_nccl_chose_are_no_topology(tmp_path):
+    (tmp_path / "graph.xml").write_text('<graphs version="1"><graph id="0"/></graphs>')
+    with pytest.raises(RFabricError, match="NCCL_GRAPH_DUMP_FILE.*NCCL_TOPO_DUMP_FILE writes it"):
+        parse_fabric(f"{tmp_path}/graph.xml")

@@ -165,6 +165,7 @@ def test_bring_your_own_lengths(tmp_path):
         ),
         ("quantile,tokens\n0,9\n1,4\n", "tokens must ascend"),
         ("tokens,expected_requests\n4,-1\n", "counts must be finite, not negative and not all 0"),
+        ("tokens,cdf\n8,.5\n4,1\n", "tokens fall beside a cdf; sort the rows by tokens"),
         ("tokens,cdf\n4,.5\n8,.9\n", r"cdf ends at 0.9; the last row is 1 \(or 100\)"),
         ("tokens\nnan\n", "tokens must ascend and be 1 or more"),
     ],

@@ -5,10 +5,11 @@ To add one: write its module beside these, with a TopologyFormat, and name that 
 
 import csv
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import RFabricError, meant
-from ...files import PACKED, read_text
+from ...files import NO_END, PACKED, has_end, read_text
 from ...units import parse_rate
 from ..model import Fabric
 from ..network import Assumed, fabric_of
@@ -93,6 +94,8 @@ def read_network(
         form = _format_of(path, format)
         kind = f"whole {form.name}"
         network = form.read(path, reading)
+        if form.lines and not has_end(path):
+            network = replace(network, dropped=(*network.dropped, NO_END))
         return fabric_of(network, form.name, Assumed(host, above, hosts, part))
     except RFabricError as error:
         near = ", " if str(error).startswith("line ") else ": "

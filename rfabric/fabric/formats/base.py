@@ -60,7 +60,7 @@ class TopologyFormat:
     about: one line, which `rfabric list formats` prints. suffixes: of its files. `sniff` says of
     the beginning of a file's text whether it is of this format. read: the Network of a file; None:
     only written. write: a Fabric as text; None: only read. folders: it also reads a folder of such
-    files.
+    files. lines: rows of text, which may be cut in mid-number.
 
     A reader may raise RFabricError, OSError, ValueError, and what its library does of bad files:
     `read_network` puts the path before.
@@ -73,6 +73,7 @@ class TopologyFormat:
     read: Callable[[Path, Reading], Network] | None = None
     write: Callable[[Fabric], str] | None = None
     folders: bool = False
+    lines: bool = False
 
 
 def never(text: str) -> bool:

@@ -48,6 +48,8 @@ def _read(path: Path, reading: Reading) -> Network:
         for again in [False] + [True] * (count - 1)
     ]
     said += several(copies, "rows")
+    again = len(rows) - len({tuple(row.items()) for _, row in rows})
+    said += [f"{again:,} rows repeat others, each a cable of its own"] if again else []
     if stand_both_ways(cables):
         cables = one_of_both_ways(cables, said)
     nodes = dict.fromkeys((name for cable in cables for name in (cable.a, cable.b)), Role())
@@ -82,5 +84,5 @@ def _cable(n: int, row: dict[str, str], ends: tuple[str, str], reading: Reading)
 
 
 CABLE_ROWS = TopologyFormat(
-    "csv-cables", "a cable a row: `a,b,rate,delay`", (".csv", ".tsv"), _sniff, _read
+    "csv-cables", "a cable a row: `a,b,rate,delay`", (".csv", ".tsv"), _sniff, _read, lines=True
 )

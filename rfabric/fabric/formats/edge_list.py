@@ -37,5 +37,5 @@ def _read(path: Path, reading: Reading) -> Network:
 
 EDGE_LIST = TopologyFormat(
     "edge-list", "two names a line, and {'rate': '400Gbit/s'}: networkx",
-    (".edgelist", ".edges"), never, _read,
+    (".edgelist", ".edges"), never, _read, lines=True,
 )  # fmt: skip

@@ -137,5 +137,5 @@ def _by_counts(columns: list[str], rows: list[CsvRow]) -> list[str]:
 
 HOST_ROWS = TopologyFormat(
     "csv-hosts", "a host a row, a column of switches a tier, in any order: `ip,DSW,PSW,ASW`",
-    (".csv", ".tsv"), _sniff, _read,
+    (".csv", ".tsv"), _sniff, _read, lines=True,
 )  # fmt: skip

@@ -50,7 +50,11 @@ def _sniff(text: str) -> bool:
 def _read(path: Path, reading: Reading) -> Network:
     root = xml_of(text_of(path))
     if root.tag != "system":
-        raise RFabricError(f"<{root.tag}>: NCCL's topology begins with <system>")
+        graphs = ": these are the rings and trees that NCCL chose (NCCL_GRAPH_DUMP_FILE)"
+        raise RFabricError(
+            f"<{root.tag}>{graphs if root.tag == 'graphs' else ''}; its topology begins with "
+            "<system>: NCCL_TOPO_DUMP_FILE writes it"
+        )
     servers = _tell_apart(root)
     devices = list(_devices(root))
     names = [device.name for device in devices]

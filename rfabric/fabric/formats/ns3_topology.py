@@ -93,5 +93,5 @@ def _plain(value: float) -> str:
 
 NS3_TOPOLOGY = TopologyFormat(
     "ns3-topology", "ns-3's RDMA simulators (HPCC, SimAI): nodes, switches, a cable a line",
-    (".ns3",), _sniff, _read, _write,
+    (".ns3",), _sniff, _read, _write, lines=True,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from ...errors import RFabricError
-from ...files import PACKERS, kind_of, open_bytes
+from ...files import NO_END, has_end, kind_of, open_bytes
 from ...folders import as_path
 from ...specs import Spec, by_signature
 from ..model import Trace
@@ -70,8 +70,8 @@ def read_trace(path: str | Path, format: str = "", **settings) -> Trace:
     try:
         form = _format_of(path, format)
         trace = form.read(path, **_settings(form, settings))
-        if form.lines and not _ends(path):
-            log.warning("%s: its last line has no end; is the file whole?", path.name)
+        if form.lines and not has_end(path):
+            log.warning("%s: %s", path.name, NO_END)
         return trace
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
@@ -93,15 +93,6 @@ def files_of_trace(path: Path, format: str = "") -> tuple[Path, ...]:
         if reads := _format_of(path, format).reads:
             return tuple(sorted(reads(path)))
     return (path,)
-
-
-def _ends(path: Path) -> bool:
-    """Whether the last line of a file that is not packed has an end; what is packed has its own."""
-    with open(path, "rb") as file:
-        packed = file.read(4).startswith(PACKERS)
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 1, 0))
-        return packed or file.read(1) in (b"", b"\n", b"\r")
 
 
 def _format_of(path: Path, name: str = "") -> TraceFormat:
