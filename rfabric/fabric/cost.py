@@ -30,13 +30,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import RFabricError, RunError
+from ..errors import RFabricError, RunError, meant
 from ..files import read_text
 from ..units import parse_rate, show_rate
 from .builders.parts import CABLE_DELAY, MAX_PORTS
 from .model import TIERS, Fabric
 
 TABLE = Path(__file__).with_name("prices.csv")
+# of shipped fabrics; one of your own may have ports of its own `optics`
+ITEMS = ("nic", "electrical-port", "ocs-port", "patch-panel-port", "transceiver", "copper-cable",
+         "fibre-metre")  # fmt: skip
 COLUMNS = ("item", "rate_gbps", "usd", "watts", "usd_source", "watts_source")
 S_PER_METRE = 5e-9  # light in fibre
 # m: what SR, DR, FR, LR and ER optics are specified for (IEEE 802.3)
@@ -339,7 +342,8 @@ def _line(table: tuple[Price, ...], part: Part, count: float) -> Line:
         raise RFabricError(
             f"no price for a {part.item} of "
             f"{show_rate(part.rate)}{f' and {part.reach:g} m' if part.reach else ''}; the "
-            f"table {TABLE.name} {ends}: add a row to a copy and name it with --prices"
+            f"table of prices {ends}: add a row to a copy of {TABLE.name}, and name it with "
+            "--prices"
         )
     return Line(part, count, price, next((p for p in enough if p.watts is not None), None))
 
@@ -367,19 +371,32 @@ def price_table(path: Path = TABLE) -> tuple[Price, ...]:
         for n, line in enumerate(text.splitlines(), 1)
         if line.strip() and not line.startswith("#")
     ]
-    rows = csv.DictReader(line for _, line in lines)
+    rows = csv.DictReader((line + "\n" for _, line in lines), strict=True)
     missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
     if missing:
         raise RFabricError(
             f"price table {path}: column {missing[0]} is missing; it has "
             f"{', '.join(rows.fieldnames or ())}"
         )
-    return tuple(
-        _price(row, f"{path}, line {n}") for (n, _), row in zip(lines[1:], rows, strict=True)
-    )
+    prices: dict[tuple, Price] = {}
+    try:
+        for row in rows:
+            where = f"{path}, line {lines[rows.line_num - 1][0]}"
+            price = _price(row, where)
+            key = price.item, price.rate, price.reach
+            if prices.setdefault(key, price) is not price:
+                raise RFabricError(f"{where}: {price.item} at {row['rate_gbps']} Gbit/s stands "
+                                   "twice; keep one")  # fmt: skip
+    except csv.Error as error:
+        raise RFabricError(f"price table {path}: {error}") from error
+    return tuple(prices.values())
 
 
 def _price(row: dict, where: str) -> Price:
+    if None in row:
+        raise RFabricError(f"{where}: more cells than the header has; quote text with commas")
+    if row["item"] not in ITEMS and (near := meant(row["item"], ITEMS)):
+        raise RFabricError(f"{where}: no part is called {row['item']!r}{near}")
     name = f"{where}: price of {row['item']} at {row['rate_gbps']} Gbit/s"
     usd, watts, reach = (_figure(row.get(key), key, name) for key in ("usd", "watts", "reach_m"))
     for figure, value in (("usd", usd), ("watts", watts)):

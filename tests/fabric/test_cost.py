@@ -109,7 +109,7 @@ def test_copper_takes_the_place_of_optics_in_the_rack(tmp_path):
     # rail switches stand too far off
     assert parts(rail_optimized(), copper=True)["copper-cable", G400, 0] == 0
     with pytest.raises(
-        RFabricError, match=("copper-cable of 400 Gbit/s; the table prices.csv has none: add a row")
+        RFabricError, match=("copper-cable of 400 Gbit/s; the table of prices has none: add a row")
     ):
         bill(fat_tree(), copper=True)
     table = tmp_path / "mine.csv"
@@ -189,8 +189,8 @@ def test_a_rate_nobody_sells_is_refused():
     with pytest.raises(
         RFabricError,
         match=(
-            r"no price for a .* of 2 Tbit/s; the table "
-            r"prices.csv ends at 800 Gbit/s"
+            r"no price for a .* of 2 Tbit/s; the table of prices ends at 800 Gbit/s: add a row to "
+            r"a copy of prices.csv, and name it with --prices"
         ),
     ):
         bill(pair(2e12))
@@ -400,12 +400,36 @@ def test_parts_of_a_printed_step_add_up_on_every_fabric(name, capsys):
             "item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,-1,,a,\n",
             "usd '-1' must be a number, 0 or more",
         ),
+        (
+            "item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,1,,a,\nnic,100,2,,b,\n",
+            "line 3: nic at 100 Gbit/s stands twice; keep one",
+        ),
+        (
+            "item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,1,,my quote, 2025,,x\n",
+            "line 2: more cells than the header has; quote text with commas",
+        ),
+        (
+            "item,rate_gbps,usd,watts,usd_source,watts_source\ntransciever,100,1,,a,\n",
+            "line 2: no part is called 'transciever', did you mean transceiver",
+        ),
+        (
+            'item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,1,,"a,\n',
+            "price table .*mine.csv: unexpected end of data",
+        ),
     ],
 )
 def test_a_bad_price_table_is_refused(tmp_path, text, why):
     (tmp_path / "mine.csv").write_text(text)
     with pytest.raises(RFabricError, match=why):
         price_table(tmp_path / "mine.csv")
+
+
+def test_a_source_may_have_several_lines(tmp_path):
+    (tmp_path / "mine.csv").write_text(
+        'item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,1,,"a quote\nof May",\n'
+        "nic,200,2,,b,\n"
+    )
+    assert [price.usd for price in price_table(tmp_path / "mine.csv")] == [1, 2]
 
 
 def test_a_missing_price_table_is_named(tmp_path):
