@@ -272,3 +272,34 @@ def test_a_file_by_itself_on_the_command_line(tmp_path, capsys):
     assert main(["validate", str(path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "holds no `# nThread ... nGpus ...`" in said
+
+
+TABLE = (
+    "device,op_name,num_gpus,message_size,latency_us,busbw_GBps,nodes\n"
+    "H100,all_reduce,16,1073741824,5512.0,365.25,2\nH100,all_reduce,16,1024,31.2,0.06,2\n"
+    "H100,all_reduce,16,8,31.2,0.00,2\n"
+)
+
+
+def test_a_table_whose_sizes_are_bytes_and_which_does_not_say_so_is_refused(tmp_path):
+    """Without `nccl_dtype` sizes count elements of two bytes; its bus bandwidth tells."""
+    (tmp_path / "measured").mkdir()
+    path = tmp_path / "measured" / "nccl_mine.csv"
+    path.write_text(TABLE)
+    large = validate(tmp_path)[0]
+    assert large.points == () and "are sizes bytes (nccl_dtype int8)" in large.unmodelled[0]
+    bytes_said = TABLE.replace(",2\n", ",2,int8\n").replace("nodes\n", "nodes,nccl_dtype\n")
+    path.write_text(bytes_said)
+    large, small = validate(tmp_path)
+    assert [len(large.points), len(small.points)] == [1, 2] and not large.unmodelled
+
+
+def test_a_note_of_one_weight_sync_is_not_that_of_rows_without_a_source(tmp_path):
+    (tmp_path / "weight_sync").mkdir()
+    path = tmp_path / "weight_sync" / "measured.csv"
+    head = "model,weights,trainer,rollout,gpu,network,transport,seconds,extra\n"
+    plain = "Qwen3-8B,BF16,16,16,H100,400G,nccl broadcast,10,\n"
+    path.write_text(head + plain)
+    (alone,) = validate(tmp_path)[0].points
+    path.write_text(head + plain + plain.replace("10,", "3,receive only"))
+    assert validate(tmp_path)[0].points[0].modelled == alone.modelled

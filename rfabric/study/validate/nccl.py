@@ -2,9 +2,9 @@
 as aiconfigurator's, and against what nccl-tests print (`nccl_tests`).
 
 Columns `device, op_name, num_gpus, message_size, latency`, between servers also `nodes,
-nic_gbps_per_gpu, network, source`: message_size counts elements (of 2 bytes
-unless `nccl_dtype` says otherwise), latency is in ms, of calls captured in a CUDA graph, so the
-host's launch is not in it. Repeated rows are points of their own.
+nic_gbps_per_gpu, network, source`; `busbw_GBps`, where it stands, must fit them. message_size
+counts elements (of 2 bytes unless `nccl_dtype` says otherwise), latency is in ms, of calls captured
+in a CUDA graph, so the host's launch is not in it. Repeated rows are points of their own.
 """
 
 import re
@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...compute.between import Rails
-from ...compute.communication import HOST_LAUNCH, GpuNetwork, RankGroup, collective_seconds, network
+from ...compute.communication import (
+    HOST_LAUNCH,
+    GpuNetwork,
+    RankGroup,
+    bus_factor,
+    collective_seconds,
+    network,
+)
 from ...compute.gpus import Gpu, find_gpu
 from ...files import kind_of as suffix_of
 from . import Point, PointGroup
@@ -39,6 +46,8 @@ ELEMENT_BYTES = {
     "fp8": 1,
     "float8": 1,
 }
+OTHER_UNITS = 1.5  # bandwidths further apart are of other units
+LEAST_GBPS = 0.05  # smaller ones may be rounded
 LATENCIES = {"latency": 1.0, "latency_ms": 1.0, "latency_us": 1e-3}  # columns, and ms of their unit
 
 
@@ -99,7 +108,23 @@ def call_of(row: dict[str, str]) -> Call:
     group = RankGroup(gpus, _servers(row, gpus, net))
     system = f"{gpu.name} {transport}, {row.get('source') or 'source not stated'}"
     kind = kind_of(row["op_name"])
-    return Call(kind, _bytes(row), _seconds(row), group, net, system, transport)
+    call = Call(kind, _bytes(row), _seconds(row), group, net, system, transport)
+    _check_bandwidth(row, call)
+    return call
+
+
+def _check_bandwidth(row: dict[str, str], call: Call) -> None:
+    """RefusedRow where the bus bandwidth that a row states is of other bytes, seconds or GPUs."""
+    if (row.get("busbw_GBps") or "0").strip("0.") == "":
+        return  # a small one, rounded away
+    stated = number(row, "busbw_GBps")
+    read = call.size / call.seconds * bus_factor(call.kind, call.group.gpus) / 1e9
+    if stated >= LEAST_GBPS and max(read / stated, stated / read) > OTHER_UNITS:
+        raise RefusedRow(
+            f"busbw_GBps {stated:g} is not the {read:.4g} of {call.size:.0f} bytes in "
+            f"{call.seconds * 1e6:.4g} us: are sizes bytes (nccl_dtype int8), or elements of "
+            "another type?"
+        )
 
 
 def _servers(row: dict[str, str], gpus: int, net: GpuNetwork) -> int:

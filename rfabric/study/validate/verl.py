@@ -104,7 +104,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 
 def _rows(path: Path, data: Path) -> tuple[list[_MeasuredLine], list[str]]:
     rows, left = [], []
-    for line, values in enumerate(read_rows(path, "model", "gpu", "mode", "step_s"), 2):
+    for line, values in enumerate(read_rows(path, "model", "gpu", "mode", "gpus", "step_s"), 2):
         name = f"line {line}, " + " ".join(
             values.get(key) or "" for key in ("model", "gpu", "gpus", "mode")
         )

@@ -89,16 +89,23 @@ def group_of(
 def syncs_of(path: Path, data: Path) -> tuple[list[Synced], list[str]]:
     """The rows of a file that can be modelled, and the others, each with its reason."""
     table = rows(path)
-    received = {
-        row.get("source") for row in table if "receive only" in (row.get("extra") or "").lower()
-    }
+    received = {row.get("source") for row in table if _receives_only(row)} - {None, ""}
     named = [(f"row {i + 2} {row.get('model')}", row) for i, row in enumerate(table)]
     named += [(f"{name}, with checkpoint-engine", other) for name, row in named
               if (other := _with_engine(row))]  # fmt: skip
     return attempt(
-        (name, lambda row=row: _synced(row, data, row.get("source") in received))
+        (
+            name,
+            lambda row=row: _synced(
+                row, data, _receives_only(row) or row.get("source") in received
+            ),
+        )
         for name, row in named
     )
+
+
+def _receives_only(row: CellTexts) -> bool:
+    return "receive only" in (row.get("extra") or "").lower()
 
 
 def _with_engine(row: CellTexts) -> CellTexts | None:
