@@ -81,3 +81,12 @@ def test_a_share_just_short_of_all_is_told_with_its_digits(tmp_path):
     (tmp_path / "w.cdf").write_text("0 0\n1000 99.99999\n")
     with pytest.raises(RFabricError, match="ends at 99.99999; the last row is 100"):
         read_trace(tmp_path / "w.cdf")
+
+
+def test_other_files_in_a_folder_of_inspector_are_left_out_with_a_note(tmp_path, caplog):
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    (folder / "node-1-pid7.log").write_text(json.dumps(INSPECTED) + "\n")
+    (folder / "README.md").write_text("how it was run\n")
+    assert int(read_trace(folder).total.sum()) == 4000
+    assert "README.md: not of NCCL Inspector, left out" in caplog.text

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import RFabricError
-from ...files import json_objects, lines_of, open_text
+from ...files import json_objects, lines_of, open_bytes, open_text
 from ...units import US
 from ..model import Trace
 from ..recorded import KINDS, RankLog, Recorded, checked_size, kind_named, trace_of_ranks
@@ -28,10 +28,12 @@ from .base import TraceFormat, first_line
 from .lowering import PER_RANK
 
 VERSIONS, PERF = ("v4",), "coll_perf"
+HEAD = 4096  # bytes of a file, by which it is told
 
 
 def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
-    files = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
+    every = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
+    files = [file for file in every if _is_inspected(file)] or every
     beside: Counter = Counter()
     lines = [line for file in files for line in _lines(file, beside)]
     if not lines:
@@ -43,6 +45,9 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
         if one := line.recorded(job, skipped):
             logs.setdefault(job.ranks[line.process], []).append(one)
     notes = [*job.notes, *(f"{count} lines of {kind} dropped" for kind, count in beside.items())]
+    notes += [
+        f"{file.name}: not of NCCL Inspector, left out" for file in every if file not in files
+    ]
     dropped = len(lines) - sum(map(len, logs.values()))
     if dropped:
         notes.append(f"{dropped} lines dropped: sends and receives name no peer, or skipped")
@@ -51,6 +56,11 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     said = {"source": path.name, "format": "nccl_inspector", "rows": len(lines)}
     ranks = [RankLog(rank, _in_order(some)) for rank, some in sorted(logs.items())]
     return trace_of_ranks(ranks, job.world, job.server, said, notes)
+
+
+def _is_inspected(file: Path) -> bool:
+    with open_bytes(file) as opened:
+        return _sniff(opened.read(HEAD))
 
 
 class _CollectiveLine:
