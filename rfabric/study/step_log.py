@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ..errors import RFabricError
-from ..files import json_objects, lines_of, open_text, parse_json, twice
+from ..files import NO_END, has_end, json_objects, lines_of, open_text, parse_json, twice
 from .loggers import LoggedMetrics, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
@@ -63,7 +63,7 @@ PAIR = re.compile(rf"([\w/@.()-]+):{VALUE}(?= - |\s*$)")
 DICT = re.compile(r"\b(?:perf|rollout|step|train) (\d+): \{")
 QUOTED = re.compile(rf"['\"]([\w/@.-]+)['\"]: {VALUE}")
 NEMO_STEP = re.compile(r"\bStep (\d+)/\d+")
-NEMO = re.compile(rf"^\W*([\w /]+): ({NUMBER})s\b")
+NEMO = re.compile(rf"^(?:\s*\d+: )?\W*([\w /]+): ({NUMBER})s\b")  # behind srun's label
 PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -108,7 +108,7 @@ def read_step_log(path: str | Path) -> StepLog:
         told = as_told(path, notes)
         if told is None:
             _refuse_pickles(path)
-            told = _told(path)
+            told = _told(path, notes)
         return replace(_collected(told), notes=tuple(notes))
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
@@ -179,7 +179,7 @@ def _timing(key: str) -> str | None:
     return key if key in KNOWN else ENDS.sub("", key)
 
 
-def _told(path: Path) -> Iterator[LoggedMetrics]:
+def _told(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
     with open_text(path, newline=None) as file:
         lines = lines_of(file)
         first = next((line for line in lines if line.strip()), "")
@@ -191,6 +191,7 @@ def _told(path: Path) -> Iterator[LoggedMetrics]:
         elif _is_csv(first):
             yield from _csv(every)
         else:
+            notes += [] if has_end(path) else [NO_END]
             yield from _console(every)
 
 

@@ -328,3 +328,22 @@ def test_each_row_of_the_page_runs(tmp_path, monkeypatch, capsys, line):
         kept(tmp_path / "tensorboard_log", "tensorboard")
     assert main(line.split()) in (0, None)
     assert re.search(r" (12.000|11.500) s ", capsys.readouterr().out)
+
+
+def test_a_console_log_that_may_end_in_mid_number_says_so(tmp_path):
+    """A job that still runs: of 48.9 s the log has 4 so far."""
+    line = "step:1 - timing_s/gen:48.9 - timing_s/step:95.0\n"
+    (tmp_path / "train.log").write_text(line + line.replace("1 -", "2 -")[:23])
+    log = read_step_log(tmp_path / "train.log")
+    assert log.notes == ("its last line has no end; is the file whole?",)
+    assert log.steps == ({"generation": 48.9, "step": 95.0}, {"generation": 4.0})
+    (tmp_path / "train.log").write_text(line)
+    assert not read_step_log(tmp_path / "train.log").notes
+
+
+def test_labels_of_srun_before_the_lines_of_nemo_rl(tmp_path):
+    text = "== Step 3/100 ==\n  Total step time: 95.3s\n  generation: 48.9s (51.3%)\n"
+    for label in ("", "0: ", " 0: ", "12: "):
+        (tmp_path / "run.log").write_text("".join(f"{label}{s}\n" for s in text.splitlines()))
+        log = read_step_log(tmp_path / "run.log")
+        assert log.steps == ({"step": 95.3, "generation": 48.9},) and log.numbers == (3,)
