@@ -5,7 +5,7 @@ layers in its place.
 from dataclasses import replace
 
 from ..errors import RFabricError
-from .config_fields import Fields
+from .config_fields import SPELLINGS, Fields
 from .families import Family
 from .models import Experts, Latent
 
@@ -64,8 +64,16 @@ _LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 def _experts(fields: Fields, family: Family, shape: dict[str, int]) -> Experts | None:
-    """The mixtures of a config, where it has some."""
+    """The mixtures of a config, where it has some; RFabricError where a class that always has them
+    does not say how many, or how wide.
+    """
     said = fields.get("experts")
+    for fact, kinds in _TOLD.items():
+        if fields.get(fact) is None and fields.raw("model_type") in kinds:
+            raise RFabricError(
+                f"model {fields.name}: its config lacks {' or '.join(SPELLINGS[fact][:3])}; give "
+                "the published config.json"
+            )
     if said is None or (
         said in (0, 1)
         and not isinstance(said, bool)
@@ -97,6 +105,9 @@ def _experts(fields: Fields, family: Family, shape: dict[str, int]) -> Experts |
     )
 
 
+# What configs of these classes say: else experts were none, or as wide as a dense MLP.
+_OWN_COLUMNS = ("qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe")
+_TOLD = {"experts": ("mixtral", "gpt_oss", *_OWN_COLUMNS), "expert_columns": _OWN_COLUMNS}
 _ALWAYS_MIXED = ("qwen2_moe", "qwen3_moe", "mixtral")
 
 

@@ -212,6 +212,8 @@ def test_windows_bound_the_cache():
         model_type="gpt_oss",
         sliding_window=9,
         layer_types=["sliding_attention"] * 3 + ["full_attention"],
+        num_local_experts=4,
+        num_experts_per_tok=2,
     )
     assert listed.windowed == 3
     assert find_model("gemma-3-27b").windowed == 52  # 62 layers, each sixth sees all

@@ -120,7 +120,24 @@ def test_every_family_reads_a_plain_decoder():
         extra = {"mamba": hybrid, "delta": delta | {"full_attention_interval": 2}}.get(
             family.hybrid, {}
         )
-        assert made(model_type=kind, **extra).parameters > 3e6
+        mixed = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+        own = mixed if kind in MIXED else {}
+        assert made(model_type=kind, **extra | own).parameters > 3e6
+
+
+MIXED = ("mixtral", "gpt_oss", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2",
+         "glm4_moe")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_a_mixture_that_does_not_say_its_experts_is_refused(kind):
+    """Without their number it would be dense, without their columns up to eight times as large."""
+    mixed = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    with pytest.raises(RFabricError, match="its config lacks num_experts or num_local_experts"):
+        made(model_type=kind, **mixed | {"num_experts": None})
+    if kind not in ("mixtral", "gpt_oss"):  # whose experts are as wide as intermediate_size says
+        with pytest.raises(RFabricError, match="its config lacks moe_intermediate_size"):
+            made(model_type=kind, **mixed | {"moe_intermediate_size": None})
 
 
 # --- names ----------------------------------------------------------------------------------------
