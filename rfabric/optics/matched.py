@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from .. import native
+from ..routing.inner import at
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights: whole numbers add up exactly
 NO_MEMORY = -1
@@ -35,8 +36,7 @@ def by_core(rows: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> np.nda
     """
     edges = [np.ascontiguousarray(column, np.int64) for column in (rows, columns, weight)]
     chosen, racks = np.zeros(len(rows), np.uint8), int(max(rows.max(), columns.max())) + 1
-    told = (column.ctypes.data for column in (*edges, chosen))
-    if _core().rf_matching(racks, len(rows), *told) == NO_MEMORY:
+    if _core().rf_matching(racks, len(rows), *map(at, (*edges, chosen))) == NO_MEMORY:
         raise MemoryError(f"no room to match {racks:,} racks by {len(rows):,} edges")
     return np.flatnonzero(chosen)
 
