@@ -1,8 +1,7 @@
 """Settings that change time, traffic or memory under the same name in several frameworks: read into
 the recipe where it has a key for them, else said as an approximation.
 
-A setting is known by the last part of its key, `actor.optim.optimizer_cpu_offload` and Megatron's
-`--optimizer-cpu-offload` alike; those of reference, reward and critic workers are left alone.
+A setting is known by the last part of its key (`endings`).
 """
 
 import re
@@ -11,51 +10,33 @@ from typing import Any
 
 from ...compute.models import Model
 from .approximations import APPROXIMATIONS, MORE_TURNS, above, is_on
+from .endings import OTHER_ROLES, ending, take_ending
 from .settings import JobSettings
 from .sourced_values import SourcedValues
+from .stages import read_stages
 
 _Said = list[tuple[str, Any]]  # keys with their values
-_OTHER_ROLES = (
-    "ref", "reference", "critic", "value", "reward", "reward_model", "distillation", "teacher",
-)  # fmt: skip
 
 
 def read_effects(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """Put what the recipe can say of such settings, and note what it cannot."""
     for read in _READERS:
         read(recipe, s)
-    for fit in (_chunks, _cut_experts, _engine):
+    for fit in (read_stages, _cut_experts, _engine):
         fit(recipe, s, model)
     for names, holds, text in APPROXIMATIONS:
-        for key, value in _named(s, *names):
+        for key, value in ending(s, *names):
             s.used.add(key)
             told = text is MORE_TURNS and "generation.turns" in recipe.values
             if holds(value) and not told:
                 s.notes += (f"{key} = {value}: {text}",)
 
 
-def _named(s: JobSettings, *names: str) -> list[tuple[str, Any]]:
-    """The settings whose keys end so, of workers that train or generate."""
-    named = []
-    for key, value in s.values.items():
-        *path, last = key.replace("-", "_").split(".")
-        if last in names and value is not None and not set(path) & set(_OTHER_ROLES):
-            named.append((key, value))
-    return named
-
-
-def _take(s: JobSettings, *names: str) -> tuple[str, Any] | None:
-    """The setting of these names that says yes, else the first; all of them count as read."""
-    named = _named(s, *names)
-    s.used |= {key for key, _ in named}
-    return next((said for said in named if is_on(said[1])), named[0] if named else None)
-
-
 def _precision(recipe: SourcedValues, s: JobSettings) -> None:
     """Of the engine's weights: said, or in the name of the checkpoint that it loads."""
     said = [
         (key, str(value).lower())
-        for key, value in _named(s, "quantization", "sglang_quantization", "precision")
+        for key, value in ending(s, "quantization", "sglang_quantization", "precision")
         if key.split(".")[-1] != "precision" or "generation" in key
     ]
     s.used |= {key for key, _ in said}
@@ -71,7 +52,7 @@ def _precision(recipe: SourcedValues, s: JobSettings) -> None:
 def _matmuls(recipe: SourcedValues, s: JobSettings) -> None:
     """FP8 in training: Transformer Engine's format, where its section is not off."""
     areal = [(k, v) for k, v in s.values.items() if _AREAL_FP8.fullmatch(k)]
-    for key, value in _named(s, "fp8", "fp8_format") + areal:
+    for key, value in ending(s, "fp8", "fp8_format") + areal:
         on = _text(value) not in ("", "none", "null", "disabled") and not _is_off(s, key)
         if not _generates(key) and "fp8" in key:
             s.used.add(key)
@@ -84,15 +65,15 @@ _AREAL_FP8 = re.compile(r"actor\.(\w+\.)?fp8_config\.mode")
 
 def _optimizer(recipe: SourcedValues, s: JobSettings) -> None:
     """Adam on the host, or its states with every rank."""
-    on_host = _take(s, *_ON_HOST)
+    on_host = take_ending(s, *_ON_HOST)
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if on_host and is_on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
         _put_on_host(recipe, s, on_host[0])
-    fsdp = _take(s, "use_megatron_fsdp", "use_custom_fsdp")
+    fsdp = take_ending(s, "use_megatron_fsdp", "use_custom_fsdp")
     if fsdp and is_on(fsdp[1]) and not sharded:
         recipe.put("training.optimizer", "sharded", fsdp[0])
         s.notes += (f"{fsdp[0]}: a bf16 copy of each shard, 2 bytes a parameter, is not counted",)
-    distributed = _take(s, "use_distributed_optimizer")
+    distributed = take_ending(s, "use_distributed_optimizer")
     sharded = recipe.values.get("training.optimizer") == "sharded"
     if distributed and not is_on(distributed[1]) and not sharded:
         recipe.put("training.optimizer", "replicated", distributed[0])
@@ -111,7 +92,7 @@ _ON_HOST = (
 
 def _put_on_host(recipe: SourcedValues, s: JobSettings, key: str) -> None:
     """Adam on the host, or that share of it which Megatron's fraction says."""
-    share = next(iter(_named(s, "optimizer_offload_fraction")), (key, 1))
+    share = next(iter(ending(s, "optimizer_offload_fraction")), (key, 1))
     s.used.add(share[0])
     if share[1] != 0:
         recipe.put("training.host_optimizer", True, key)
@@ -128,7 +109,7 @@ def _put_on_host(recipe: SourcedValues, s: JobSettings, key: str) -> None:
 
 
 def _gradients(recipe: SourcedValues, s: JobSettings) -> None:
-    said = _take(s, "grad_reduce_in_fp32")
+    said = take_ending(s, "grad_reduce_in_fp32")
     if said and recipe.values.get("training.optimizer") != "sharded":
         recipe.put("training.grad_dtype", "fp32" if is_on(said[1]) else "bf16", said[0])
 
@@ -153,32 +134,22 @@ def _cut_experts(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
 
 def _exchange(recipe: SourcedValues, s: JobSettings) -> None:
     """Context parallelism by all-to-alls in place of a ring, as Megatron calls it."""
-    said = _take(s, "cp_comm_type")
+    said = take_ending(s, "cp_comm_type")
     if said and _text(said[1]) == "a2a" and recipe.values.get("training.cp", 1) > 1:
         recipe.put("training.context_exchange", "ulysses", said[0])
 
 
-def _chunks(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
-    """Chunks of a pipeline stage, or the layers of each."""
-    names = (f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", ""))
-    said = _take(s, *names, "num_virtual_stages_per_pipeline_rank")
-    each = _take(s, "num_layers_per_virtual_pipeline_stage")
-    stages = recipe.values.get("training.pp", 1)
-    if each and above(0)(each[1]):
-        said = each[0], model.layers // max(1, stages * int(each[1]))
-    if said and above(1)(said[1]) and stages > 1:
-        recipe.put("training.vp", said[1], said[0])
-
-
 def _epochs(recipe: SourcedValues, s: JobSettings) -> None:
-    said = _take(s, "ppo_epochs")
+    said = take_ending(s, "ppo_epochs")
     if said and above(1)(said[1]):
         recipe.put("training.epochs", int(said[1]), said[0])
 
 
 def _critic(recipe: SourcedValues, s: JobSettings) -> None:
     """A critic beside the policy, where advantages are estimated with one."""
-    said = _take(s, "adv_estimator") or s.find(*(k for k in s.values if k.endswith(_ESTIMATOR)))
+    said = take_ending(s, "adv_estimator") or s.find(
+        *(k for k in s.values if k.endswith(_ESTIMATOR))
+    )
     switch = next((k for k in ("critic.enable", "critic.is_critic") if s.find(k)), "")
     learns = s.flag(switch) if switch else bool(said and _text(said[1]) == "gae")
     if not learns:
@@ -217,11 +188,11 @@ def _adapters(recipe: SourcedValues, s: JobSettings) -> None:
 
 def _rank(recipe: SourcedValues, s: JobSettings) -> None:
     """The rank of adapters, in the words that most frameworks have for it."""
-    ranks = [(key, value) for key, value in _named(s, "lora_rank") if key not in s.used] + [
+    ranks = [(key, value) for key, value in ending(s, "lora_rank") if key not in s.used] + [
         (key, value)
         for key, value in s.values.items()
         if key.endswith(("model.lora.rank", "lora_cfg.dim", "megatron_cfg.peft.dim"))
-        and not set(key.split(".")) & set(_OTHER_ROLES)
+        and not set(key.split(".")) & set(OTHER_ROLES)
     ]
     s.used |= {key for key, _ in ranks}
     learning = [(k, v) for k, v in ranks if above(0)(v) and not _is_off(s, k)]
@@ -231,7 +202,7 @@ def _rank(recipe: SourcedValues, s: JobSettings) -> None:
     s.notes += tuple(
         f"{key}: its rank is in the adapter's own files; say training.lora_rank, without which "
         "all weights are trained here"
-        for key, value in _named(s, "lora_adapter_path")
+        for key, value in ending(s, "lora_adapter_path")
         if value and not _is_off(s, key)
     )
 
@@ -252,7 +223,7 @@ def _text(value: Any) -> str:
 
 def _host_copies(recipe: SourcedValues, s: JobSettings) -> None:
     """States that leave the HBM between phases: where generation is colocated, they always do."""
-    said = _named(s, "param_offload", "optimizer_offload", "grad_offload")
+    said = ending(s, "param_offload", "optimizer_offload", "grad_offload")
     s.used |= {key for key, _ in said}
     if "placement" in recipe.values:
         stay = [key for key, value in said if not is_on(value)]
@@ -272,14 +243,14 @@ def _engine(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """
     tp = recipe.values["generation.tp"]
     replicas, stages, inside = (
-        [(key, value) for key, value in _named(s, *names) if _generates(key) and above(1)(value)]
+        [(key, value) for key, value in ending(s, *names) if _generates(key) and above(1)(value)]
         for names in (
             ("data_parallel_size",),
             ("pipeline_parallel_size", "pipeline_model_parallel_size"),
             ("sglang_dp_size", "dp_size"),
         )
     )
-    dealt = [(k, v) for k, v in _named(s, "expert_parallel_size") if _generates(k)]
+    dealt = [(k, v) for k, v in ending(s, "expert_parallel_size") if _generates(k)]
     if not replicas and dealt and above(tp)(dealt[0][1]) and dealt[0][1] % tp == 0:
         replicas = [(dealt[0][0], dealt[0][1] // tp)]  # vLLM's experts stand on all of an engine
     if not stages and _shares_experts(recipe, s, model, replicas, inside):
@@ -308,7 +279,7 @@ def _shares_experts(
     on. A dense model has nothing to share, and each of vLLM's is a replica of its own.
     """
     tp = recipe.values["generation.tp"]
-    on = _take(s, "sglang_enable_dp_attention", "enable_dp_attention")
+    on = take_ending(s, "sglang_enable_dp_attention", "enable_dp_attention")
     attention, wide = tp, tp
     if replicas:
         wide = tp * int(replicas[0][1])
@@ -325,7 +296,7 @@ def _shares_experts(
     if model.experts.count % wide or model.heads % attention:
         return False
     said = [key for key, _ in replicas + inside]
-    s.used |= {*said, *(key for key, _ in _named(s, *_EXPERT_PARALLEL) if _generates(key))}
+    s.used |= {*said, *(key for key, _ in ending(s, *_EXPERT_PARALLEL) if _generates(key))}
     if attention != tp:
         recipe.put("generation.tp", attention, f"{said[0]}: attention replicas of an engine")
     recipe.put("generation.ep", wide, f"{said[0]}: {wide // attention} attention replicas")

@@ -1,0 +1,89 @@
+"""Layers over pipeline stages: chunks of a stage, and stages that do not hold equally many."""
+
+from ...compute.models import Model
+from .approximations import above, is_on
+from .endings import take_ending
+from .settings import JobSettings
+from .sourced_values import SourcedValues
+
+
+def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
+    """Put how many chunks a stage holds; note how far the widest stage is from the mean, which is
+    what each stage is computed with.
+
+    Megatron-LM's rules (get_num_layers_to_build in megatron/core/transformer/transformer_block.py):
+    the layers that the first and the last stage are told, the rest equally over the others; or the
+    embedding and the loss each count as a layer of theirs.
+    """
+    _chunks(recipe, s, model)
+    stages = recipe.values.get("training.pp", 1)
+    layout = take_ending(s, "pipeline_model_parallel_layout")
+    said, layers = _held(s, model.layers, stages)
+    if stages == 1:
+        return
+    mean = model.layers / stages
+    if layout and layout[1]:
+        s.notes += (f"{layout[0]} = {layout[1]}: not read; each stage holds {mean:g} layers here",)
+    elif sum(layers) != model.layers or min(layers) < 0:
+        beside = f"{said}: beside these, " if said else ""
+        s.notes += (
+            f"{beside}{model.layers} layers do not divide over {stages} pipeline stages; here each "
+            f"holds {mean:g}",
+        )
+    elif max(layers) > mean:
+        s.notes += (
+            f"{said}: stages of {_runs(layers)} layers; here each holds {mean:g}, and its part of "
+            f"the embedding and the logits, so that the widest may take {max(layers) / mean:.2f} "
+            "times as long and as much memory",
+        )
+
+
+def _chunks(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
+    """Chunks of a pipeline stage, or the layers of each."""
+    names = (f"virtual_pipeline_{kind}parallel_size" for kind in ("model_", ""))
+    said = take_ending(s, *names, "num_virtual_stages_per_pipeline_rank")
+    each = take_ending(s, "num_layers_per_virtual_pipeline_stage")
+    stages = recipe.values.get("training.pp", 1)
+    if each and above(0)(each[1]):
+        said = each[0], model.layers // max(1, stages * int(each[1]))
+    if said and above(1)(said[1]) and stages > 1:
+        recipe.put("training.vp", said[1], said[0])
+
+
+_ENDS = (
+    ("num_layers_in_first_pipeline_stage", "decoder_first_pipeline_num_layers"),
+    ("num_layers_in_last_pipeline_stage", "decoder_last_pipeline_num_layers"),
+)
+_COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+
+
+def _held(s: JobSettings, layers: int, stages: int) -> tuple[str, list[int]]:
+    """What says that stages differ, and the layers of each; fewer in all than the model's where the
+    rest does not divide.
+    """
+    ends = [take_ending(s, *names) for names in _ENDS]
+    told = [end if end and above(0)(end[1]) else None for end in ends]
+    counted = [take_ending(s, name) for name in _COUNTED]
+    less = [bool(said and is_on(said[1])) for said in counted]
+    if any(told):
+        others = stages - sum(map(bool, told))
+        own = [[int(end[1])] if end else [] for end in told]
+        rest = layers - sum(map(sum, own))
+        held = own[0] + [rest // max(1, others)] * others + own[1]
+    else:
+        each = (layers + sum(less)) // stages
+        held = [each] * stages
+        held[0], held[-1] = held[0] - less[0], held[-1] - less[1]
+    which = (*(end for end in told if end), *(c for c, on in zip(counted, less, strict=True) if on))
+    return ", ".join(f"{key} = {value}" for key, value in which if key), held
+
+
+def _runs(layers: list[int]) -> str:
+    """Equal neighbours once: 3, 14 x 4, 2."""
+    runs: list[list[int]] = []
+    for count in layers:
+        if runs and runs[-1][1] == count:
+            runs[-1][0] += 1
+        else:
+            runs.append([1, count])
+    return ", ".join(f"{times} x {count}" if times > 1 else f"{count}" for times, count in runs)

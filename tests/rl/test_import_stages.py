@@ -1,0 +1,87 @@
+"""Pipeline stages that hold unequally many layers: what is said of them, by hand."""
+
+import pytest
+
+from rfabric.rl.imports import import_job
+
+SLIME = """python3 train.py --actor-num-nodes 8 --actor-num-gpus-per-node 8 --colocate \
+--hf-checkpoint {model} --rollout-batch-size 32 --n-samples-per-prompt 8 --global-batch-size 256 \
+--tensor-model-parallel-size 4 --rollout-num-gpus-per-engine 8 --micro-batch-size 1 \
+--pipeline-model-parallel-size {stages} {more}
+"""
+VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 \
+actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_response_length=1024 trainer.nnodes=8 \
+actor_rollout_ref.model.path=Qwen/Qwen3-235B-A22B actor_rollout_ref.actor.strategy=megatron \
+actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=8 {more}
+"""
+INSIDE = "+actor_rollout_ref.actor.megatron.override_transformer_config"
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """The notes of a job that speak of layers."""
+
+    def read(framework, text):
+        (path := tmp_path / "job.sh").write_text(text)
+        return [note for note in import_job(framework, path).notes if "layers" in note]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("stages", "more", "said", "times"),
+    [
+        # 94 layers of Qwen3-235B-A22B: (94 - 22) / 3 = 24, of a mean of 23.5
+        (4, "--decoder-last-pipeline-num-layers 22", "3 x 24, 22", "1.02"),
+        (4, "--decoder-first-pipeline-num-layers 25", "25, 3 x 23", "1.06"),
+        (
+            8,
+            "--decoder-first-pipeline-num-layers 11 --decoder-last-pipeline-num-layers 11",
+            "11, 6 x 12, 11",
+            "1.02",
+        ),
+        (2, "--decoder-first-pipeline-num-layers 40", "40, 54", "1.15"),
+    ],
+)
+def test_the_widest_stage_is_told(notes, stages, more, said, times):
+    (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=stages, more=more))
+    assert f": stages of {said} layers; here each holds {94 / stages:g}," in note
+    assert f"the widest may take {times} times as long" in note
+
+
+@pytest.mark.parametrize(
+    ("model", "stages", "more"),
+    [
+        ("Qwen3-235B-A22B", 2, ""),
+        ("Qwen3-235B-A22B", 1, "--decoder-last-pipeline-num-layers 22"),
+        ("GLM-4.5", 4, "--decoder-last-pipeline-num-layers 23"),  # of 92: all alike
+    ],
+)
+def test_equal_stages_need_no_word(notes, model, stages, more):
+    assert notes("slime", SLIME.format(model=model, stages=stages, more=more)) == []
+
+
+@pytest.mark.parametrize(
+    ("stages", "more"), [(4, ""), (4, "--decoder-last-pipeline-num-layers 23"), (8, "")]
+)
+def test_layers_that_do_not_divide_are_told(notes, stages, more):
+    (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=stages, more=more))
+    assert f"94 layers do not divide over {stages} pipeline stages; here each holds" in note
+
+
+def test_embedding_and_loss_counted_as_layers(notes):
+    """(94 + 2) / 8 = 12, one less in the first and the last stage."""
+    both = f"{INSIDE}.account_for_embedding_in_pipeline_split=True "
+    both += f"{INSIDE}.account_for_loss_in_pipeline_split=True"
+    (note,) = notes("verl", VERL.format(more=both))
+    assert "stages of 11, 6 x 12, 11 layers; here each holds 11.75" in note
+    (note,) = notes("verl", VERL.format(more=both.replace("True", "False")))
+    assert note == "94 layers do not divide over 8 pipeline stages; here each holds 11.75"
+
+
+def test_a_layout_is_named_and_not_read(notes):
+    layout = "actor_rollout_ref.actor.megatron.pipeline_model_parallel_layout='Et*12|t*82L'"
+    (note,) = notes("verl", VERL.format(more=layout))
+    assert note.endswith("= Et*12|t*82L: not read; each stage holds 11.75 layers here")
+    (note,) = notes("verl", VERL.format(more=f"actor_rollout_ref.ref.{layout[24:]}"))
+    assert "do not divide" in note  # the reference's alone
