@@ -136,3 +136,86 @@ def test_what_a_script_leaves_open_is_said(tmp_path, line, note):
     read = read_settings(path)
     assert read.values == {"tp": 8}
     assert any(re.search(note, said) for said in read.notes)
+
+
+# --- what stands above, and what changes nothing --------------------------------------------------
+
+VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 \\
+actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_response_length=40000 trainer.nnodes=2 \\
+actor_rollout_ref.model.path=Qwen/Qwen2.5-Math-7B actor_rollout_ref.rollout.name={name} {more}
+"""
+SLIME = """python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate \\
+--hf-checkpoint Qwen3-30B-A3B --rollout-batch-size 32 --n-samples-per-prompt 8 \\
+--global-batch-size 256 --use-dynamic-batch-size --max-tokens-per-gpu 4096 {more}
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Reads a job of a script."""
+
+    def read(framework, text):
+        (path := tmp_path / "job.sh").write_text(text)
+        return import_job(framework, path)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "at_once"),
+    [
+        ("sglang", "sglang.max_running_requests", 128),
+        ("vllm", "vllm.max_num_seqs", 128),
+        ("trtllm", "trtllm.max_batch_size", 128),
+        ("vllm", "sglang.max_running_requests", 512),  # of an engine that does not run
+    ],
+)
+def test_an_engines_own_words_stand_above_verls(script, name, key, at_once):
+    """verl's servers take `engine_kwargs` over what they make of `rollout.max_num_seqs`."""
+    rollout = "actor_rollout_ref.rollout"
+    more = f"{rollout}.max_num_seqs=512 +{rollout}.engine_kwargs.{key}=128"
+    made = script("verl", VERL.format(name=name, more=more))
+    assert made.values["generation.max_num_seqs"] == at_once
+
+
+@pytest.mark.parametrize("inside", ["", "model_config."])
+def test_positions_are_stretched_in_either_engines_words(script, inside):
+    key = f"+actor_rollout_ref.model.override_config.{inside}max_position_embeddings"
+    made = script("verl", VERL.format(name="vllm", more=f"{key}=40960"))
+    assert made.values["generation.context"] == 40960
+    assert "generation.context" not in made.assumed
+
+
+def test_a_split_of_policy_and_critic_is_told(script):
+    text = VERL.format(name="vllm", more="").replace(
+        "-m verl.trainer.main_ppo", "main_ppo_split.py"
+    )
+    assert any("have half of the GPUs each" in note for note in script("verl", text).notes)
+
+
+def test_responses_from_a_file_are_no_generation(script):
+    more = "--load-debug-rollout-data /data/{rollout_id}.pt"
+    with pytest.raises(RFabricError, match="--load-debug-rollout-data: the job only trains"):
+        script("slime", SLIME.replace("{more}", more))
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "sglang-moe-a2a-backend deepep",
+        "sglang-moe-runner-backend triton",
+        "moe-router-force-load-balancing",
+        "log-probs-max-tokens-per-gpu 8192",
+    ],
+)
+def test_flags_that_change_time_or_traffic_are_not_called_harmless(script, flag):
+    made = script("slime", SLIME.format(more=f"--{flag}"))
+    assert any(said.startswith(flag.split()[0]) for said in made.unmapped)
+
+
+@pytest.mark.parametrize("key", ["kv_cache_dtype", "dtype"])
+def test_a_caches_format_is_not_harmless_as_the_weights_is(tmp_path, key):
+    values = yaml.safe_load(AREAL) | {"sglang": {key: "fp8_e5m2"}}
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
+    made = import_job("areal", path)
+    assert (f"sglang.{key}" in made.ignored) == (key == "dtype")

@@ -101,6 +101,7 @@ def _refuse_others(s: JobSettings) -> None:
     half = {
         "--loss-type sft_loss: the job only trains (SFT)": s.value("loss-type") == "sft_loss",
         "--debug-train-only: the job only trains": s.find("debug-train-only"),
+        "--load-debug-rollout-data: the job only trains": s.find("load-debug-rollout-data"),
         "--debug-rollout-only: the job only generates": s.find("debug-rollout-only"),
     }
     if why := next((why for why, holds in half.items() if holds), ""):

@@ -118,11 +118,11 @@ class SourcedValues:
                 f"{rank}: {switch} turns no adapters on; all weights are trained",
             )
 
-    def stretched(self, key: str) -> None:
+    def stretched(self, *keys: str) -> None:
         """Positions that the job asks of the model beyond its config, where its sequences fit."""
-        asked = self.settings.number(key)
+        asked = self.settings.number(*keys)
         if asked and asked[1] >= self.longest:
-            self.put("generation.context", asked[1], key)
+            self.put("generation.context", *asked[::-1])
 
     def rolled_out(self, origin: str, prompts: float) -> None:
         """Prompts of a step whose groups a filter drops where their rewards are alike."""

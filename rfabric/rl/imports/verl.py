@@ -64,6 +64,11 @@ def _others(s: JobSettings) -> None:
         s.notes += (
             f"{apart}: engines of their own for prompts are not read; say generation.prefill_gpus",
         )
+    if any("main_ppo_split" in word for word in s.words):
+        s.notes += (
+            "main_ppo_split: policy and critic have half of the GPUs each; here all of them train "
+            "both, one after the other",
+        )
     if any("main_gkd" in word for word in s.words):
         s.notes += ("main_gkd: the teacher's passes, on servers of its own, are not modelled",)
     if s.value("trainer.device", default="cuda") != "cuda":
@@ -197,7 +202,8 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.take(f"generation.max_{side}", *names, default=512)
     if over := s.number("data.oversample_factor"):  # PRIME's, whose filter keeps a batch of them
         recipe.rolled_out(over[0], recipe.values["generation.batch"] * over[1])
-    recipe.stretched("actor_rollout_ref.model.override_config.max_position_embeddings")
+    overrides, longest = "actor_rollout_ref.model.override_config", "max_position_embeddings"
+    recipe.stretched(f"{overrides}.{longest}", f"{overrides}.model_config.{longest}")
     recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
     _sequences_at_once(recipe, s)
 
@@ -210,8 +216,13 @@ def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
     new = f"verl 0.9's default, 1024 before; {late} is of 0.8 or later"
     usual, why = (256, new) if late else (1024, "the framework's default")
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=usual, why=why)
+    engine = str(s.values.get(f"{ROLLOUT}.name", ""))
+    own = s.number(f"{ROLLOUT}.engine_kwargs.{engine}.{_AT_ONCE.get(engine, '')}")
+    if own:  # what is said in the engine's own words stands above verl's
+        recipe.put("generation.max_num_seqs", *own[::-1])
 
 
+_AT_ONCE = {"vllm": "max_num_seqs", "sglang": "max_running_requests", "trtllm": "max_batch_size"}
 _LATE = re.compile(r"model_engine$|reward\.|distillation\.|trainer\.(use_)?v1|verl\.experimental\.")
 
 
