@@ -166,6 +166,57 @@ def test_a_job_in_the_yaml_of_its_launcher(tmp_path, values):
     assert read_settings(path).values == {"a": 4, "b": 2}
 
 
+@pytest.mark.parametrize(
+    ("said", "gpu"),
+    [
+        ({"resources": {"accelerators": "H200:8"}}, "H200"),
+        ({"resources": {"accelerators": {"H200": 8}}}, "H200"),
+        ({"resources": {"accelerators": "A100:8"}}, "A100-40GB"),
+        ({"resources": {"accelerators": "A100-80GB:8"}}, "A100"),
+        ({"resources": {"gpu": "H200:141GB:8"}}, "H200"),
+        ({"spec": {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H200"}}}, "H200"),
+        ({"spec": {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-b200"}}}, "B200"),
+    ],
+)
+def test_the_gpu_that_a_launcher_asks_for(tmp_path, said, gpu):
+    text = VERL.format(more="trainer.n_gpus_per_node=$SKYPILOT_NUM_GPUS_PER_NODE")
+    text = text if "accelerators" in str(said) else VERL.format(more="")
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(said | {"run": text}))
+    made = import_job("verl", path)
+    assert made.values["cluster.gpu"] == gpu and "cluster.gpu" not in made.assumed
+    assert made.values["cluster.training_gpus"] == 16
+    assert import_job("verl", path, gpu="H800").values["cluster.gpu"] == "H800"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"accelerators": ["H100:8", "H200:8"]}, "the file does not name the GPU"),
+        ({"accelerators": "T4:8"}, "T4 is not in the catalog"),
+        ({"gpu": "80GB:8"}, "the file does not name the GPU"),
+        ({"gpu": 8}, "the file does not name the GPU"),
+    ],
+)
+def test_a_gpu_that_no_launcher_says_is_assumed(tmp_path, said, why):
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(said | {"run": VERL.format(more="")}))
+    made = import_job("verl", path)
+    assert made.origin["cluster.gpu"] == f"assumed: {why}; say --gpu"
+
+
+@pytest.mark.parametrize(
+    "lines", ["--gres=gpu:h200:8", "--gpus-per-node=h200-141gb:8", "-G h200:16"]
+)
+def test_the_gpu_that_slurm_is_asked_for(job, lines):
+    made = job("verl", f"#!/bin/bash\n#SBATCH {lines}\n" + VERL.format(more=""))
+    assert made.values["cluster.gpu"] == "H200" and "cluster.gpu" not in made.assumed
+
+
+def test_gpus_of_a_kind_are_counted(job):
+    text = "#!/bin/bash\n#SBATCH --gpus-per-node=a100-80gb:4\n"
+    made = job("verl", text + VERL.format(more="trainer.n_gpus_per_node=$SLURM_GPUS_PER_NODE"))
+    assert made.values["cluster.training_gpus"] == 8
+
+
 def test_a_job_typed_into_tmux(tmp_path):
     (path := tmp_path / "job.sh").write_text("tmux new -d -s j 'python3 job.py a=1 | tee log'\n")
     assert read_settings(path).values == {"a": 1}

@@ -176,7 +176,7 @@ def import_(verb: Parser) -> None:
         "a variable in the script's environment, which is otherwise empty; may be given again",
         several=True,
     )
-    verb.takes("--gpu GPU", "the GPU, which no job file names (default H100)")
+    verb.takes("--gpu GPU", "the GPU, which few job files name (default H100)")
     verb.takes("--lengths LENGTHS", "lengths of responses: a CSV or a name in traffic/lengths")
     verb.takes("-o --output FILE", "write the recipe here instead of to stdout", file)
 

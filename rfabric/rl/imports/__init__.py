@@ -350,8 +350,13 @@ def _shaped(said: str | dict) -> Model:
 
 
 def _gpu(recipe: SourcedValues, told: str) -> None:
+    asked = recipe.settings.gpu
+    if not told and (named := find_gpu(asked)) is not None:
+        recipe.put("cluster.gpu", named.name, f"the launcher asks for {asked}")
+        return
     if not told:
-        recipe.assume("cluster.gpu", "H100", "the file does not name the GPU; say --gpu")
+        why = f"{asked} is not in the catalog" if asked else "the file does not name the GPU"
+        recipe.assume("cluster.gpu", "H100", f"{why}; say --gpu")
         return
     gpu = find_gpu(told)
     if gpu is None:

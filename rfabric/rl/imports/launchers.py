@@ -36,6 +36,40 @@ def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | Non
     return (script, _variables(said)) if script else None
 
 
+def gpu_within(values: Mapping[str, Any]) -> str:
+    """The GPU that a launcher's file asks for, as it writes it: SkyPilot's accelerators, dstack's
+    gpu, the product or accelerator that Kubernetes selects nodes by; empty where it names none, or
+    several. `values` as for `script_within`.
+
+    >>> gpu_within({"resources.accelerators": "H200:8"}), gpu_within({"resources.gpu": "24GB:2"})
+    ('H200', '')
+    """
+    named = {name for path, value in islice(_leaves(values), _MOST) for name in _gpus(path, value)}
+    return named.pop() if len(named) == 1 else ""
+
+
+def _gpus(path: tuple[str, ...], value: Any) -> list[str]:
+    """The kinds of GPU that one value names, without their count."""
+    if path[-2:-1] == ("accelerators",):  # accelerators: {H100: 8}
+        return [_of_cloud(path[-1])]
+    if path[-1] == "accelerators":
+        return [_of_cloud(str(each)) for each in (value if isinstance(value, list) else [value])]
+    if path[-1] == "gpu" and isinstance(value, str):  # one that is a number counts them
+        return [kind for kind in [value.partition(":")[0]] if re.match(r"[A-Za-z]", kind)]
+    return [_of_cloud(str(value))] if path[-2:] in _SELECTED else []
+
+
+_SELECTED = (("com/gpu", "product"), ("google", "com/gke-accelerator"))
+
+
+def _of_cloud(text: str) -> str:
+    """A name without its count. SkyPilot and GKE mean the A100 of 40 GB where they say no size:
+    that of 80 is their A100-80GB and nvidia-a100-80gb.
+    """
+    kind = text.partition(":")[0].strip()
+    return "A100-40GB" if kind in ("A100", "nvidia-tesla-a100") else kind
+
+
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Values with their keys, those in lists of mappings too."""
     if isinstance(value, Mapping):
@@ -82,4 +116,6 @@ def _variables(said: list[tuple[tuple[str, ...], Any]]) -> dict[str, str]:
             told["SKYPILOT_NUM_NODES"] = str(value)
         elif path[-1] == "accelerators" and (gpus := re.fullmatch(r"[^:]+:(\d+)", str(value))):
             told["SKYPILOT_NUM_GPUS_PER_NODE"] = gpus[1]
+        elif path[-2:-1] == ("accelerators",):
+            told["SKYPILOT_NUM_GPUS_PER_NODE"] = str(value)
     return {name: text for name, text in told.items() if name not in ("name", "value")}

@@ -14,17 +14,18 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_yaml
-from .launchers import script_within
+from .launchers import gpu_within, script_within
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names
+from .slurm import batch_gpu, batch_lines
 from .yaml_files import flattened, read_text, read_yaml, resolved
 
 _FEW = 3  # words that a note shows
@@ -35,7 +36,7 @@ _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 class JobSettings:
     """The values of one file by dotted key; `words` are the other words of a command line, `used`
     the keys asked for, `environment` the variables that a value still depends on, `notes` what was
-    decided while reading.
+    decided while reading, `gpu` the kind of GPU that a launcher is asked for.
     """
 
     file: str
@@ -44,6 +45,7 @@ class JobSettings:
     used: set[str] = field(default_factory=set)
     environment: dict[str, list[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    gpu: str = ""
 
     def find(self, *keys: str) -> tuple[str, Any] | None:
         """The first of `keys` that is set, with its value; all of them count as read."""
@@ -122,9 +124,11 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
     if path.suffix.lower() in (".yaml", ".yml"):
         values, notes = read_yaml(path, environment or {})
         if launched := script_within(values):
-            return _of_script(path, launched[0], launched[1] | dict(environment or {}))
+            told = launched[1] | dict(environment or {})
+            return replace(_of_script(path, launched[0], told), gpu=gpu_within(values))
         return JobSettings(str(path), values, notes=notes)
-    return _of_script(path, read_text(path), environment or {})
+    text = read_text(path)
+    return replace(_of_script(path, text, environment or {}), gpu=batch_gpu(batch_lines(text)))
 
 
 # --- shell ----------------------------------------------------------------------------------------

@@ -44,7 +44,20 @@ def batch_variables(options: str) -> dict[str, str]:
     """
     told: dict[str, str] = {}
     for option, names in _OPTIONS.items():
-        said = re.search(rf"(?<!\S){option}[=\s]?\s*(?:gpu:)?(?:[A-Za-z]\w*:)?(\d+)(?!\S)", options)
+        said = re.search(
+            rf"(?<!\S){option}[=\s]?\s*(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?!\S)", options
+        )
         if said:
             told |= dict.fromkeys(names, said[1])
     return told
+
+
+def batch_gpu(options: str) -> str:
+    """The kind of GPU that a job was asked for with `options`; empty where they name none.
+
+    >>> batch_gpu("--nodes=2 --gres=gpu:h100:8"), batch_gpu("--gpus-per-node=8")
+    ('h100', '')
+    """
+    asked = r"(?:--gres|--gpus(?:-per-\w+)?|-G)[=\s]?\s*(?:gpu:)?"
+    said = re.search(rf"(?<!\S){asked}([A-Za-z][\w.-]*):\d+(?!\S)", options)
+    return said[1] if said else ""

@@ -17,10 +17,10 @@ def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """
     _chunks(recipe, s, model)
     stages = recipe.values.get("training.pp", 1)
-    layout = take_ending(s, "pipeline_model_parallel_layout")
-    said, layers = _held(s, model.layers, stages)
     if stages == 1:
         return
+    layout = take_ending(s, "pipeline_model_parallel_layout")
+    said, layers = _held(s, model.layers, stages)
     mean = model.layers / stages
     if layout and layout[1]:
         s.notes += (f"{layout[0]} = {layout[1]}: not read; each stage holds {mean:g} layers here",)
