@@ -219,3 +219,12 @@ def test_a_caches_format_is_not_harmless_as_the_weights_is(tmp_path, key):
     (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
     made = import_job("areal", path)
     assert (f"sglang.{key}" in made.ignored) == (key == "dtype")
+
+
+def test_flags_that_contradict_the_named_model_are_told(script):
+    shape = "--hidden-size 2048 --num-attention-heads 32 --vocab-size 151936 --num-layers {}"
+    say = "the job's own flags say 4 layers; Qwen3-30B-A3B has 48, and is taken"
+    made = script("slime", SLIME.format(more=shape.format(4)))
+    assert any(note.startswith(say) for note in made.notes)
+    made = script("slime", SLIME.format(more=shape.format(48)))
+    assert not any("own flags" in note for note in made.notes)

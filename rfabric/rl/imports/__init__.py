@@ -285,6 +285,10 @@ def _model(recipe: SourcedValues, told: str) -> None:
         recipe.settings.notes += (f"{stated}: its parts for vision and audio are not counted",)
     known = find_model(stated) if stated else None
     if known is not None:
+        layers = recipe.shape.get("num_hidden_layers", known.layers)
+        if layers != known.layers:
+            said = f"the job's own flags say {layers} layers; {known.name} has {known.layers}"
+            recipe.settings.notes += (f"{said}, and is taken; --model config.json makes it exact",)
         recipe.put("model", known.name, "given with --model" if told else recipe.origin["model"])
     elif recipe.shape:
         shaped = {"name": re.split(r"[/:]", stated.rstrip("/"))[-1] or "model"} | recipe.shape
