@@ -166,6 +166,26 @@ def test_a_job_in_the_yaml_of_its_launcher(tmp_path, values):
     assert read_settings(path).values == {"a": 4, "b": 2}
 
 
+@pytest.mark.parametrize("short", [True, False])
+def test_a_config_in_a_folder_that_hydra_is_told(tmp_path, short):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/job.yaml").write_text("a: 1\nb: 2\n")
+    told = "-cd=conf -cn job" if short else "--config-dir conf --config-name job"
+    (path := tmp_path / "job.sh").write_text(f"python3 -m job {told} b=3\n")
+    values = read_settings(path).values
+    assert (values["a"], values["b"]) == (1, 3)
+
+
+def test_variables_that_a_yaml_file_leaves_to_its_environment_are_told(tmp_path):
+    text = "n: ${oc.env:NODES,4}\nm: ['${oc.env:A,${oc.env:B,\"8\"}}']\nh: ${oc.env:HOME}\nk: 1\n"
+    (path := tmp_path / "job.yaml").write_text(text)
+    say = "not set in the environment, so by the file's own default: "
+    assert read_settings(path).notes == (f"{say}B=8, NODES=4",)
+    assert read_settings(path, {"NODES": "2", "B": "1"}).notes == ()
+    path.write_text("n: 4\n")
+    assert read_settings(path).notes == ()
+
+
 @pytest.mark.parametrize(
     ("said", "gpu"),
     [

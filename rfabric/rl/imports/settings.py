@@ -138,7 +138,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> JobSett
     """Overrides and flags of the command that starts the job."""
     script = read_script(path, text, environment)
     job = _job(script)
-    values, words = _sorted(_without_launcher(job.words))
+    values, words = _sorted(_spelt_out(_without_launcher(job.words)))
     if not values and not words:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
@@ -235,6 +235,15 @@ def _without_launcher(words: Sequence[str]) -> Sequence[str]:
 _PYTHON = re.compile(r"(?:.*/)?python[\d.]*|[^=\s]+\.py")
 
 
+def _spelt_out(words: Sequence[str]) -> list[str]:
+    """Hydra's short options for its config, such as -cn, in their long form."""
+    parts = (word.partition("=") for word in words)
+    return ["".join((_SHORT.get(option, option), *rest)) for option, *rest in parts]
+
+
+_SHORT = {"-cp": "--config-path", "-cn": "--config-name", "-cd": "--config-dir"}
+
+
 def _removed(words: Sequence[str]) -> list[str]:
     """The keys that Hydra's ~key and ~key=value take away."""
     return [w[1:].partition("=")[0] for w in words if re.match(r"~[A-Za-z_]", w)]
@@ -253,14 +262,15 @@ def _over_config(
     """The command's values over those of the config file it names, which the script makes or which
     stands near; a note where neither is so.
 
-    Named as Hydra has it (`--config-path`, `--config-name`), as ROLL has it (with _) or as one
-    `--config FILE`.
+    Named as Hydra has it (`--config-path` or `--config-dir`, `--config-name`), as ROLL has it (with
+    _) or as one `--config FILE`.
     """
     said = {key.replace("-", "_"): str(values[key]) for key in values if key.startswith("config")}
     name = said.get("config") or said.get("config_name")
     if not name:
         return resolved(values, str(script.path), environment), ()
-    name = readable("/".join(filter(None, (said.get("config_path", ""), name))))
+    folder = said.get("config_dir") or said.get("config_path", "")
+    name = readable("/".join(filter(None, (folder, name))))
     own = {key: each for key, each in values.items() if not key.startswith("config")}
     with _config_file(script, name) as (file, folder):
         if file is None:

@@ -50,7 +50,8 @@ def read_yaml(
     for key in removed:
         _take_away(nested, key.split("."))
     nested = _over(nested, _nested(overrides or {}))
-    return _flat(nested, str(path), environment), tuple(notes)
+    values = _flat(nested, str(path), environment)
+    return values, (*notes, *_defaults_taken(nested, environment))
 
 
 def resolved(
@@ -257,6 +258,17 @@ def _with_environment(value: Any, environment: Mapping[str, str]) -> Any:
     while (told := _ENVIRONMENT.sub(partial(_set, environment), value)) != value:
         value = told  # a default may name another: ${oc.env:A,${oc.env:B,8}}
     return _DECODED.sub(r"\1", value)
+
+
+def _defaults_taken(nested: dict, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """One note of all variables that a file leaves to an environment which does not tell them."""
+    asked = (found for v in flattened(nested).values() for found in _ENVIRONMENT.finditer(str(v)))
+    defaults = {name: _QUOTED.sub(r"\2", text) for name, text in (f.groups("") for f in asked)}
+    said = [f"{name}={text}" for name, text in sorted(defaults.items()) if name not in environment]
+    said = [each for each in said if not each.endswith("=")]
+    if not said:
+        return ()
+    return (f"not set in the environment, so by the file's own default: {', '.join(said)}",)
 
 
 def _set(environment: Mapping[str, str], asked: re.Match) -> str:
