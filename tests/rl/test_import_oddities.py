@@ -166,6 +166,16 @@ def test_a_job_in_the_yaml_of_its_launcher(tmp_path, values):
     assert read_settings(path).values == {"a": 4, "b": 2}
 
 
+@pytest.mark.parametrize("given", ["-e N=4", "--env N=4", "--env=N=4", "-e N=$NODES -e K='x y'"])
+def test_variables_that_a_container_is_given(tmp_path, given):
+    (path := tmp_path / "job.sh").write_text(
+        f"NODES=4\ndocker run --rm {given} image bash -c 'python3 job.py a=$N b=2'\n"
+    )
+    assert read_settings(path).values == {"a": 4, "b": 2}
+    path.write_text("srun -e err.txt bash -c 'python3 job.py a=1 b=2'\n")
+    assert read_settings(path).values == {"a": 1, "b": 2}
+
+
 @pytest.mark.parametrize("short", [True, False])
 def test_a_config_in_a_folder_that_hydra_is_told(tmp_path, short):
     (tmp_path / "conf").mkdir()

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import pairwise
 
 from .arithmetic import whole_number
 from .shell_filters import with_escapes
@@ -14,18 +15,27 @@ _OF_XARGS, _OF_SSH = "InLPdEsa", "bcDEeFIiJLlmOopQRSWw"  # options that take a w
 
 def inner_text(words: list[str]) -> tuple[str, list[str]] | None:
     """The commands of `bash -c TEXT NAME WORDS` and their arguments, alone or behind srun, docker
-    exec and the like; those that `ssh HOST WORDS` and tmux hand to another shell.
+    exec and the like, with the variables that a container is given; those that `ssh HOST WORDS` and
+    tmux hand to another shell.
 
-    >>> inner_text(["docker", "exec", "c", "bash", "-lc", "go 1"])
-    ('go 1', [])
+    >>> inner_text(["docker", "exec", "-e", "N=1", "c", "bash", "-lc", "go $N"])
+    ('export N=1; go $N', [])
     """
     if words[0] in ("ssh", "tmux"):
         beyond = beyond_ssh(words) if words[0] == "ssh" else _in_tmux(words[1:])
         return (" ".join(beyond), []) if beyond else None
     for i, word in enumerate(words[:-2]):
         if word in ("bash", "sh") and re.fullmatch(r"-\w*c", words[i + 1]):
-            return words[i + 2], words[i + 4 :]
+            return _given_to_container(words[:i]) + words[i + 2], words[i + 4 :]
     return None
+
+
+def _given_to_container(words: list[str]) -> str:
+    """The variables of `docker run -e NAME=VALUE` and `--env NAME=VALUE`, as a shell sets them."""
+    told = [w.removeprefix("--env=") for w in words if w.startswith("--env=")]
+    told += [word for flag, word in pairwise(words) if flag in ("-e", "--env")]
+    pairs = [word.split("=", 1) for word in told if re.match(r"[A-Za-z_]\w*=", word)]
+    return "".join(f"export {name}={shlex.quote(value)}; " for name, value in pairs)
 
 
 def beyond_ssh(words: list[str]) -> list[str]:
