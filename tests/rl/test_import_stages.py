@@ -85,3 +85,13 @@ def test_a_layout_is_named_and_not_read(notes):
     assert note.endswith("= Et*12|t*82L: not read; each stage holds 11.75 layers here")
     (note,) = notes("verl", VERL.format(more=f"actor_rollout_ref.ref.{layout[24:]}"))
     assert "do not divide" in note  # the reference's alone
+
+
+def test_chunks_that_do_not_divide_a_stage_are_told(notes):
+    """47 layers a stage are no two chunks; 24 and 22 are."""
+    flag = "--num-virtual-stages-per-pipeline-rank 2"
+    (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=2, more=flag))
+    assert "stages of 2 x 47 layers do not divide into 2 chunks; here each holds 23.5" in note
+    flag += " --decoder-last-pipeline-num-layers 22"
+    (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=4, more=flag))
+    assert "chunks" not in note

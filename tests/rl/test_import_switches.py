@@ -228,3 +228,14 @@ def test_flags_that_contradict_the_named_model_are_told(script):
     assert any(note.startswith(say) for note in made.notes)
     made = script("slime", SLIME.format(more=shape.format(48)))
     assert not any("own flags" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(("nodes", "told"), [(1, False), (2, True)])
+def test_nodes_that_train_and_generate_in_part_are_told(script, nodes, told):
+    more = f"trainer.n_gpus_per_node=4 rollout.nnodes={nodes} rollout.n_gpus_per_node=4"
+    text = VERL.format(name="vllm", more=more).replace("nnodes=2", f"nnodes={nodes}", 1)
+    made = script("verl", text)
+    assert made.values["cluster.gpus_per_server"] == 8
+    assert made.values["cluster.training_gpus"] == nodes * 4
+    say = "Ray may deal 4 GPUs of each of 2 nodes to training"
+    assert any(say in note for note in made.notes) == told

@@ -19,22 +19,30 @@ def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     stages = recipe.values.get("training.pp", 1)
     if stages == 1:
         return
+    mean = model.layers / stages
     layout = take_ending(s, "pipeline_model_parallel_layout")
     said, layers = _held(s, model.layers, stages)
-    mean = model.layers / stages
     if layout and layout[1]:
         s.notes += (f"{layout[0]} = {layout[1]}: not read; each stage holds {mean:g} layers here",)
-    elif sum(layers) != model.layers or min(layers) < 0:
+        return
+    if sum(layers) != model.layers or min(layers) < 0:
         beside = f"{said}: beside these, " if said else ""
         s.notes += (
             f"{beside}{model.layers} layers do not divide over {stages} pipeline stages; here each "
             f"holds {mean:g}",
         )
-    elif max(layers) > mean:
+        return
+    if max(layers) > mean:
         s.notes += (
             f"{said}: stages of {_runs(layers)} layers; here each holds {mean:g}, and its part of "
             f"the embedding and the logits, so that the widest may take {max(layers) / mean:.2f} "
             "times as long and as much memory",
+        )
+    chunks = int(recipe.values.get("training.vp", 1))
+    if any(count % chunks for count in layers):
+        s.notes += (
+            f"{recipe.origin['training.vp']}: stages of {_runs(layers)} layers do not divide into "
+            f"{chunks} chunks; here each holds {mean / chunks:g}",
         )
 
 

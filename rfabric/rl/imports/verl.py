@@ -119,6 +119,11 @@ def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
         _pipeline(recipe, s)
         if per_node + each <= _NODE:
             server, origin = per_node + each, f"{origin} + rollout.n_gpus_per_node, of one node"
+            if nodes > 1:
+                s.notes += (
+                    f"{origin}: Ray may deal {per_node} GPUs of each of {nodes} nodes to training; "
+                    "here training fills whole servers, so that more of its traffic stays inside",
+                )
     else:
         recipe.gpus(trains, trains, True, "trainer.nnodes x trainer.n_gpus_per_node")
         if s.value(_MODE) == "colocate_async":
