@@ -239,3 +239,28 @@ def test_nodes_that_train_and_generate_in_part_are_told(script, nodes, told):
     assert made.values["cluster.training_gpus"] == nodes * 4
     say = "Ray may deal 4 GPUs of each of 2 nodes to training"
     assert any(say in note for note in made.notes) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("model.mtp.enable=False {m}.model.mtp.enable_rollout=True", False),
+        ("model.mtp.enable=True {m}.model.mtp.enable_rollout=False", False),
+        ("model.mtp.enable=True {m}.model.mtp.enable_rollout=True", True),
+        ("model.mtp.enable_rollout=True", True),
+    ],
+)
+def test_drafts_of_a_section_that_is_off_are_not_spoken_of(script, said, told):
+    """verl's own configuration names EAGLE and one token, and turns neither on."""
+    m = "actor_rollout_ref"
+    drafts = f"{m}.model.mtp.speculative_algorithm=EAGLE {m}.model.mtp.num_speculative_tokens=1"
+    made = script("verl", VERL.format(name="vllm", more=f"{drafts} {m}.{said.format(m=m)}"))
+    assert any("decoding ahead" in note for note in made.notes) == told
+
+
+@pytest.mark.parametrize(("on", "told"), [("False", False), ("True", True)])
+def test_turns_that_are_off_are_none(script, on, told):
+    turns = "actor_rollout_ref.rollout.multi_turn"
+    more = f"{turns}.enable={on} {turns}.max_assistant_turns=5"
+    made = script("verl", VERL.format(name="vllm", more=more))
+    assert any("turns with an environment" in note for note in made.notes) == told

@@ -28,8 +28,18 @@ def read_effects(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
         for key, value in ending(s, *names):
             s.used.add(key)
             told = text is MORE_TURNS and "generation.turns" in recipe.values
-            if holds(value) and not told:
+            if holds(value) and not told and not _section_is_off(s, key):
                 s.notes += (f"{key} = {value}: {text}",)
+
+
+def _section_is_off(s: JobSettings, key: str) -> bool:
+    """Whether a setting stands in a section that is off, as verl's own files have them all: turns
+    without `enable`, drafts of MTP without `enable_rollout`.
+    """
+    section, _, last = key.rpartition(".")
+    switches = ["enable", "enabled"] + ["enable_rollout"] * ("speculative" in last)
+    said = (s.values.get(f"{section}.{name}") for name in switches if name != last)
+    return any(value is not None and not is_on(value) for value in said)
 
 
 def _precision(recipe: SourcedValues, s: JobSettings) -> None:
