@@ -176,6 +176,52 @@ def test_variables_that_a_container_is_given(tmp_path, given):
     assert read_settings(path).values == {"a": 1, "b": 2}
 
 
+@pytest.fixture
+def groups(tmp_path):
+    """A folder of Hydra's groups: a choice that the names of others hold, and its job."""
+    files = {
+        "kind/plain": "# who trains\n# @package _global_\nkind: plain\n",
+        "kind/large": "# @package _global_\nkind: large\n",
+        "actor/base": "a: 1\nb: 1\n",
+        "actor/plain_actor": "defaults: [base, _self_]\nb: 2\n",
+        "actor/large_actor": "defaults: [base, ../size@cut: wide]\nb: 3\n",
+        "size/wide": "tp: 8\n",
+        "base": "defaults:\n- kind: plain\n- actor@w.actor: ${kind}_actor\n- size: wide\n"
+                "- _self_\nw: {actor: {c: 4}}\n",
+        "job": "defaults: [base, override kind: large, _self_]\nd: 5\n",
+    }  # fmt: skip
+    for name, text in files.items():
+        (path := tmp_path / f"{name}.yaml").parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+PLAIN = {"kind": "plain", "w.actor.a": 1, "w.actor.b": 2, "w.actor.c": 4, "size.tp": 8}
+LARGE = PLAIN | {"kind": "large", "w.actor.b": 3, "w.actor.cut.tp": 8}
+
+
+def test_the_name_of_a_parent_holds_the_choice_of_a_group(groups):
+    made = read_settings(groups / "base.yaml")
+    assert (made.values, made.notes) == (PLAIN, ())
+
+
+def test_a_choice_that_a_job_overrides_is_so_for_its_parents(groups):
+    made = read_settings(groups / "job.yaml")
+    assert (made.values, made.notes) == (LARGE | {"d": 5}, ())
+
+
+def test_a_choice_on_the_command_line_stands_above_all(groups):
+    (path := groups / "run.sh").write_text("python3 -m job -cn job kind=plain w.actor.e=6\n")
+    assert read_settings(path).values == PLAIN | {"d": 5, "w.actor.e": 6}
+
+
+def test_a_choice_that_no_parent_names_is_read_where_it_stands(groups):
+    (groups / "job.yaml").write_text("defaults: [gone, override size: wide]\nd: 5\n")
+    made = read_settings(groups / "job.yaml")
+    assert made.values == {"size.tp": 8, "d": 5}
+    assert made.notes == ("defaults: gone is not beside job.yaml; left out",)
+
+
 @pytest.mark.parametrize("short", [True, False])
 def test_a_config_in_a_folder_that_hydra_is_told(tmp_path, short):
     (tmp_path / "conf").mkdir()

@@ -46,7 +46,8 @@ def read_yaml(
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
-    nested = _merged(path, notes, folder=folder)
+    named = {key: v for key, v in (overrides or {}).items() if isinstance(v, str)}
+    nested = _merged(path, notes, folder=folder, choices=named)
     for key in removed:
         _take_away(nested, key.split("."))
     nested = _over(nested, _nested(overrides or {}))
@@ -100,15 +101,21 @@ def read_text(path: Path) -> str:
 
 
 def _merged(
-    path: Path, notes: list[str], seen: tuple[Path, ...] = (), folder: Path | None = None
+    path: Path,
+    notes: list[str],
+    seen: tuple[Path, ...] = (),
+    folder: Path | None = None,
+    choices: dict[str, str] | None = None,
 ) -> dict:
-    """The mapping of a YAML file over those of its parents, in Hydra's order."""
+    """The mapping of a YAML file over those of its parents, in Hydra's order; `choices`: what is
+    taken of a group that any of them names.
+    """
     if path.resolve() in seen:
         raise RFabricError(f"{path}: its defaults lead back to itself")
     own = _loaded(path)
     merged: dict = {}
-    below = True
-    for parent, package in _parents(own.pop("defaults", None)):
+    below, choices = True, {} if choices is None else choices
+    for parent, package in _parents(own.pop("defaults", None), choices):
         if parent == "_self_":
             merged, below = _over(merged, own), False
             continue
@@ -116,11 +123,25 @@ def _merged(
         # a folder that a script makes is not there: `..` leads out of it by name alone
         file = Path(normpath(folder / name)) if folder else path.parent / name
         if file.is_file():
-            inherited = _merged(file, notes, (*seen, path.resolve()))
-            merged = _over(merged, {package: inherited} if package else inherited)
+            inherited = _merged(file, notes, (*seen, path.resolve()), choices=choices)
+            package = _own_package(file, parent) if package is None else package
+            merged = _over(merged, _nested({package: inherited}) if package else inherited)
         else:
             notes.append(f"defaults: {parent} is not beside {path.name}; left out")
     return _over(merged, own) if below else merged
+
+
+def _own_package(file: Path, name: str) -> str:
+    """Where a file of a group says that it goes, in Hydra's `# @package NAME`; else under its
+    group's name.
+    """
+    said = _PACKAGE.match(read_text(file))
+    if said:
+        return "" if said[1] == "_global_" else said[1]
+    return name.rpartition("/")[0].replace("/", ".")
+
+
+_PACKAGE = re.compile(r"(?:\s*#(?! *@package).*\n)*\s*# *@package +([\w.]+)")
 
 
 def _loaded(path: Path) -> dict:
@@ -134,18 +155,37 @@ def _loaded(path: Path) -> dict:
     return loaded
 
 
-def _parents(defaults: Any) -> Iterator[tuple[str, str]]:
-    """Each parent that `defaults` names, and the key it goes under, or nothing."""
-    for item in defaults if isinstance(defaults, list) else [defaults]:
+def _parents(defaults: Any, choices: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Each parent that `defaults` names, and the key it goes under: nothing, or None where the file
+    says. An `override` of a group that a parent names is a choice there.
+    """
+    items = defaults if isinstance(defaults, list) else [defaults]
+    groups = [pair for item in items if isinstance(item, dict) for pair in item.items()]
+    for group, name in groups:
+        if str(group).startswith("override ") and isinstance(name, str):
+            choices.setdefault(str(group).removeprefix("override ").strip("/ "), name)
+    for item in items:
         if isinstance(item, str):
             name, _, package = item.partition("@")
-            inside = "" if package in ("", "_here_", "_global_") else package
-            yield name, inside
-        elif isinstance(item, dict):
-            for group, name in item.items():
-                group = str(group).removeprefix("override ").removeprefix("optional ").strip("/ ")
-                if isinstance(name, str):
-                    yield f"{group.partition('@')[0]}/{name}", group.rpartition("@")[2]
+            yield name, "" if package in ("", "_here_", "_global_") else package
+        for group, name in item.items() if isinstance(item, dict) else ():
+            yield from _chosen(str(group), name, choices)
+
+
+def _chosen(group: str, name: Any, choices: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+    """The file of a group that is taken, and the key it goes under; none of one taken before."""
+    again = group.startswith("override ")
+    group = group.removeprefix("override ").removeprefix("optional ").strip("/ ")
+    seen = f"{group} is taken"  # no group's name: it has spaces
+    if not isinstance(name, str) or (again and seen in choices):
+        return
+    name = _CHOICE.sub(lambda m: choices.get(m[1], m[0]), choices.setdefault(group, name))
+    choices[seen] = name
+    folder, sign, package = group.partition("@")
+    yield f"{folder}/{name}", package if sign else None
+
+
+_CHOICE = re.compile(r"\$\{(\w+)\}")
 
 
 def _take_away(nested: dict, path: list[str]) -> None:
