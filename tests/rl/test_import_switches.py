@@ -178,6 +178,16 @@ def test_an_engines_own_words_stand_above_verls(script, name, key, at_once):
     assert made.values["generation.max_num_seqs"] == at_once
 
 
+@pytest.mark.parametrize(
+    ("name", "word"), [("vllm", "gpu_memory_utilization"), ("sglang", "mem_fraction_static")]
+)
+def test_an_engines_own_share_of_the_memory_stands_above_verls(script, name, word):
+    rollout = "actor_rollout_ref.rollout"
+    more = f"{rollout}.gpu_memory_utilization=0.5 +{rollout}.engine_kwargs.{name}.{word}=0.7"
+    made = script("verl", VERL.format(name=name, more=more))
+    assert made.values["generation.memory_utilisation"] == 0.7
+
+
 @pytest.mark.parametrize("inside", ["", "model_config."])
 def test_positions_are_stretched_in_either_engines_words(script, inside):
     key = f"+actor_rollout_ref.model.override_config.{inside}max_position_embeddings"

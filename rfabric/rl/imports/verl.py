@@ -215,19 +215,30 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
 
 def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
     """Responses that an engine decodes together: 1024 by default, but 256 since verl 0.9, which a
-    job's words tell from those of long before it alone.
+    job's words tell from those of long before it alone; and what is said in the engine's own words.
     """
     late = next((k for k in (*s.values, *s.words) if _LATE.match(k.replace("/", "."))), "")
     new = f"verl 0.9's default, 1024 before; {late} is of 0.8 or later"
     usual, why = (256, new) if late else (1024, "the framework's default")
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=usual, why=why)
     engine = str(s.values.get(f"{ROLLOUT}.name", ""))
-    own = s.number(f"{ROLLOUT}.engine_kwargs.{engine}.{_AT_ONCE.get(engine, '')}")
-    if own:  # what is said in the engine's own words stands above verl's
-        recipe.put("generation.max_num_seqs", *own[::-1])
+    for key, words in _ENGINES.items():  # which verl's servers take above its own settings
+        own = s.number(f"{ROLLOUT}.engine_kwargs.{engine}.{words.get(engine, '')}")
+        if own:
+            recipe.put(key, *own[::-1])
 
 
-_AT_ONCE = {"vllm": "max_num_seqs", "sglang": "max_running_requests", "trtllm": "max_batch_size"}
+_ENGINES = {
+    "generation.max_num_seqs": {
+        "vllm": "max_num_seqs",
+        "sglang": "max_running_requests",
+        "trtllm": "max_batch_size",
+    },
+    "generation.memory_utilisation": {
+        "vllm": "gpu_memory_utilization",
+        "sglang": "mem_fraction_static",
+    },
+}
 _LATE = re.compile(r"model_engine$|reward\.|distillation\.|trainer\.(use_)?v1|verl\.experimental\.")
 
 
