@@ -3,6 +3,7 @@
 import pytest
 
 from rfabric.rl.imports import import_job
+from rfabric.rl.imports.stages import _laid_out
 
 SLIME = """python3 train.py --actor-num-nodes 8 --actor-num-gpus-per-node 8 --colocate \
 --hf-checkpoint {model} --rollout-batch-size 32 --n-samples-per-prompt 8 --global-batch-size 256 \
@@ -79,12 +80,36 @@ def test_embedding_and_loss_counted_as_layers(notes):
     assert note == "94 layers do not divide over 8 pipeline stages; here each holds 11.75"
 
 
-def test_a_layout_is_named_and_not_read(notes):
-    layout = "actor_rollout_ref.actor.megatron.pipeline_model_parallel_layout='Et*12|t*82L'"
-    (note,) = notes("verl", VERL.format(more=layout))
+LAYOUT = "actor_rollout_ref.actor.megatron.pipeline_model_parallel_layout"
+
+
+def test_a_layout_says_the_layers_of_each_stage(notes):
+    even = "|".join(["t*12"] * 7)
+    (note,) = notes("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
+    assert ": stages of 10, 7 x 12 layers; here each holds 11.75," in note
+    (note,) = notes("verl", VERL.format(more=f"{LAYOUT}='Et*12|t*82L'"))
     assert note.endswith("= Et*12|t*82L: not read; each stage holds 11.75 layers here")
-    (note,) = notes("verl", VERL.format(more=f"actor_rollout_ref.ref.{layout[24:]}"))
-    assert "do not divide" in note  # the reference's alone
+
+
+@pytest.mark.parametrize(
+    ("layout", "stages", "layers"),
+    [
+        ("Et*6|t*6|t*6|t*5|t*5|t*5|t*5|t*5L", 8, [6, 6, 6, 5, 5, 5, 5, 5]),
+        ("Et|(tt|)*6tL", 8, [1, 2, 2, 2, 2, 2, 2, 1]),
+        ("Et|(tt|)*6t,m|L", 3, [5, 5, 4]),  # 1 2 2 | 2 2 2 | 2 1 0, dealt to 3 stages in turn
+        ("Et|(tt|)*6t,m|L", 4, []),  # of nine parts
+        ("(t*999)*999", 1, []),
+        ("[[embedding, decoder], [decoder, loss]]", 2, []),
+    ],
+)
+def test_layers_of_a_layout(layout, stages, layers):
+    assert _laid_out(layout, stages) == layers
+
+
+def test_the_references_layout_is_its_own(notes):
+    other = LAYOUT.replace(".actor.", ".ref.")
+    (note,) = notes("verl", VERL.format(more=f"{other}='Et*10|(t*12|)*7L'"))
+    assert "94 layers do not divide" in note
 
 
 def test_chunks_that_do_not_divide_a_stage_are_told(notes):

@@ -1,5 +1,7 @@
 """Layers over pipeline stages: chunks of a stage, and stages that do not hold equally many."""
 
+import re
+
 from ...compute.models import Model
 from .approximations import above, is_on
 from .endings import take_ending
@@ -13,7 +15,7 @@ def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
 
     Megatron-LM's rules (get_num_layers_to_build in megatron/core/transformer/transformer_block.py):
     the layers that the first and the last stage are told, the rest equally over the others; or the
-    embedding and the loss each count as a layer of theirs.
+    embedding and the loss each count as a layer of theirs; or a layout that names each.
     """
     _chunks(recipe, s, model)
     stages = recipe.values.get("training.pp", 1)
@@ -23,8 +25,10 @@ def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     layout = take_ending(s, "pipeline_model_parallel_layout")
     said, layers = _held(s, model.layers, stages)
     if layout and layout[1]:
-        s.notes += (f"{layout[0]} = {layout[1]}: not read; each stage holds {mean:g} layers here",)
-        return
+        said, layers = f"{layout[0]} = {layout[1]}", _laid_out(str(layout[1]), stages)
+        if sum(layers) != model.layers:
+            s.notes += (f"{said}: not read; each stage holds {mean:g} layers here",)
+            return
     if sum(layers) != model.layers or min(layers) < 0:
         beside = f"{said}: beside these, " if said else ""
         s.notes += (
@@ -84,6 +88,27 @@ def _held(s: JobSettings, layers: int, stages: int) -> tuple[str, list[int]]:
         held[0], held[-1] = held[0] - less[0], held[-1] - less[1]
     which = (*(end for end in told if end), *(c for c, on in zip(counted, less, strict=True) if on))
     return ", ".join(f"{key} = {value}" for key, value in which if key), held
+
+
+def _laid_out(layout: str, stages: int) -> list[int]:
+    """The layers of each stage by Megatron's layout (parse_str_to_list in its
+    pipeline_parallel_layer_layout.py): t is a layer, | ends a stage, x*3 and (x)*3 repeat; chunks
+    go round the stages. Empty of one that says no such stages.
+
+    >>> _laid_out("Et*3|(tt|)*2tL", 2), _laid_out("Et|tL", 2), _laid_out("Et|tL", 3)
+    ([5, 3], [1, 1], [])
+    """
+    text = re.sub(r"[\s,'\"]", "", layout)[:_MOST]
+    for repeated in (r"\(([^()]*)\)\*(\d{1,3})", r"([\w|])\*(\d{1,3})"):
+        text = re.sub(repeated, lambda m: m[1] * int(m[2]), text)
+        if len(text) > _MOST:
+            return []
+    counts = [part.count("t") for part in text.split("|")]
+    whole = re.fullmatch(r"[EtmL|]+", text) and len(counts) % stages == 0
+    return [sum(counts[stage::stages]) for stage in range(stages)] if whole else []
+
+
+_MOST = 10_000  # characters of a layout
 
 
 def _runs(layers: list[int]) -> str:
