@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rfabric.compute.roofline import DecodeStep
 from rfabric.rl import read_recipe
-from rfabric.rl.phases import responses
+from rfabric.rl.phases import responses, step_of
 from rfabric.schedulers.orchestrrl import engines_of
 from rfabric.schedulers.orchestrrl import least as bounds
 from rfabric.schedulers.orchestrrl.least import (
@@ -71,12 +71,13 @@ def test_tokens_are_counted_by_class_and_by_their_place_in_a_response():
     tokens.
     """
     prompts = np.array([5, 9, *[20] * 13, 4])
-    parts = _parts(prompts, np.array([48, 12, *[0] * 14]))
+    parts = _parts(prompts, np.array([48, 12, *[0] * 14]), np.arange(16.0))
+    assert parts.waits.tolist() == [4.0 * i + 1 for i in range(8)]
     assert parts.members.tolist() == [2.0] * 8
     assert parts.tokens[0].tolist() == [4.0] * 6 + [2.0] * 18 and not parts.tokens[1:].any()
     assert parts.context[0].tolist() == [5.0 + 2 * i for i in range(BINS)]
     assert parts.context[:, 0].tolist() == [5.0] + [20.0] * 6 + [4.0]
-    none = _parts(np.array([3, 4]), np.zeros(2, int))
+    none = _parts(np.array([3, 4]), np.zeros(2, int), np.zeros(2))
     assert not none.tokens.any() and none.members.tolist() == [1.0, 1.0]
 
 
@@ -120,4 +121,32 @@ def test_turns_give_their_first_token_as_they_are_read_and_wait_between(monkeypa
     given = responses(w, 3, 1)
     assert engines.cuts == engines_of(w).cuts and servers == 4
     assert (prompts == given[0]).all() and places == w.generation.max_num_seqs
-    assert (tokens == np.maximum(given[1] - 3, 0)).all() and waits == 10.0
+    assert (tokens == given[1] - 3).all() and (waits == 10.0).all()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "waits", "seconds"),
+    [([0, 0], [3, 7], 7.0), ([10, 1], [0, 50], 52.0), ([10, 1], [0, 1], 22.0),
+     ([0, 10, 0], [9, 8, 40], 40.0)],
+)  # fmt: skip
+def test_each_response_stands_still_as_long_as_it_does(tokens, waits, seconds):
+    """Of steps of 2 s, one response at once: who waits longest, or all that is decoded."""
+    tokens = np.array(tokens)
+    told = least_seconds(
+        alone(2.0), 1, np.ones(len(tokens), int), tokens, 1, np.array(waits, float)
+    )
+    assert told == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("turns", [2, 27, 40, 300])
+def test_no_step_of_many_turns_is_under_its_bound(turns):
+    """Also where responses have fewer tokens than turns, so that they take no more than tokens."""
+    words = (
+        "generation.batch=32", "generation.group_size=1", "generation.max_response=64",
+        f"generation.turns={turns}", "generation.observation=1",
+        "generation.environment_latency=5s",
+    )  # fmt: skip
+    w = read_recipe("grpo-64", words)
+    least, played = least_generation(w, 0, 0), step_of(w, 0, 0).generated.seconds
+    answers = min(turns, responses(w, 0, 0)[1].max()) - 1
+    assert 5 * answers <= least <= played < 1.5 * least

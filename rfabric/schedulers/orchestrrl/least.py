@@ -52,8 +52,9 @@ def least_generation(w: Workload, seed: int, number: int) -> float:
     _check(w)
     prompts, outputs = responses(w, seed, number)
     g = w.generation
-    tokens = np.maximum(outputs - g.turns, 0)  # a prefill gives the first of each turn
-    waits = (g.turns - 1) * g.environment_latency
+    turns = np.minimum(outputs, g.turns)  # none is without a token
+    tokens = outputs - turns  # a prefill gives the first of each turn
+    waits = (turns - 1) * g.environment_latency
     seats = w.cluster.generation_gpus // seat_gpus(w)
     return least_seconds(engines_of(w), seats, prompts, tokens, g.max_num_seqs, waits)
 
@@ -84,18 +85,19 @@ def least_seconds(
     prompts: np.ndarray,
     tokens: np.ndarray,
     places: int,
-    waits: float = 0.0,
+    waits: np.ndarray | float = 0.0,
 ) -> float:
     """Seconds in which `seats` servers decode responses of so many `tokens` after their prompts
-    (int64[n] both) at least; `places` of each attention replica, `waits`: s that every response
-    stands still.
+    (int64[n] both) at least; `places` of each attention replica, `waits`: s that each response
+    stands still (float64[n], or alike).
     """
-    order = np.argsort(-tokens, kind="stable")
+    stands = np.broadcast_to(waits, tokens.shape)
+    order = np.lexsort((-stands, -tokens))
 
     def least(count: int, growth: float) -> float:
         some = order[:count]
         every = _configurations(engines, min(places, count), growth)
-        return _solved(_parts(prompts[some], tokens[some]), every, waits, seats)
+        return _solved(_parts(prompts[some], tokens[some], stands[some]), every, seats)
 
     counts = sorted({*(2**i for i in range(len(order).bit_length())), len(order)})
     bounds = {count: least(count, GROWTH) for count in counts}
@@ -139,23 +141,26 @@ class Configuration:
 @dataclass(frozen=True, eq=False)
 class _Parts:
     """Tokens to decode, by class of responses and bin of their place in a response (float64[C, B]),
-    context at least before those (float64[C, B]), and the responses of each class (float64[C]).
+    context at least before those (float64[C, B]), the responses of each class and the seconds that
+    they stand still together (float64[C] both).
     """
 
     tokens: np.ndarray
     context: np.ndarray
     members: np.ndarray
+    waits: np.ndarray
 
 
-def _parts(prompts: np.ndarray, tokens: np.ndarray) -> _Parts:
+def _parts(prompts: np.ndarray, tokens: np.ndarray, waits: np.ndarray) -> _Parts:
     """Of responses with the longest first."""
     classes = np.array_split(np.arange(len(tokens)), min(CLASSES, len(tokens)))
-    edges = np.linspace(0, max(tokens.max(), 1), BINS + 1)
+    edges = np.linspace(0, tokens.max(), BINS + 1)
     inside = np.clip(tokens[:, None] - edges[None, :-1], 0, np.diff(edges))
     return _Parts(
         np.array([inside[c].sum(0) for c in classes]),
         np.array([prompts[c].min() + edges[:-1] for c in classes]),
         np.array([float(len(c)) for c in classes]),
+        np.array([waits[c].sum() for c in classes]),
     )
 
 
@@ -176,14 +181,14 @@ def _ranges(most: int, growth: float) -> Iterator[tuple[int, int]]:
         low = high + 1
 
 
-def _solved(p: _Parts, every: list[Configuration], waits: float, seats: int) -> float:
+def _solved(p: _Parts, every: list[Configuration], seats: int) -> float:
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
     wanted = p.tokens > 0
     cells, classes, members = int(wanted.sum()), len(p.members), p.members.sum()
     if not cells:
-        return waits
+        return float((p.waits / p.members).max())
     row, column = np.nonzero(wanted)
     context, amount = p.context[wanted], p.tokens[wanted]
     # a variable: the part of a cell's tokens in a configuration; the last one is T
@@ -200,7 +205,7 @@ def _solved(p: _Parts, every: list[Configuration], waits: float, seats: int) -> 
     takes = np.concatenate((latency, delay, share, -p.members, [-members, -float(seats)]))
     upper = coo_array((takes, (rows, columns)), (classes + 2, count + 1))
     goal = np.append(np.zeros(count), 1.0)
-    limits = np.concatenate((-waits * p.members, [-waits * members, 0.0]))
+    limits = np.concatenate((-p.waits, [-p.waits.sum(), 0.0]))
     done = linprog(goal, upper, limits, equal, np.ones(cells), method="highs")
     if not done.success:
         raise RFabricError(f"the bound on generation was not solved: {done.message}")
