@@ -71,6 +71,7 @@ def _check_spans(made: Scheduled, who: str) -> None:
     for span in made.spans:
         where = f"{who} whose span {span.what} of step {span.step}"
         _check_name(where, "what", span.what)
+        _check_name(where, "pool", span.pool)
         _check_step(where, span.step, made.workload)
         _check_times(where, start=span.start, seconds=span.seconds)
         _check_gpus(where, span.gpus, made.workload)

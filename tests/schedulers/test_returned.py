@@ -57,6 +57,7 @@ def test_what_the_job_s_own_scheduler_makes_can_be():
         (lambda: drawn(start="a"), "span generation of step 0 has start 'a' s"),
         (lambda: drawn(what=None), "span None of step 0 has what None; it must be text"),
         (lambda: drawn(gpus=()), "span generation of step 0 is on no GPU"),
+        (lambda: drawn(pool=["training"]), "has pool ['training']; it must be text"),
         (lambda: drawn(pool="mine"), "is of pool 'mine'; the job has training, generation"),
         (lambda: drawn(step="x"), "span generation of step x is of no step of the job, 0 to 0"),
         (lambda: replace(made(), facts={1: 2}), "whose facts have the key 1; keys are text"),
