@@ -5,12 +5,14 @@ tried.
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from math import ceil, log, sqrt
+from math import ceil, inf, log, sqrt
 
 import numpy as np
 import pytest
 
+from rfabric.compute.requests import independent
 from rfabric.compute.roofline import DecodeStep, step_of
+from rfabric.compute.serving import Batching, ServingSession
 from rfabric.rl import flows, read_recipe
 from rfabric.rl.phases import responses
 from rfabric.rl.timing import server_of
@@ -37,6 +39,7 @@ from rfabric.schedulers.orchestrrl.outlook import (
     _costs,
     _survivors,
     forecast,
+    outlook,
 )
 from rfabric.schedulers.orchestrrl.replanning import (
     Assignment,
@@ -322,6 +325,20 @@ def test_what_is_carried_computed_again_or_left_is_decided_on_the_answer(
     assert alone.assignment.seconds == 8.1 and alone.sends == flows.NONE and alone.slow == 1.0
 
 
+def test_a_server_waits_only_for_kv_that_it_takes():
+    """Three responses of 8, 12 and 8 s on one server. The first goes to another with its KV, which
+    takes 5 s to arrive; the second to a third one, and has none.
+    """
+    w = read_recipe("grpo-64", ())
+    seats = Seats(w, engines_of(w), Tuning(), Says(2.0))
+    every, place = Places.of_seats(seats), np.array([1, 2, 0])
+    kv = Kv(np.array([1e12, 0, 1e12]), np.full(3, 0.1), np.full(3, 50.0), np.zeros(3, int), every,
+            every)  # fmt: skip
+    p = problem([[8, 12, 8]], [0, 0, 0], [0, 0, 0], move=0.1)
+    done = settle(seats, p, kv, lambda some: Assignment(place, some.cut, 0.0), ())
+    assert done.assignment.seconds == 8 + 5 and done.assignment.seat is place
+
+
 @pytest.mark.parametrize(
     ("a", "b", "pairs"),
     [
@@ -422,6 +439,40 @@ def test_the_replica_that_is_done_last_has_more_than_the_mean():
         assert base[0] == pytest.approx(10 * 2 * times)
         again = max(1, fullest * 17 / kv)
         assert cost[1] == pytest.approx(20 * (2 * again + fullest * 1e-3))
+
+
+@pytest.mark.parametrize(("n", "servers"), [(1, 1), (1, 4), (1, 64), (3, 4), (3, 16)])
+def test_a_response_alone_takes_what_an_engine_takes_however_many_servers_stand_idle(n, servers):
+    """Responses alike, each on a server of its own, or on a replica of its own where these count
+    alone.
+    """
+    w = read_recipe("grpo-64", ())
+    engines = engines_of(w)
+    context, left = np.full(n, 9000), np.full(n, 4000.0)
+    expected = LengthForecast(np.full(512, 8000.0), 16384)
+    seen = outlook(engines, expected, np.full(n, 5000), context, servers, inf, left)
+    alone = [
+        ServingSession(step, kv, Batching(), independent(context[:1], np.array([4000])),
+                       np.array([True])).run().now
+        for step, kv in zip(engines.steps, engines.kv_tokens, strict=True)
+    ]  # fmt: skip
+    assert seen.seconds(servers) == pytest.approx(alone, rel=0.01)
+    replicas = seen.of_replicas(servers, engines.replicas)
+    for i in range(n):
+        assert seen.fixed + seen.work[:, i] == pytest.approx(alone, rel=0.01)
+        assert seen.fixed + replicas[:, i] == pytest.approx(alone, rel=0.01)
+
+
+def test_work_of_a_replica_is_that_of_its_even_share():
+    """Six responses on two servers: three each; of replicas one has three, two have one and a half,
+    and of eight none has more than one.
+    """
+    seen = CutOutlook(np.zeros(3), np.array([[5.0] * 6, [7.0] * 6, [11.0] * 6]))
+    assert seen.seconds(2).tolist() == [15, 21, 33]
+    assert seen.seconds(9).tolist() == [5, 7, 11]
+    replicas = seen.of_replicas(2, (1, 2, 8))
+    assert replicas[:, 0].tolist() == [5, 14, 33]  # of the seconds of a server, its part of three
+    assert seen.of_replicas(9, (1, 2, 8)).tolist() == seen.work.tolist()
 
 
 # --- seats ----------------------------------------------------------------------------------------

@@ -58,8 +58,15 @@ def test_groups_are_dealt_whole_longest_prompts_first_to_servers_then_to_their_r
         assert r.ids.tolist() == sorted(i for g in mine for i in (2 * g, 2 * g + 1))
         assert r.session.unfinished == 2 * len(mine)
         assert (r.ready, r.base, r.now, r.segment["switch"]) == (ready[r.seat],) * 4
-    play.prompts, play.outputs = play.prompts[:6], play.outputs[:6]  # three groups alone
-    assert [bool(r.session) for r in play._begin(cut, ready)] == [True] * 3 + [False] * 5
+    # three groups alone: their responses are dealt one by one, those with the longest prompts first
+    play.prompts, play.outputs = play.prompts[:6], play.outputs[:6]
+    assert [r.ids.tolist() for r in play._begin(cut, ready)] == [
+        [2], [3], [0], [1], [4], [5], [], []
+    ]  # fmt: skip
+    play.prompts, play.outputs = play.prompts[:4], play.outputs[:4]
+    alone = play._begin(cut, ready)
+    assert [bool(r.session) for r in alone] == [True] * 4 + [False] * 4
+    assert (alone[0].session.requests.group < 0).all()  # nobody is there to share a prompt with
 
 
 def test_what_is_sent_stands_beside_proposals_until_it_has_arrived(monkeypatch):
@@ -241,8 +248,10 @@ def test_the_balancer_looks_where_one_replica_has_two_more_than_another(counts, 
         assert most == 2  # two a second, one second
         assert p.seat.tolist() == [at for at, n in enumerate(counts) for _ in range(n)]
         assert p.cut.tolist() == [cut] * 8 and p.capacity.tolist() == list(seats.engines.kv_tokens)
-        # a response is work of one replica of its server, not of the whole
-        assert p.work[:, 0].tolist() == list(seats.engines.replicas)
+        # a response is work of one replica of its server, not of the whole; alone at its replica
+        # it is all of that
+        servers, every = (min(places, sum(counts)) for places in (4, 4 * 8))
+        assert p.work[0, 0] == every / servers and seats.engines.replicas[0] == 8
 
 
 @pytest.mark.parametrize(

@@ -158,19 +158,19 @@ class _Generating:
 
     def _begin(self, cut: int, ready: np.ndarray) -> list[_Replica]:
         """Whole groups, longest prompts first, to seats and then to their replicas: nothing else is
-        known of them.
+        known of them. Where there are more replicas than groups, single responses, as `rl.phases`.
         """
         seats, size = self.seats, self.seats.workload.generation.group_size
         count = seats.count * seats.engines.replicas[cut]
+        size = size if len(self.prompts) >= count * size else 1
         groups = np.argsort(-self.prompts[::size], kind="stable")
         replicas = []
         for place in range(count):
             seat, replica = place % seats.count, place // seats.count
             ids = (groups[place::count, None] * size + np.arange(size)[None, :]).ravel()
             at, gpus = float(ready[seat]), seats.gpus(seat, cut, replica)
-            replicas.append(
-                _Replica(seat, cut, gpus, np.sort(ids), at, base=at, segment={"switch": at})
-            )
+            made = _Replica(seat, cut, gpus, np.sort(ids), at, base=at, segment={"switch": at})
+            replicas.append(made)
         for r in replicas:
             if len(r.ids):
                 self._serve(r, independent(self.prompts[r.ids], self.outputs[r.ids], size))
@@ -261,7 +261,7 @@ class _Generating:
         if counts.max() - counts.min() < 2 or not most:
             return
         seen, cut = self._outlook(alive), np.array([r.cut for r in self.replicas])
-        work = seen.work * np.array(engines.replicas)[:, None]
+        work = seen.of_replicas(self.seats.count, engines.replicas)
         kv = self._kv(alive, self._here())
         p = Problem(
             seen.fixed,

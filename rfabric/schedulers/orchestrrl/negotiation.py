@@ -81,6 +81,12 @@ class Kv:
         """Which responses leave their seat when they go to these places, as a mask."""
         return self.at.seat[self.source] != self.to.seat[place]
 
+    def goes(self, place: np.ndarray, carried: np.ndarray) -> np.ndarray:
+        """Of which responses KV is sent when they go there and those `carried` take theirs along,
+        as a mask.
+        """
+        return self.far(place) & carried & (self.size > 0)
+
     def price(self, slow: float) -> np.ndarray:
         """Seconds to bring each elsewhere on a network so much slower than the cards."""
         return np.minimum(slow * self.carry, self.prefill)
@@ -159,18 +165,18 @@ def _proposal(
     """A plan that carries only what is cheaper to carry at this price; who takes KV over waits for
     all that is sent.
     """
-    carried, far = slow * kv.carry <= kv.prefill, kv.far(plan.seat)
+    carried = slow * kv.carry <= kv.prefill
     sends = _sends(kv, plan.seat, carried, gpus_per_server)
     answer = ask(sends)
-    again = np.where(carried | ~far, 0.0, kv.prefill)
+    again = np.where(carried | ~kv.far(plan.seat), 0.0, kv.prefill)
     load = seat_seconds(replace(p, move=again), plan.seat, plan.cut)
-    load[np.unique(plan.seat[far & carried])] += answer.seconds
+    load[np.unique(plan.seat[kv.goes(plan.seat, carried)])] += answer.seconds
     return Settled(replace(plan, seconds=float(load.max())), sends, slow, answer)
 
 
 def _sends(kv: Kv, place: np.ndarray, carried: np.ndarray, gpus_per_server: int) -> Flows:
     """The KV that leaves a seat, from all GPUs that hold it to all of the place it goes to."""
-    goes = kv.far(place) & carried & (kv.size > 0)
+    goes = kv.goes(place, carried)
     many = len(kv.to.gpus)
     routes, which = np.unique(kv.source[goes] * many + place[goes], return_inverse=True)
     sizes = np.bincount(which, kv.size[goes])

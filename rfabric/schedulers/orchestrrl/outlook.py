@@ -97,7 +97,7 @@ class Engines:
 @dataclass(frozen=True, eq=False)
 class CutOutlook:
     """By cut: seconds that a seat takes however few responses it has, and for each response
-    (float64[S], float64[S, n]).
+    (float64[S], float64[S, n]), which is one of an even share: of n / seats, or alone there.
     """
 
     fixed: np.ndarray
@@ -105,7 +105,18 @@ class CutOutlook:
 
     def seconds(self, seats: int) -> np.ndarray:
         """What seats with an even share take, by cut they begin with (float64[S])."""
-        return self.fixed + self.work.sum(1) / seats
+        return self.fixed + self.work.sum(1) / self._used(seats)
+
+    def of_replicas(self, seats: int, replicas: Sequence[int]) -> np.ndarray:
+        """The seconds of each response where a replica counts alone, of so many a seat by cut
+        (float64[S, n]).
+        """
+        alone = self._used(seats * np.array(replicas)) / self._used(seats)
+        return self.work * alone[:, None]
+
+    def _used(self, places):
+        """The places that have a response when they are dealt evenly."""
+        return np.minimum(places, self.work.shape[1])
 
 
 def outlook(
@@ -133,7 +144,7 @@ def outlook(
     costs = _costs(engines, np.maximum(alive / seats, 1.0), float(context.mean()), grid, seats)
     cost, base = (np.array(part) for part in zip(*costs, strict=True))
     total, fixed = _best_path(cost, base, switch)
-    work = (total - fixed)[:, None] * (share / share.sum())[None, :] * seats
+    work = (total - fixed)[:, None] * (share / share.sum())[None, :] * min(seats, len(share))
     return CutOutlook(fixed, work)
 
 

@@ -162,11 +162,7 @@ def _mixes(p: Problem) -> Iterator[np.ndarray]:
     """
     seats, cuts = len(p.cut), len(p.fixed)
     load = np.bincount(p.seat[p.seat >= 0], minlength=seats)
-    shares = (
-        sorted({max(1, round(seats * i / SPLITS)) for i in range(1, SPLITS)} - {seats})
-        if seats > 1
-        else []
-    )
+    shares = sorted({max(1, round(seats * i / SPLITS)) for i in range(1, SPLITS)} - {seats})
     for s in range(cuts):
         yield np.full(seats, s)
         for other in range(cuts):
