@@ -174,6 +174,16 @@ def test_every_scheduler_names_itself_and_uses_gpus_that_are_there(policy):
         assert set(span.gpus) <= set(range(64))
 
 
+@pytest.mark.parametrize("policy", ["sync", "colocated"])
+def test_what_computes_is_drawn_in_the_pool_of_its_gpus(policy):
+    s = made(policy, "generation.batch=16")
+    assert {span.what for span in s.spans} == {"generation", "training", "weight_sync"}
+    for span in s.spans:
+        if span.what != "weight_sync":
+            assert span.pool == ("training" if policy == "colocated" else span.what)
+            assert set(span.gpus) <= set(s.pools[span.pool])
+
+
 @pytest.mark.parametrize("policy", ONE_JOB)
 def test_traffic_takes_a_scheduler(policy):
     traffic = read_traffic("grpo-64", (), 0, policy)
