@@ -3,6 +3,7 @@ the verb `schedule`.
 """
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -182,6 +183,17 @@ def test_what_computes_is_drawn_in_the_pool_of_its_gpus(policy):
         if span.what != "weight_sync":
             assert span.pool == ("training" if policy == "colocated" else span.what)
             assert set(span.gpus) <= set(s.pools[span.pool])
+
+
+def test_a_job_ends_with_its_last_phase_or_with_what_is_drawn_after():
+    s = made("sync", "generation.batch=16")
+    end = s.plan.seconds
+    for spans, ends in (
+        ((), end),
+        ((Span("training", (0,), 0.0, end / 2, "x"),), end),
+        ((Span("training", (0,), end, 3.0, "x"), Span("training", (0,), 1.0, 1.0, "x")), end + 3.0),
+    ):
+        assert replace(s, spans=spans).seconds == pytest.approx(ends)
 
 
 @pytest.mark.parametrize("policy", ONE_JOB)
