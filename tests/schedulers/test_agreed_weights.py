@@ -81,6 +81,13 @@ def test_another_weight_sync_must_save_a_twentieth_of_what_its_own_takes(
     }
 
 
+def test_a_twentieth_itself_is_not_enough(monkeypatch):
+    costs = {"flat": 100.0, "tree": 95.0, "rank0": 100.0}
+    monkeypatch.setattr(networks, "handover", lambda w: {})
+    monkeypatch.setattr(networks, "_levels", lambda w: [sends(costs[w.weight_sync.strategy])])
+    assert agreed_sync(read_recipe("grpo-64", ()), Tells())[1]["weight_sync"] == "flat"
+
+
 # --- when -----------------------------------------------------------------------------------------
 
 

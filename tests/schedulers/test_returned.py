@@ -85,6 +85,14 @@ def test_windows_of_no_phase_and_no_time_are_an_error(windows):
         check_made(own, "mine.py")
 
 
+@pytest.mark.parametrize("window", [0.0, 0, 0.5, math.inf])
+def test_a_window_may_be_of_no_time_or_without_end(window):
+    own = as_it_stands(made().workload, 0)
+    for key in own.trace.windows:
+        own.trace.windows[key] = window
+    check_made(own, "mine.py")
+
+
 def test_windows_that_became_no_numbers_are_an_error():
     own = as_it_stands(made().workload, 0)
     check_made(own, "mine.py")
