@@ -111,6 +111,13 @@ def test_levels_follow_one_another_and_only_the_first_has_notice(four):
 def test_kv_is_later_by_what_the_worst_level_beside_it_makes_it(four):
     assert _later(Tells(crowded=0.5), sends(9), [sends(1), sends(3)]) == 0.5
     assert _later(Tells(crowded=0.5), sends(9), []) == 0.0
+
+    class Shared(Tells):
+        def answer(self, sends, beside=(), lead=0.0):
+            return Answer(sum(sends.size) + sum(sum(one.size) for one in beside))
+
+    for levels in ([sends(1), sends(3)], [sends(3), sends(1)]):
+        assert _later(Shared(), sends(9), levels) == 3.0
     assert _later(Tells(), sends(INF), [sends(1)]) == 0.0  # refused in any case
 
 
