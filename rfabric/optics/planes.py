@@ -5,7 +5,9 @@ joined by one circuit there; two ToRs of different pods by three: aggregation, c
 There are as many cables to the core as ToRs in a pod, so every matching of ToRs can be lit; the
 up-cable is the ToR's own number, hence lighting one pair never moves another. Where a plane needs
 several core OCSes, `cores` says which pair crosses which. A fabric may hold OCSes that nothing
-joins (one per region): `regions` says which racks a plane can join at all.
+joins (one per region), or that several cores join in groups: `regions` says which racks a plane can
+join at all. Above aggregation OCSes may also stand a packet switch: it passes on between the
+circuits that lead there, and needs none of its own.
 """
 
 from collections.abc import Iterable
@@ -64,16 +66,20 @@ def _ends(fabric: Fabric, plane: int, racks: np.ndarray) -> list[np.ndarray]:
     """The ports that circuits join (int64[2, n]) for pairs of racks (numbers, int64[2, pairs]):
     those of one OCS there; others up, in the core, and up on the other side.
     """
-    up, cores, c = uplinks(fabric)[plane], _cores(fabric).get(plane), cabling_of(fabric)
-    several = cores is not None and cores.count > 1
+    up, several, c = uplinks(fabric)[plane], _cores(fabric).get(plane, []), cabling_of(fabric)
     if several:
         name = c.place[np.flatnonzero(c.rack >= 0)][racks]
         racks = racks[:, np.lexsort((name[1], name[0]))]
     ports = up.port[racks]
     far = c.node[ports[0]] != c.node[ports[1]]
-    below = ports[:, far]
-    above = _through_cores(c.node[below], cores) if several else up.above[racks[:, far]]
-    return [ports[:, ~far], *np.stack((below, above), axis=1), above ^ 1]
+    below, above = ports[:, far], up.above[racks[:, far]]
+    for cores in several:
+        here = cores.pod[c.node[below[0]]] >= 0
+        above[:, here] = _through_cores(c.node[below[:, here]], cores)
+    core = above ^ 1
+    return [
+        ports[:, ~far], *np.stack((below, above), axis=1), core[:, c.is_ocs[c.node[core]].all(0)]
+    ]  # fmt: skip
 
 
 @kept
@@ -85,12 +91,25 @@ def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
 
 
 def _regions(fabric: Fabric, up: "Uplinks") -> dict[str, int]:
-    """An OCS without a way up is an optical network of its own; those with one meet in the core, of
-    one OCS or several.
+    """An OCS without a way up is an optical network of its own; those with one meet those with
+    which they share a core, of one OCS or several.
     """
-    racks, ocs = up.racks, cabling_of(fabric).node[up.port[up.racks]]
-    lies = _first_come(np.where(up.above[racks] >= 0, -1, ocs))
+    racks, node = up.racks, cabling_of(fabric).node
+    ocs, above = node[up.port[racks]], up.above[racks]
+    ways = above[above >= 0]
+    meets = len(fabric.nodes) + _parts(node[ways], node[ways ^ 1], len(fabric.nodes))[ocs]
+    lies = _first_come(np.where(above >= 0, meets, ocs))
     return {fabric.racks[rack]: i for rack, i in zip(racks.tolist(), lies.tolist(), strict=True)}
+
+
+def _parts(low: np.ndarray, high: np.ndarray, nodes: int) -> np.ndarray:
+    """int64[nodes]: the lowest node that cables from low[i] to high[i] join each one to."""
+    part, before = np.arange(nodes), np.full(nodes, -1)
+    while not np.array_equal(part, before):
+        before = part.copy()
+        np.minimum.at(part, high, before[low])
+        np.minimum.at(part, low, part[high])
+    return part
 
 
 @kept
@@ -146,11 +165,9 @@ def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
     """By plane, ascending. RFabricError where a rack has several in one.
 
     The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in
-    order.
+    order. Where racks hang on an OCS, it is no other one's core.
     """
-    c, ports = cabling_of(fabric), _ocs_ports(fabric)
-    rack = c.rack[c.node[ports ^ 1]]
-    below, above = ports[rack >= 0], ports[rack < 0]
+    c, (below, above) = cabling_of(fabric), _ocs_ports(fabric)
     turn = ranks(c.node[below])
     first = np.searchsorted(c.node[above], np.arange(len(fabric.nodes) + 1))
     facing = np.append(above, -1)[
@@ -178,11 +195,17 @@ def _refuse_twice(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
         )
 
 
-def _ocs_ports(fabric: Fabric) -> np.ndarray:
-    """The cabled ports of the OCSes, one OCS after another, ascending."""
+def _ocs_ports(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
+    """The ports of OCSes to racks, and of the same OCSes to switches on which no rack hangs: the
+    core. One OCS after another, ascending.
+    """
     c = cabling_of(fabric)
     ports = np.flatnonzero(c.is_ocs[c.node])
-    return ports[np.lexsort((c.number[ports], c.node[ports]))]
+    ports = ports[np.lexsort((c.number[ports], c.node[ports]))]
+    node, peer = c.node[ports], c.node[ports ^ 1]
+    below, holds = c.rack[peer] >= 0, np.zeros(len(fabric.nodes), bool)
+    holds[node[below]] = True
+    return ports[below], ports[~below & holds[node] & ~holds[peer]]
 
 
 def _planes(fabric: Fabric) -> np.ndarray:
@@ -190,8 +213,8 @@ def _planes(fabric: Fabric) -> np.ndarray:
 
 
 class Cores(NamedTuple):
-    """The core OCSes of one plane: how many (`count`), and the `cables` an aggregation OCS has to
-    them; `pod`: the number of each node that is such an OCS.
+    """Several core OCSes of one plane that the same OCSes below lead to: how many (`count`), and
+    the `cables` each of those has to them; `pod`: the number of each node that is one, else -1.
 
     ports[first[k]:first[k + 1]], k = core * pods + pod, are those whose cables lead there.
     """
@@ -204,20 +227,27 @@ class Cores(NamedTuple):
 
 
 @kept
-def _cores(fabric: Fabric) -> dict[int, Cores]:
-    """By plane."""
-    c, ports = cabling_of(fabric), _ocs_ports(fabric)
-    rises = np.array([node.tier == "aggregation" for node in fabric.nodes])[c.node[ports]]
-    ports = ports[rises & c.is_ocs[c.node[ports ^ 1]]]
-    plane = _planes(fabric)[c.node[ports]]
-    return {
-        number: _cores_at(c.node, ports[plane == number], len(fabric.nodes))
-        for number in distinct(plane).tolist()
-    }
+def _cores(fabric: Fabric) -> dict[int, list[Cores]]:
+    """By plane, those of each of its parts that has several; RFabricError where they have unequal
+    or odd shares of the cables.
+    """
+    c, (_, ports) = cabling_of(fabric), _ocs_ports(fabric)
+    ports = ports[c.is_ocs[c.node[ports ^ 1]]]
+    plane, ocs, core = _planes(fabric)[c.node[ports]], c.node[ports], c.node[ports ^ 1]
+    found: dict[int, list[Cores]] = {}
+    for number in distinct(plane).tolist():
+        here = plane == number
+        part = _parts(ocs[here], core[here], len(fabric.nodes))[ocs[here]]
+        each = [ports[here][part == one] for one in distinct(part).tolist()]
+        found[number] = [
+            _cores_at(fabric, number, some) for some in each if len(distinct(c.node[some ^ 1])) > 1
+        ]
+    return found
 
 
-def _cores_at(node: np.ndarray, ports: np.ndarray, nodes: int) -> Cores:
+def _cores_at(fabric: Fabric, plane: int, ports: np.ndarray) -> Cores:
     """The cores that these ports lead to, and the OCSes they are of, numbered as they come."""
+    node, nodes = cabling_of(fabric).node, len(fabric.nodes)
     core = _first_come(node[ports ^ 1])
     order = np.argsort(core, kind="stable")
     core, ports = core[order], ports[order]
@@ -225,9 +255,30 @@ def _cores_at(node: np.ndarray, ports: np.ndarray, nodes: int) -> Cores:
     pod[node[ports]] = of
     count, pods = int(core.max()) + 1, int(of.max()) + 1
     place = core * pods + of
-    first = offsets_of(np.bincount(place, minlength=count * pods))
+    shares = np.bincount(place, minlength=count * pods)
+    _refuse_shares(fabric, plane, shares.reshape(count, pods), node[ports ^ 1], node[ports])
     ports = ports[np.argsort(place, kind="stable")]
-    return Cores(count, len(ports) // pods, pod, first, ports)
+    return Cores(count, len(ports) // pods, pod, offsets_of(shares), ports)
+
+
+def _refuse_shares(
+    fabric: Fabric, plane: int, shares: np.ndarray, cores: np.ndarray, below: np.ndarray
+) -> None:
+    """RFabricError unless all shares (cables[core, pod]) are one even number: only then every
+    matching can be dealt. `cores`, `below`: the nodes at either end of each cable.
+    """
+    bad = np.argwhere((shares != shares[0, 0]) | (shares % 2 > 0))
+    if not len(bad):
+        return
+    core, ocs = (
+        fabric.nodes[ends[np.flatnonzero(_first_come(ends) == number)[0]]].name
+        for ends, number in zip((cores, below), bad[0].tolist(), strict=True)
+    )
+    raise RFabricError(
+        f"plane {plane}: {len(shares)} core OCSes join its pods, and {shares[tuple(bad[0])]} of "
+        f"{ocs}'s cables lead to {core}; every OCS of a pod needs one even number of cables to "
+        "each of them, or give each core a plane of its own"
+    )
 
 
 def _first_come(values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,110 @@
+"""Planes of fabrics that people bring: several cores, parts that no core joins, packet cores."""
+
+import pytest
+
+from rfabric.errors import RFabricError
+from rfabric.fabric import Fabric
+from rfabric.fabric.builders.parts import Sketch
+from rfabric.optics import Circuits, joined, light
+from rfabric.optics.planes import regions
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder
+
+RATE = 100e9
+
+
+def pods(count, tors, cables, core="ocs"):
+    """`count` pods of one aggregation OCS and `tors` racks of one host; cables[c] says to which
+    pods core c has how many cables.
+    """
+    sketch, racks = Sketch(), []
+    hosts = sketch.hosts([1] * count * tors)
+    for pod in range(count):
+        racks += [sketch.switch(f"t{pod * tors + i + 1}", "eps", "edge", (pod, i), pod)
+                  for i in range(tors)]  # fmt: skip
+    for host, rack in zip(hosts, racks, strict=True):
+        sketch.cable(host, rack, RATE, 0.0)
+    middle = [sketch.switch(f"a{p + 1}", "ocs", "aggregation", (0, p), p, 0) for p in range(count)]
+    tops = [sketch.switch(f"c{c + 1}", core, "core", (0, c), -1, 0) for c in range(len(cables))]
+    thin = sketch.switch("x1", "eps", "electrical", (0, 0))
+    for number, rack in enumerate(racks):
+        sketch.cable(rack, middle[number // tors], RATE, 0.0)
+        sketch.cable(rack, thin, RATE / 10, 0.0)
+    for top, share in zip(tops, cables, strict=True):
+        for pod, some in share.items():
+            for _ in range(some):
+                sketch.cable(middle[pod], top, RATE, 0.0)
+    return Fabric("own", sketch.nodes, sketch.links, 1e-3)
+
+
+def pairs_lit(fabric, pairs):
+    circuits = light(fabric, {0: pairs})
+    Circuits.from_json(circuits.to_json()).check(fabric)
+    return circuits, joined(fabric, circuits)
+
+
+@pytest.mark.parametrize(
+    ("cables", "share"),
+    [
+        ([{0: 1, 1: 1}] * 2, "1 of a1's cables lead to c1"),
+        ([{0: 3, 1: 3}] * 2, "3 of a1's cables lead to c1"),
+        ([{0: 4, 1: 4}, {0: 2, 1: 2}], "2 of a1's cables lead to c2"),
+        ([{0: 2, 1: 2, 2: 2}, {0: 2, 2: 2}], "0 of a2's cables lead to c2"),
+    ],
+)
+def test_cores_that_cannot_carry_every_matching_are_refused(cables, share):
+    fabric = pods(3 if 2 in cables[0] else 2, 6, cables)
+    with pytest.raises(RFabricError, match=f"plane 0: 2 core OCSes join its pods, and {share}"):
+        light(fabric, {0: [("t1", "t7")]})
+
+
+def test_several_cores_with_even_shares_carry_a_matching_of_all_racks():
+    fabric = pods(2, 4, [{0: 2, 1: 2}] * 2)
+    _, lit = pairs_lit(fabric, [(f"t{i}", f"t{i + 4}") for i in range(1, 5)])
+    assert lit == {frozenset((f"t{i}", f"t{i + 4}")): 1 for i in range(1, 5)}
+
+
+def test_cores_of_their_own_pods_are_regions():
+    fabric = pods(4, 2, [{0: 2, 1: 2}, {2: 2, 3: 2}])
+    assert list(regions(fabric)[0].values()) == [0] * 4 + [1] * 4
+    _, lit = pairs_lit(fabric, [("t1", "t3"), ("t5", "t7")])
+    assert lit == {frozenset(("t1", "t3")): 1, frozenset(("t5", "t7")): 1}
+    with pytest.raises(RFabricError, match="no OCS joins t1 and t5"):
+        light(fabric, {0: [("t1", "t5")]})
+
+
+def test_regions_of_several_cores_each_are_dealt_by_themselves():
+    fabric = pods(4, 4, [{0: 2, 1: 2}] * 2 + [{2: 2, 3: 2}] * 2)
+    pairs = [(f"t{i}", f"t{i + 4}") for i in (1, 2, 3, 4, 9, 10, 11, 12)]
+    assert pairs_lit(fabric, pairs)[1] == {frozenset(pair): 1 for pair in pairs}
+
+
+def test_an_ocs_with_racks_is_no_core():
+    """A cable between two OCSes of pods lets a packet through two of them, which no circuit here
+    uses.
+    """
+    fabric = pods(2, 2, [])
+    sketch = Sketch()
+    sketch.nodes, sketch.links = list(fabric.nodes), list(fabric.links)
+    sketch._ports.update({name: len(ports) for name, ports in fabric.ports.items()})
+    for _ in range(2):
+        sketch.cable("a1", "a2", RATE, 0.0)
+    chained = Fabric("own", sketch.nodes, sketch.links)
+    assert list(regions(chained)[0].values()) == [0, 0, 1, 1]
+
+
+def test_a_packet_core_needs_no_circuit():
+    fabric = pods(2, 2, [{0: 2, 1: 2}], core="eps")
+    circuits, lit = pairs_lit(fabric, [("t1", "t3")])
+    assert circuits.to_json() == ["a1:1-a1:3", "a2:1-a2:3"]
+    assert lit == {frozenset(("t1", "c1")): 1, frozenset(("t3", "c1")): 1}
+
+
+def test_a_job_on_two_optical_regions_gets_their_circuits():
+    """Two pods each below a core of their own: 1 GB at 100 Gbit/s by light is 0.08 s, at the tenth
+    of it by the thin switch 0.8 s.
+    """
+    fabric = pods(4, 2, [{0: 2, 1: 2}, {2: 2, 3: 2}])
+    job = TraceBuilder(fabric.hosts)
+    job.flows([0, 4], [2, 6], 1e9, phase="training")
+    assert simulate(fabric, job.build(), "demand").finish.max() == pytest.approx(0.08, rel=0.1)
