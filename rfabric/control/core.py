@@ -221,6 +221,26 @@ class Core(Upkeep):
             self.table, self.left, self._changes = change.new, change.left, {}
             return self.epochs.plan(epoch)
 
+    def rewire(
+        self, request: PlanRequest, base: int | None = None
+    ) -> tuple[RewirePlan | None, Decision]:
+        """`plan` and `commit` as one order, which leaves no plan behind where it fails. `base`: the
+        epoch it was asked in; StateError where another has begun since.
+        """
+        plan, decision, _ = self.plan(request)
+        if plan is None:
+            return None, decision
+        try:
+            if base is not None and plan.base != base:
+                raise StateError(
+                    f"epoch {plan.base} began while epoch {base} was being changed; ask again"
+                )
+            return self.commit(plan.epoch), decision
+        except RFabricError:
+            with contextlib.suppress(RFabricError):  # it may have ended by itself
+                self.abort(plan.epoch)
+            raise
+
     def _proposed(self, proposed: Epochs, pairs: frozenset[Pair]) -> RewirePlan:
         """The last plan of these books, ready to be committed; or nothing of it is kept."""
         epoch, before, new = proposed.last.epoch, self.epochs, sorted(pairs - self.pairs)

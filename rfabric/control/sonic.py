@@ -289,13 +289,8 @@ def _edit(names: dict[str, None], operation: str, name: str) -> None:
 
 def _commit(core: Core, ocs: str, names: Iterable[str], base: int) -> RewirePlan | None:
     """One plan from what was there in epoch `base`, and its commit; None: nothing to change."""
-    plan, _, _ = core.plan(PlanRequest(circuits=circuits_of(dict.fromkeys(names), ocs), ocs=ocs))
-    if plan is None:
-        return None
-    if plan.base != base:
-        core.abort(plan.epoch)
-        raise StateError(f"epoch {plan.base} began while epoch {base} was being changed; ask again")
-    return core.commit(plan.epoch)
+    request = PlanRequest(circuits=circuits_of(dict.fromkeys(names), ocs), ocs=ocs)
+    return core.rewire(request, base)[0]
 
 
 def _result(core: Core, ocs: str, plan: RewirePlan | None) -> dict:

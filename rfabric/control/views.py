@@ -62,9 +62,7 @@ def _abort(core: Core, body: object, epoch: str) -> dict:
 
 
 def _put_ocs(core: Core, body: object, ocs: str) -> dict:
-    plan, decision, _ = core.plan(schema.ocs_request(body, ocs, core.fabric))
-    if plan is not None:
-        plan = core.commit(plan.epoch)
+    plan, decision = core.rewire(schema.ocs_request(body, ocs, core.fabric))
     return {**_shown(plan, core.epochs), "why": decision.why, **_ocs_circuits(core, None, ocs)}
 
 

@@ -61,6 +61,23 @@ def test_rest_rewires_one_ocs(served):
     )
 
 
+ONE_ORDER = {  # each plans and commits the circuit a1:1-a1:2
+    "/ocs/a1/circuits": {"circuits": ["a1:1-a1:2"]},
+    "/ocs/a1/config_db": {"OCS_CROSS_CONNECT": {"1A-2B": {}, "2A-1B": {}}},
+}
+
+
+@pytest.mark.parametrize("path", ONE_ORDER)
+def test_an_order_that_cannot_be_carried_out_leaves_no_plan_behind(served, path):
+    served.switches.away.add("a1")
+    status, reply = ask(served, "PUT", path, ONE_ORDER[path])
+    assert status == 503 and "not connected: a1" in reply["error"]
+    assert [p["state"] for p in ask(served, "GET", "/plans")[1]["plans"]] == ["ABORTED"]
+    served.switches.away.clear()
+    assert ask(served, "POST", "/plans/1/commit", {})[0] == 409
+    assert ask(served, "PUT", path, ONE_ORDER[path])[0] == 200
+
+
 def test_rest_shows_fabric_switches_pairs_and_ports(served):
     assert ask(served, "GET", "/fabric")[1] == SMALL.to_json()
     assert ask(served, "PUT", "/pairs", {"pairs": [["h1", "h8"]]})[1]["pairs"] == 1
