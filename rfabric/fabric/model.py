@@ -26,6 +26,8 @@ RACKS = ("edge", "server")  # tiers whose packet switches hold hosts: a ToR, or 
 LEAST_RATE = 1.0  # bit/s of a cable: below it times lose their digits
 MOST_RATE = 1e18  # bit/s: above it sums leave the whole numbers of 64 bits
 MOST_DELAY = 1e9  # s: so that times keep microseconds
+MOST_PORT = 0xFFFFFF00  # OFPP_MAX (OpenFlow 1.3): numbers above are of no port
+MOST_DPID = 2**64 - 1  # a datapath id has 64 bits
 MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three digits
 
 Pair = tuple[str, str]  # names of two hosts: who sends, who receives
@@ -51,8 +53,10 @@ class Port(NamedTuple):
         Port(node='a1', number=3)
         """
         node, _, number = str(text).partition(":")
-        if not node or not number.isascii() or not number.isdigit() or int(number) < 1:
+        if not node or not number.isascii() or not number.isdigit():
             raise RFabricError(f"port {text!r} is not NODE:NUMBER, for example a1:3")
+        if len(number) > len(str(MOST_PORT)) or not 1 <= int(number) <= MOST_PORT:
+            raise RFabricError(f"port {str(text)[:40]}: numbers of ports are 1 to {MOST_PORT}")
         return cls(node, int(number))
 
     @property
@@ -92,11 +96,18 @@ class Node:
                 f"node {self.name}: kind {self.kind!r} / tier {self.tier!r} not "
                 f"in {KINDS} / {TIERS}"
             )
+        if (self.kind == "host") != (self.tier == "host"):
+            raise RFabricError(
+                f"node {self.name}: kind {self.kind!r} with tier {self.tier!r}; hosts, and they "
+                "alone, are of tier host"
+            )
         for key in ("pod", "plane", "dpid"):
             if type(getattr(self, key)) is not int:
                 raise RFabricError(
                     f"node {self.name}: {key} {getattr(self, key)!r} must be a whole number"
                 )
+        if not 0 <= self.dpid <= MOST_DPID:
+            raise RFabricError(f"node {self.name}: dpid {self.dpid} must be 0 to {MOST_DPID}")
 
 
 @dataclass(frozen=True)
@@ -329,8 +340,8 @@ class Fabric:
                 Link(
                     Port.parse(k["a"]),
                     Port.parse(k["b"]),
-                    float(k["rate_bps"]),
-                    float(k["delay_s"]),
+                    float(_figure(k, "rate_bps")),
+                    float(_figure(k, "delay_s")),
                 )
                 for k in data["links"]
             )
@@ -339,7 +350,7 @@ class Fabric:
                 str(data["name"]),
                 nodes,
                 links,
-                data["reconfig_delay_s"],
+                _figure(data, "reconfig_delay_s"),
                 str(data["spec"]),
                 parameters,
             )
@@ -349,6 +360,18 @@ class Fabric:
             raise (
                 error if isinstance(error, RFabricError) else RFabricError(f"fabric file: {error}")
             ) from error
+
+
+def _figure(data: dict, key: str) -> float:
+    """A number of a fabric file, whose unit the key says."""
+    value = data[key]
+    # a whole number may have more digits than a float holds
+    number = isinstance(value, float) or isinstance(value, int) and abs(value) <= MOST_RATE
+    if isinstance(value, bool) or not number:
+        raise RFabricError(
+            f"fabric file: {key} {value!r} must be a number, {MOST_RATE:g} at most, without a unit"
+        )
+    return value
 
 
 def host_ip(index: int) -> str:
