@@ -24,7 +24,7 @@ from ..fabric.kept import kept
 from ..routing import routes_of
 from ..units import transfer_seconds
 from .circuits import Demand
-from .planes import region_table, uplinks
+from .planes import reach_table, uplinks
 from .solvers import thin_rates
 
 MOST_VARIABLES = 30_000  # HiGHS takes some seconds for them on one core
@@ -70,7 +70,7 @@ def cut_seconds(fabric: Fabric, demand: Demand) -> float:
 @kept
 def _optical_rates(fabric: Fabric) -> np.ndarray:
     """float64[planes, racks]: bit/s of each rack's uplink in each plane, 0 where it has none."""
-    table = np.zeros(region_table(fabric).shape)
+    table = np.zeros(reach_table(fabric).shape)
     for row, up in enumerate(uplinks(fabric).values()):
         table[row, up.racks] = cabling_of(fabric).rate[up.port[up.racks]]
     return table
@@ -100,7 +100,7 @@ class Program:
     def _arcs(self, ways, rack_row: np.ndarray) -> None:
         codes, which = np.unique(ways.leaves * self.nodes + ways.leads, return_inverse=True)
         fixed = np.bincount(which, ways.lights.rate[ways.path], minlength=len(codes)) / self.unit
-        region, rates = region_table(self.fabric), _optical_rates(self.fabric)
+        region, rates = reach_table(self.fabric), _optical_rates(self.fabric)
         classes, self.planes_of = np.unique(np.hstack((region, rates)), axis=0, return_counts=True)
         racks = region.shape[1]
         ends, self.pair_class, self.pair_rate = [], [], []

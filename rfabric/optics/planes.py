@@ -122,14 +122,45 @@ def region_table(fabric: Fabric) -> np.ndarray:
     return np.array(rows, dtype=np.int64).reshape(len(rows), len(racks))
 
 
+@kept
+def site_table(fabric: Fabric) -> np.ndarray:
+    """int64[planes, racks]: racks of one number hang on one OCS of that plane, so they can be
+    joined there whatever their regions; -1 where a rack has no uplink.
+    """
+    node, made = cabling_of(fabric).node, []
+    for up in uplinks(fabric).values():
+        made.append(np.full(len(fabric.racks), -1, np.int64))
+        made[-1][up.racks] = _first_come(node[up.port[up.racks]])
+    return np.array(made, dtype=np.int64).reshape(len(made), len(fabric.racks))
+
+
+@kept
+def reach_table(fabric: Fabric) -> np.ndarray:
+    """int64[planes, racks]: racks of one number could be joined in that plane by some circuits, if
+    not by those that `light` chooses: it keeps a cable up for some racks, where there are fewer. -1
+    where a rack has no uplink.
+    """
+    node, (_, above), made = cabling_of(fabric).node, _ocs_ports(fabric), []
+    for number, up in uplinks(fabric).items():
+        ways = above[_planes(fabric)[node[above]] == number]
+        part = _parts(node[ways], node[ways ^ 1], len(fabric.nodes))
+        made.append(np.full(len(fabric.racks), -1, np.int64))
+        made[-1][up.racks] = _first_come(part[node[up.port[up.racks]]])
+    return np.array(made, dtype=np.int64).reshape(len(made), len(fabric.racks))
+
+
 def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
     """RFabricError unless every rack has an uplink in the plane, stands once, and can reach its
     partner.
     """
     every, names = planes(fabric), fabric.racks
-    table = region_table(fabric)[every.index(plane)] if plane in every else np.full(len(names), -1)
-    a, b = table[racks]
-    if (a == b).all() and (a >= 0).all() and len(distinct(racks.ravel())) == racks.size:
+    table, site = (
+        some(fabric)[every.index(plane)] if plane in every else np.full(len(names), -1)
+        for some in (region_table, site_table)
+    )
+    (a, b), (c, d) = table[racks], site[racks]
+    met = ((a == b) | (c == d)) & (a >= 0) & (b >= 0)
+    if met.all() and len(distinct(racks.ravel())) == racks.size:
         return
     used: set[int] = set()
     for pair in racks.T.tolist():
@@ -141,7 +172,7 @@ def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
                     f"plane {plane}: rack {names[rack]} has one uplink, it cannot be joined twice"
                 )
             used.add(rack)
-        if table[pair[0]] != table[pair[1]]:
+        if table[pair[0]] != table[pair[1]] and site[pair[0]] != site[pair[1]]:
             one, other = (names[rack] for rack in pair)
             raise RFabricError(
                 f"plane {plane}: no OCS joins {one} and {other}; they lie in different regions "

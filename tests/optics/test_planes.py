@@ -1,11 +1,13 @@
 """Planes of fabrics that people bring: several cores, parts that no core joins, packet cores."""
 
+import numpy as np
 import pytest
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric
 from rfabric.fabric.builders.parts import Sketch
-from rfabric.optics import Circuits, joined, light
+from rfabric.optics import Circuits, Demand, joined, light
+from rfabric.optics.bound import bound
 from rfabric.optics.planes import regions
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
@@ -91,6 +93,30 @@ def test_an_ocs_with_racks_is_no_core():
         sketch.cable("a1", "a2", RATE, 0.0)
     chained = Fabric("own", sketch.nodes, sketch.links)
     assert list(regions(chained)[0].values()) == [0, 0, 1, 1]
+
+
+def test_racks_of_one_ocs_are_joined_though_it_keeps_cables_up_for_some_alone():
+    """Of four racks a pod two have a cable up."""
+    fabric = pods(2, 4, [{0: 2, 1: 2}])
+    assert list(regions(fabric)[0].values()) == [0, 0, 1, 1, 0, 0, 2, 2]
+    assert pairs_lit(fabric, [("t1", "t4")])[0].to_json() == ["a1:1-a1:4"]
+    with pytest.raises(RFabricError, match="no OCS joins t3 and t7"):
+        light(fabric, {0: [("t3", "t7")]})
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("ends", "lit"), [((0, 3), ["a1:1-a1:4"]), ((2, 6), ["a1:3-a1:5", "a2:3-a2:5", "c1:1-c1:3"])]
+)
+def test_no_circuits_beat_the_bound_where_pods_have_fewer_cables_up_than_racks(ends, lit, whole):
+    """1 GB by light, at 100 Gbit/s and a tenth of it beside by the thin switch: 0.073 s."""
+    fabric = pods(2, 4, [{0: 2, 1: 2}])
+    racks = [fabric.racks[i] for i in ends]
+    assert joined(fabric, Circuits.from_json(lit)) == {frozenset(racks): 1}
+    sent = np.zeros((8, 8))
+    sent[ends] = 1e9
+    least = bound(fabric, Demand(fabric.racks, sent), whole=whole).seconds
+    assert least == pytest.approx(8e9 / 110e9, rel=1e-6)
 
 
 def test_a_packet_core_needs_no_circuit():
