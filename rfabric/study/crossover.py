@@ -4,6 +4,8 @@ how often circuits change.
     lines    optical fabric x granularity, one step for each delay, 10 us to 1 s
     flat     packet fabrics, which no delay touches
 
+All runs have the compute scheduler that the policy names, if it names one: the same trace.
+
 A line breaks even with a flat fabric at the delay where their step times meet: between two delays
 of the sweep it is taken as straight over the logarithm of the delay, and it is searched from the
 longest delay down: below it the line never loses again.
@@ -64,8 +66,14 @@ class Sweep:
 
     def _policies(self, fabric: str) -> list[str]:
         if native := NATIVE.get(fabric.partition(",")[0]):
-            return [native]
-        return [f"{self.policy},granularity={g}" for g in self.granularities]
+            return [self.scheduled(native)]
+        circuits = parse_policies(self.policy).circuits
+        return [self.scheduled(f"{circuits},granularity={g}") for g in self.granularities]
+
+    def scheduled(self, circuits: str) -> str:
+        """These circuits under the compute scheduler of `policy`, where it names one."""
+        scheduler = parse_policies(self.policy).scheduler
+        return f"{scheduler}+{circuits}" if scheduler else circuits
 
 
 def sweep(
@@ -79,7 +87,7 @@ def sweep(
     total = len(steps) * len(asked.delays) + len(asked.flat)
     base = Grid(
         (),
-        ("demand",),
+        (asked.scheduled("demand"),),
         (asked.traffic,),
         (asked.seed,),
         settings=asked.settings,

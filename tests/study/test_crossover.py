@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.study.crossover import DELAYS, Sweep, crossing
+from rfabric.study.crossover import DELAYS, Sweep, crossing, sweep
 
 TRACE = (
     "src,dst,size_bytes,phase\n"
@@ -66,6 +66,29 @@ def test_fabrics_that_turn_by_themselves_have_one_line():
         "rotor",
         "demand,granularity=per-phase",
     ]
+
+
+def test_a_compute_scheduler_schedules_all_that_is_compared():
+    asked = sweep_of(optical=("rotor", "rfabric"), policy="rollpacker,planner=off+phase")
+    assert [p for _, p in asked.lines()] == [
+        "rollpacker,planner=off+rotor",
+        "rollpacker,planner=off+phase,granularity=per-phase",
+    ]
+    assert asked.scheduled("demand") == "rollpacker,planner=off+demand"
+    alone = sweep_of(policy="rollpacker")
+    assert alone.lines() == [("rfabric", "rollpacker+own,granularity=per-phase")]
+
+
+def test_a_packet_fabric_plays_the_job_as_its_scheduler_makes_it(tmp_path):
+    """Of a scheduler that shortens generation, the packet fabric has the short generation too."""
+    asked = sweep_of(
+        flat=("fat-tree",),
+        delays=(1e-3, 1e-2),
+        policy="rollpacker+demand",
+        settings=("generation.batch=64",),
+    )
+    found = sweep(asked, tmp_path, jobs=1)
+    assert found.levels[0][1] == pytest.approx(found.lines[0].step_s[0], rel=0.05)
 
 
 @pytest.mark.parametrize(
