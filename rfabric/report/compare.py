@@ -374,14 +374,19 @@ def _joules(name: str, values: Sequence[float | None]) -> Row:
 
 
 def _seconds(name: str, values: Sequence[float | None], tie: float | None, indent: int = 0) -> Row:
-    """Seconds, ms or us, whichever the largest of the row asks for; a lead of `tie` s is none, and
-    None marks no best.
-    """
-    largest = max((abs(v) for v in values if v is not None), default=0.0)
-    factor, unit, digits = (1e3, "ms", 2) if 0 < largest < 1 else (1.0, "s", 3)
-    if 0 < largest < 1e-4:  # two decimals of a ms would say little of it
-        factor, unit = 1e6, "us"
+    """In one unit; a lead of `tie` s is none, and None marks no best."""
+    factor, unit, digits = unit_of(v for v in values if v is not None)
     return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}", indent, tie)
+
+
+def unit_of(values: Iterable[float]) -> tuple[float, str, int]:
+    """Seconds, ms or us, whichever the largest of these seconds asks for: what to multiply by, the
+    unit, and how many decimals to show.
+    """
+    largest = max(map(abs, values), default=0.0)
+    if 0 < largest < 1e-4:  # two decimals of a ms would say little of it
+        return 1e6, "us", 2
+    return (1e3, "ms", 2) if 0 < largest < 1 else (1.0, "s", 3)
 
 
 def _row(name: str, values: Sequence, show, indent: int = 0, tie: float | None = 0.0) -> Row:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..units import show_time
-from .compare import Row, Table
+from .compare import Row, Table, unit_of
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,12 @@ class Crossover:
 def tables(crossover: Crossover) -> list[Table]:
     """Step time by delay, one row a line; break-even points."""
     least = [min(steps) for steps in zip(*(line.step_s for line in crossover.lines), strict=True)]
+    factor, unit, _ = unit_of(step for line in crossover.lines for step in line.step_s)
     rows = [
-        Row(line.label, tuple(map(_seconds, line.step_s)), _first_best(line, least))
+        Row(line.label, tuple(f"{s * factor:.2f}" for s in line.step_s), _first_best(line, least))
         for line in crossover.lines
     ]
-    rows += [Row(name, tuple(_seconds(step) for _ in least)) for name, step in crossover.levels]
+    rows += [Row(name, (f"{s * factor:.2f}",) * len(least)) for name, s in crossover.levels]
     columns = (
         "fabric, granularity",
         *(show_time(delay).replace(" ", "") for delay in crossover.lines[0].delays),
@@ -79,13 +80,13 @@ def tables(crossover: Crossover) -> list[Table]:
         for b in crossover.break_evens
     ]
     return [
-        Table(f"{crossover.traffic}: step time (s) by reconfiguration delay", columns, tuple(rows)),
+        Table(
+            f"{crossover.traffic}: step time ({unit}) by reconfiguration delay",
+            columns,
+            tuple(rows),
+        ),
         Table.of("Break-even", ("line", "against", "delay", ""), meets, words=(0, 1, 3)),
     ]
-
-
-def _seconds(step: float) -> str:
-    return f"{step:.2f}"
 
 
 def _first_best(line: DelayCurve, least: Sequence[float]) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 from ..optics.policies import OWN
 from ..specs import head_of
 from ..units import show_between, show_rate, show_time
-from .compare import NEGLIGIBLE, Row, Table, is_bound, on_front
-from .summary import VERSION, host_versions
+from .compare import NEGLIGIBLE, Row, Table, is_bound, on_front, unit_of
+from .summary import VERSION, exposed_of, host_versions
 
 MEASURES = ("step_s", "exposed_s", "comm_s", "dark_s")
 
@@ -97,19 +97,36 @@ def paired(traffic: str, rows: Sequence[dict]) -> Table | None:
     known = all(len(row.get("step_s_by_seed", ())) > 1 for row in rows)
     if not others or not known or seeds.count(seeds[0]) != len(seeds):
         return None
-    lines = [(row["label"], *_differs(row, first)) for row in others]
+    differ = [interval(np.subtract(r["step_s_by_seed"], first["step_s_by_seed"])) for r in others]
+    unit = _unit_of_differences(differ, first["step_s"])
+    lines = [
+        (row["label"], *_differs(*one, first, unit))
+        for row, one in zip(others, differ, strict=True)
+    ]
     columns = "fabric, policy", "step", "95 % interval", ""
     note = f"Mean over seeds {', '.join(map(str, seeds[0]))} of what a step takes more."
     return Table.of(f"{traffic}: seed by seed against {first['label']}", columns, lines, note)
 
 
-def _differs(row: dict, first: dict) -> tuple[str, str, str]:
+def _unit_of_differences(
+    differ: Sequence[tuple[float, float]], step: float
+) -> tuple[float, str, int]:
+    """That of the steps, or a finer one of which the largest difference has more than a digit."""
+    largest = max(abs(mean) + half for mean, half in differ)
+    factor, _, digits = usual = unit_of([step])
+    return unit_of([largest]) if largest * factor < 10 ** (1 - digits) else usual
+
+
+def _differs(
+    mean: float, half: float, first: dict, unit: tuple[float, str, int]
+) -> tuple[str, str, str]:
     """The mean difference, its interval, and whether that leaves a doubt."""
-    mean, half = interval(np.subtract(row["step_s_by_seed"], first["step_s_by_seed"]))
     low, high = mean - half, mean + half
     doubt = low <= NEGLIGIBLE * first["step_s"] and high >= -NEGLIGIBLE * first["step_s"]
     verdict = "not told apart" if doubt else "slower" if mean > 0 else "faster"
-    return f"{mean:+.3f} s", f"{low:+.3f} .. {high:+.3f} s", verdict
+    factor, name, digits = unit
+    about, least, most = (f"{value * factor:+.{digits}f}" for value in (mean, low, high))
+    return f"{about} {name}", f"{least} .. {most} {name}", verdict
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
@@ -185,9 +202,9 @@ def _within(group: list[dict]) -> dict | None:
 
 
 def _measure(entry: dict, name: str) -> float:
-    if name in ("exposed_s", "comm_s"):
+    if name == "comm_s":
         return sum(phase[name] for phase in entry["phases"].values())
-    return entry[name]
+    return exposed_of(entry) if name == "exposed_s" else entry[name]
 
 
 def _label(entry: dict) -> str:
@@ -204,7 +221,10 @@ def _label(entry: dict) -> str:
 def _table(traffic: str, rows: Sequence[dict]) -> Table:
     several = len(rows[0]["seeds"]) > 1
     best = {key: _lowest(rows, key) for key in ("step_s", "exposed_s", "usd_per_step")}
-    lines = [Row(r["label"], tuple(_cells(r, rows[0], several)), _best(r, best)) for r in rows]
+    unit = unit_of(row["step_s"] for row in rows)
+    lines = [
+        Row(r["label"], tuple(_cells(r, rows[0], several, unit)), _best(r, best)) for r in rows
+    ]
     columns = (
         "fabric, policy",
         "step",
@@ -249,9 +269,12 @@ def _best(row: dict, best: dict) -> int:
     )
 
 
-def _cells(row: dict, first: dict, several: bool):
-    span = f" [{row['step_s_least']:.3f} .. {row['step_s_most']:.3f}]" if several else ""
-    yield f"{row['step_s']:.3f} s{span}"
+def _cells(row: dict, first: dict, several: bool, unit: tuple[float, str, int]):
+    factor, name, digits = unit
+    step, least, most = (
+        f"{row[key] * factor:.{digits}f}" for key in ("step_s", "step_s_least", "step_s_most")
+    )
+    yield f"{step} {name}" + (f" [{least} .. {most}]" if several else "")
     within = row.get("step_within_s")
     yield show_between(within["low"], within["high"]) if within else "–"
     yield show_time(row["exposed_s"])

@@ -17,7 +17,7 @@ from .folder import write_text
 from .money import money
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
-from .summary import Run, labels
+from .summary import Run, exposed_of, labels
 
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
@@ -270,10 +270,7 @@ def render(template: str, **values) -> str:
 def headline(summary: dict) -> str:
     """One sentence: what each fabric makes the GPUs wait."""
     runs = summary["runs"]
-    waits = [
-        f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}"
-        for r in runs
-    ]
+    waits = [f"{show_time(exposed_of(r))} on {r['label']}" for r in runs]
     took, steps = show_time(runs[0]["step_s"]), max(r.get("steps", 1) for r in runs)
     when = f"In a step of {took}" if steps == 1 else f"In {steps} steps, {took} together,"
     return f"{when} the GPUs wait for the network {', '.join(waits)}."

@@ -136,7 +136,8 @@ def _chosen(one: Mapping) -> list[str]:
 
 
 def _figures(row: Mapping) -> Iterator[str]:
-    yield f"{row['step_s']:.3f} s"
+    factor, name, digits = compare.unit_of([row["step_s"]])
+    yield f"{row['step_s'] * factor:.{digits}f} {name}"
     yield show_time(row["exposed_s"])
     yield f"{row['rewires']:,}"
     yield show_time(row["dark_s"])

@@ -357,6 +357,27 @@ def test_seeds_are_compared_as_pairs_with_an_interval():
     assert len(gridded(base[:1], base[1:2])) == 1  # one seed: no pairs
 
 
+def test_short_steps_and_short_differences_are_told_in_their_unit():
+    table, pairs = gridded([42e-6, 42e-6], [82e-6, 83e-6])
+    steps = [row.cells[0] for row in table.rows]
+    assert steps == ["42.00 us [42.00 .. 42.00]", "82.50 us [82.00 .. 83.00]"]
+    assert pairs.rows[0].cells[0] == "+40.50 us"
+    _, pairs = gridded([80.0, 79.0], [80.0012, 79.0012])
+    assert pairs.rows[0].cells == ("+1.20 ms", "+1.20 .. +1.20 ms", "slower")
+    _, pairs = gridded([80.0, 79.0], [80.0, 79.0])
+    assert pairs.rows[0].cells[0] == "+0.000 s"
+
+
+def test_a_grid_says_what_communication_adds_to_the_run():
+    """Phases that overlap may expose the same seconds: theirs add up to 2 s, the run's are 1.5."""
+    phases = {name: {"exposed_s": 1.0, "comm_s": 1.0} for name in ("generation", "training")}
+    whole = entry("f0", 0, 10.0) | {"phases": phases, "exposed_s": 1.5}
+    summary = grid.grid_summary([whole], {"fabrics": ["f0"]}, "", CREATED)
+    assert summary["rows"][0]["exposed_s"] == 1.5
+    one = {"runs": [whole | {"label": "f0"}]}
+    assert html.headline(one) == "In a step of 10.0 s the GPUs wait for the network 1.5 s on f0."
+
+
 def test_a_tie_is_no_win():
     (tied,) = gridded([5.0], [5.0], [6.0])
     assert {row.best for row in tied.rows} == {-1}

@@ -190,6 +190,16 @@ def test_cells_of_a_store_are_chosen_in_a_browser(store, opened, capsys):
     assert page.locator("[data-choice=fabric] option", has_text="fat-tree").is_disabled()
 
 
+def test_short_steps_of_a_store_are_told_in_their_unit(store):
+    from rfabric.report.store import add_rows, table_of_cells
+
+    row = table_of_cells(store).to_pylist()[0]
+    add_rows(store, [row | {"key": "10", "traffic": "mine.csv", "step_s": 82e-6}])
+    several.write_cells(store / "report.html", store, "")
+    text = (store / "report.html").read_text()
+    assert "82.00 us" in text and "7.000 s" in text
+
+
 def test_a_store_is_given_alone(store, places, monkeypatch, capsys):
     assert main(["report", str(store), str(places[0])]) == 2
     assert "give it alone" in capsys.readouterr().err

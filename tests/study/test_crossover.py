@@ -133,8 +133,11 @@ def test_the_verb(tmp_path, capsys):
     slow = printed["lines"][0]["step_s"]
     assert slow == sorted(slow)
     assert {b["against"] for b in printed["break_evens"]} == {"fat-tree,pods=2,tors=2,gpus=2"}
+    assert main([*words]) == 0  # steps of some 80 ms
+    table = capsys.readouterr().out
+    assert "step time (ms) by reconfiguration delay" in table and f"{1e3 * slow[0]:.2f}" in table
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    (folder,) = (tmp_path / "runs").iterdir()
+    folder, _ = (tmp_path / "runs").iterdir()
     assert {path.name for path in folder.iterdir()} == {"crossover.json", "crossover.png"}
 
 
