@@ -5,7 +5,9 @@ RFabricError for options that do not go together.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from ..errors import RFabricError
@@ -15,7 +17,7 @@ from ..fabric.dollars import Gpus, step_cost
 from ..fabric.spec import with_setting
 from ..report.compare import DOLLARS, Table, bill_table
 from ..units import parse_rate
-from .terminal import Talk, show_tables
+from .terminal import Talk, show_notes, show_tables
 
 
 def cost(args: argparse.Namespace) -> None:
@@ -33,7 +35,8 @@ def cost(args: argparse.Namespace) -> None:
         fabrics = [_priced_fabric(spec, args, talk) for spec in specs]
         bills = {f.spec: bill(f, prices, copper=args.copper, metres=metres) for f in fabrics}
     documents = [_document(fabric, bills[fabric.spec], args) for fabric in fabrics]
-    swept = flips(bills) if args.sweep else []
+    alike = _as_dear(bills)
+    swept = [f for f in flips(bills) if {f.a, f.b} not in alike] if args.sweep else []
     if args.json:
         sweep = {"sweep": [_flip_json(flip, bills) for flip in swept]} if args.sweep else {}
         alone = documents[0] if len(documents) == 1 else {}
@@ -45,6 +48,25 @@ def cost(args: argparse.Namespace) -> None:
         + several
         + [_sweep(swept, bills)]
     )
+    if not args.quiet and args.sweep:
+        show_notes(_notes(documents, alike))
+
+
+def _as_dear(bills: Mapping[str, Bill]) -> list[set[str]]:
+    """The pairs of networks that cost the same, of which none is the cheaper."""
+    return [{a, b} for a, b in combinations(bills, 2) if math.isclose(bills[a].usd, bills[b].usd)]
+
+
+def _notes(documents: Sequence[dict], alike: Sequence[set[str]]) -> Iterator[str]:
+    """What the order of the networks does not tell."""
+    if len({entry["gpus"] for entry in documents}) > 1:
+        yield (
+            "the order is that of whole networks, and they have room for different numbers of "
+            "GPUs: see USD a GPU, or name sizes that are alike"
+        )
+    for pair in alike:
+        first, second = (entry["spec"] for entry in documents if entry["spec"] in pair)
+        yield f"{first} and {second} cost the same: none is the cheaper"
 
 
 def _priced_fabric(spec: str, args: argparse.Namespace, talk: Talk) -> Fabric:

@@ -104,7 +104,7 @@ def paired(traffic: str, rows: Sequence[dict]) -> Table | None:
         for row, one in zip(others, differ, strict=True)
     ]
     columns = "fabric, policy", "step", "95 % interval", ""
-    note = f"Mean over seeds {', '.join(map(str, seeds[0]))} of what a step takes more."
+    note = f"Mean over seeds {_listed(seeds[0])} of what a step takes more."
     return Table.of(f"{traffic}: seed by seed against {first['label']}", columns, lines, note)
 
 
@@ -219,11 +219,18 @@ def _label(entry: dict) -> str:
 
 
 def _table(traffic: str, rows: Sequence[dict]) -> Table:
-    several = len(rows[0]["seeds"]) > 1
-    best = {key: _lowest(rows, key) for key in ("step_s", "exposed_s", "usd_per_step")}
+    alike = all(row["seeds"] == rows[0]["seeds"] for row in rows)  # or runs are missing
+    several = not alike or len(rows[0]["seeds"]) > 1
+    ranked = rows if alike else ()
+    best = {key: _lowest(ranked, key) for key in ("step_s", "exposed_s", "usd_per_step")}
     unit = unit_of(row["step_s"] for row in rows)
     lines = [
-        Row(r["label"], tuple(_cells(r, rows[0], several, unit)), _best(r, best)) for r in rows
+        Row(
+            r["label"] if alike else f"{r['label']} (seed {_listed(r['seeds'])})",
+            tuple(_cells(r, rows[0], several, unit)),
+            _best(r, best),
+        )
+        for r in rows
     ]
     columns = (
         "fabric, policy",
@@ -237,16 +244,27 @@ def _table(traffic: str, rows: Sequence[dict]) -> Table:
         "$ a step",
         "Pareto",
     )
-    seeds = (
-        f", mean of seeds {', '.join(map(str, rows[0]['seeds']))} [least .. most]"
-        if several
-        else f", seed {rows[0]['seeds'][0]}"
-    )
+    seeds = f"seed {rows[0]['seeds'][0]}"
+    if several:
+        which = f"seeds {_listed(rows[0]['seeds'])}" if alike else "the seeds that each has"
+        seeds = f"mean of {which} [least .. most]"
     note = (
         "Exposed: what communication adds to computing. Pareto: no other is both cheaper and "
         "faster."
     )
-    return Table(f"{traffic}: {rows[0]['gpus']:,} hosts{seeds}", columns, tuple(lines), note)
+    if not alike:
+        note += " Runs are missing, so the means are of different seeds, and differ by that too."
+    return Table(f"{traffic}: {_hosts(rows)} hosts, {seeds}", columns, tuple(lines), note)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _hosts(rows: Sequence[dict]) -> str:
+    """How many the fabrics have: one number, or from the fewest to the most."""
+    counts = [row["gpus"] for row in rows]
+    return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
 
 
 def _lowest(rows: Sequence[dict], key: str) -> float | None:

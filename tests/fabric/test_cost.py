@@ -475,7 +475,20 @@ def test_the_verb_compares_and_sweeps(capsys):
     )
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "Which price flips the order" in said and "rfabric" in said
+    assert "Which price flips the order" in said and "rfabric" in said and "note: " not in said
+
+
+def test_what_the_order_of_networks_does_not_tell_is_said(capsys):
+    """100 GPUs make a Fat-Tree of 128 hosts and a leaf-spine of 104; a delay costs nothing."""
+    topos = ["fat-tree,oversubscription=2", "leaf-spine", "rfabric", "rfabric,delay=1ms"]
+    words = ["cost", "--gpus", "100", *(word for topo in topos for word in ("--topo", topo))]
+    assert main([*words, "--sweep"]) == 0
+    said = capsys.readouterr().out
+    assert "note: the order is that of whole networks, and they have room for different" in said
+    assert "note: rfabric and rfabric,delay=1ms cost the same: none is the cheaper" in said
+    assert main([*words, "--sweep", "--json"]) == 0
+    sweep = json.loads(capsys.readouterr().out)["sweep"]
+    assert not [one for one in sweep if {one["cheaper"], one["dearer"]} == set(topos[2:])]
 
 
 @pytest.mark.parametrize(

@@ -378,6 +378,21 @@ def test_a_grid_says_what_communication_adds_to_the_run():
     assert html.headline(one) == "In a step of 10.0 s the GPUs wait for the network 1.5 s on f0."
 
 
+def test_means_of_different_seeds_are_not_told_as_alike():
+    """Where a run is missing, the title and each row say so, and none is marked as the best."""
+    every = [entry("f0", 0, 5.0), entry("f0", 1, 9.0), entry("f1", 0, 6.0)]
+    (table,) = grid.tables(grid.grid_summary(every, {"fabrics": ["f0"]}, "", CREATED))
+    assert table.title == "job: 16 hosts, mean of the seeds that each has [least .. most]"
+    assert [row.name for row in table.rows] == ["f0 (seed 0, 1)", "f1 (seed 0)"]
+    assert {row.best for row in table.rows} == {-1} and "Runs are missing" in table.note
+
+
+def test_fabrics_of_different_size_are_told_as_such():
+    every = [entry("f0", 0, 5.0), entry("f1", 0, 6.0) | {"gpus": 1024}]
+    (table,) = grid.tables(grid.grid_summary(every, {"fabrics": ["f0"]}, "", CREATED))
+    assert table.title == "job: 16 to 1,024 hosts, seed 0"
+
+
 def test_a_tie_is_no_win():
     (tied,) = gridded([5.0], [5.0], [6.0])
     assert {row.best for row in tied.rows} == {-1}
