@@ -142,8 +142,8 @@ def at_size(runs: Sequence[dict]) -> Table:
 
 
 def on_front(row: dict, rows: Sequence[dict], key: str = "network_usd") -> bool:
-    """Whether no other row is at least as cheap and as fast, and better in one; faster by next to
-    nothing is as fast.
+    """Whether no other row is at least as cheap and as fast, and better in one; faster or cheaper
+    by next to nothing is as fast, or as cheap.
     """
     if row.get(key) is None or is_bound(row):
         return False
@@ -153,9 +153,10 @@ def on_front(row: dict, rows: Sequence[dict], key: str = "network_usd") -> bool:
         for r in rows
         if r is not row and r.get(key) is not None and not is_bound(r)
     ]
-    enough = mine[1] * (1 + NEGLIGIBLE)
     return not any(
-        (o[0] < mine[0] and o[1] <= enough) or (o[0] <= mine[0] and o[1] < mine[1]) for o in others
+        all(its <= own * (1 + NEGLIGIBLE) for its, own in zip(other, mine, strict=True))
+        and any(its * (1 + NEGLIGIBLE) < own for its, own in zip(other, mine, strict=True))
+        for other in others
     )
 
 

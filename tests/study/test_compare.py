@@ -195,6 +195,8 @@ def test_a_dearer_fabric_that_is_faster_by_next_to_nothing_is_not_on_the_front()
     assert on_front(cheap, [cheap, dear]) and not on_front(dear, [cheap, dear])
     fast = dear | {"step_s": 205.2}
     assert on_front(cheap, [cheap, fast]) and on_front(fast, [cheap, fast])
+    alike = cheap | {key: cheap[key] * (1 + 1e-9) for key in ("network_usd", "step_s")}
+    assert on_front(cheap, [cheap, alike]) and on_front(alike, [cheap, alike])  # a tie
 
 
 @given(POINTS)
