@@ -28,7 +28,8 @@ def sweep_until(
 ) -> Tally:
     """Sweep as many seeds of the grid as the comparison of its networks takes.
 
-    share: of the best's mean, that the interval of what the others have more must stay within.
+    share: of the best's mean, that the interval of what the others have more must stay within, at
+    both of its ends.
     RFabricError for fewer than two seeds, or for a shard, which could not see the others' cells.
     """
     if len(grid.seeds) < FIRST or place.shard[1] > 1:
@@ -76,9 +77,15 @@ def _undecided(
     for job, contenders in jobs_of(rows, measure).items():
         best, *others = standings(contenders)
         doubtful = [s for s in others if _is_doubtful(s, best.contender.mean)]
-        if any(s.half is None or s.half > share * abs(best.contender.mean) for s in doubtful):
+        within = share * abs(best.contender.mean)
+        if any(is_open(standing, within) for standing in doubtful):
             undecided |= {(*job, *s.contender.words) for s in (best, *doubtful)}
     return undecided
+
+
+def is_open(standing: Standing, within: float) -> bool:
+    """Whether its interval reaches farther from the best than `within`, in the measure's unit."""
+    return standing.half is None or abs(standing.more) + standing.half > within
 
 
 def _is_doubtful(standing: Standing, scale: float) -> bool:

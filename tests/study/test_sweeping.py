@@ -24,10 +24,11 @@ import pytest
 from rfabric import native
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.report.ranking import Contender, jobs_of, standings
+from rfabric.report.ranking import Contender, Standing, jobs_of, standings
 from rfabric.report.store import table_of_cells
 from rfabric.study import cells as cells_module
 from rfabric.study import farm, sweeping
+from rfabric.study.adaptive import is_open
 from rfabric.study.cells import answered, task_of, with_files
 from rfabric.study.fingerprint import code_here, digest_of, files_of
 from rfabric.study.grid import Cell, Grid
@@ -801,6 +802,13 @@ def test_who_has_fewer_seeds_is_compared_on_those_it_has():
     assert other.verdict(1.0) == "no seed in common"
 
 
+def test_an_interval_is_within_a_share_where_both_of_its_ends_are():
+    """Of a best of 100: 0.8 +- 0.9 more reaches 1.7 %, 0.05 +- 0.9 stays below 1 %."""
+    one = Contender(("a",), {0: 1.0})
+    assert is_open(Standing(one, 0.8, 0.9, 8), 1.0) and is_open(Standing(one, 0.0, None, 1), 1.0)
+    assert not is_open(Standing(one, 0.05, 0.9, 8), 1.0)
+
+
 def test_a_sweep_ends_when_its_question_is_answered(capsys):
     fabrics = [*TWO, "--topo", TREE + ",oversubscription=2"]
     sweep = ["sweep", *fabrics, "--traffic", "one.csv", "--seeds", "64", "--jobs", "2"]
@@ -813,7 +821,8 @@ def test_a_sweep_ends_when_its_question_is_answered(capsys):
     best, *others = job["ranking"]
     for one in others:
         low = one["more_than_best"] - one["half_of_interval"]
-        assert low > 0 or one["half_of_interval"] <= 0.01 * best["mean"] or one["seeds"] == 64
+        high = one["more_than_best"] + one["half_of_interval"]
+        assert low > 0 or high <= 0.01 * best["mean"] or one["seeds"] == 64
     again = told(capsys, *sweep, "--until", "1%")
     assert again["run"] == 0 and again["cells"] == again["stored"] == swept["run"]
     assert "--seeds 2 or more" in refused(capsys, *words("--until", "1%", seeds=1))
