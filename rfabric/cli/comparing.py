@@ -17,6 +17,7 @@ from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
 from ..report import worlds
+from ..report.choices import other_jobs
 from ..report.folder import new_folder, read_folder, write_long, write_text
 from ..report.html import drawing, write_report
 from ..report.money import check_prices
@@ -280,6 +281,7 @@ def _show_beside(
         print_json(summary | where | ({"yours": yours} if yours else {}))
         return
     show_runs(summary, args.quiet)
+    show_notes([] if args.quiet else filter(None, [other_jobs(summary).strip()]))
     if yours:
         show_tables([logged_table(yours, [entry["label"] for entry in summary["runs"]])])
     print(page)

@@ -34,6 +34,22 @@ def choices(runs: Sequence[Run]) -> list[PageChoice]:
     return _differing(parts)
 
 
+def jobs_differ_in(runs: Sequence[Run]) -> list[str]:
+    """What of the jobs themselves is not the same for all runs: settings of one recipe, the seed.
+    Whether that makes their steps those of other jobs, who chose it knows.
+    """
+    recipes = [dict(_flat(run.result.trace.provenance.get("settings") or {})) for run in runs]
+    named = [run.result.traffic for run in runs]
+    differing = _differing((_within(named, recipes), [{"seed": run.result.seed} for run in runs]))
+    return list(dict.fromkeys(name for one in differing for name in one))
+
+
+def other_jobs(summary: dict) -> str:
+    """What a reader of runs that differ in their jobs must know; empty where they do not."""
+    differ = ", ".join(summary.get("jobs_differ_in", ()))
+    return differ and f" Jobs differ in {differ}: where that is other work, no run is the better."
+
+
 def choices_of_cells(rows: Sequence[Mapping]) -> list[PageChoice]:
     """As `choices`, of the rows of a store: in the words that they were asked in."""
     specs = [read_spec(row["fabric"]) for row in rows]

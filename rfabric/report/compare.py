@@ -15,6 +15,7 @@ from ..fabric.cabling import cabling_of
 from ..fabric.cost import Bill, Line
 from ..specs import head_of
 from ..units import show_between, show_rate, show_size, show_time
+from .choices import other_jobs
 from .summary import Run, bill_of, exposed_of, labels
 from .within import within_note
 
@@ -114,7 +115,7 @@ def comparison(summary: dict) -> Table:
         "Exposed: how much sooner the step would end if no bytes took any time; a phase, if its "
         "own took none."
     )
-    notes += within_note(runs)
+    notes += within_note(runs) + other_jobs(summary)
     title = "One step on each fabric" if steps == 1 else f"{steps} steps on each fabric"
     return Table(title, ("", *(r["label"] for r in runs)), tuple(rows), notes)
 

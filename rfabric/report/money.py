@@ -11,6 +11,7 @@ from types import ModuleType
 from ..errors import RFabricError
 from ..units import show_time
 from . import compare
+from .choices import other_jobs
 from .summary import Run, cost
 
 MOST_PRICES = 12  # on one page: each has its pictures
@@ -85,7 +86,8 @@ def front(summary: dict) -> compare.Table:
         for run in runs
     ]
     columns = "fabric", "step", "network", "on its front", "a step", "on its front"
-    return compare.Table.of("", columns, rows, words=(0, 3, 5))
+    note = other_jobs(summary).strip()
+    return compare.Table.of("", columns, rows, note, words=(0, 3, 5))
 
 
 def _point(run: dict, runs: Sequence[dict]) -> Iterator[str]:

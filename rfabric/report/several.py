@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..units import show_time
 from . import compare
-from .choices import choices, choices_of_cells, menus
+from .choices import choices, choices_of_cells, jobs_differ_in, menus
 from .folder import read_folder, write_text
 from .html import CELLS, drawing, render_clock, render_moving, title_of
 from .money import money
@@ -61,6 +61,7 @@ def summary_of_all(folders: Sequence[Folder], command: str) -> dict:
         "created": max(summary["created"] for _, summary in folders),
         "command": command,
         "versions": versions,
+        "jobs_differ_in": jobs_differ_in(runs),
         "runs": [entry | {"label": label} for entry, label in zip(entries, told, strict=True)],
     }
 

@@ -92,6 +92,15 @@ def test_a_page_of_several_tells_each_run_as_its_folder_does(places, tmp_path, c
     assert len(text.encode()) < 5e6
 
 
+def test_runs_of_other_jobs_are_told_as_such(places, tmp_path, capsys):
+    page = tmp_path / "all.html"
+    assert main(["report", *map(str, places), "-o", str(page)]) == 0
+    says = "Jobs differ in weight sync strategy: where that is other work, no run is the better."
+    assert f"note: {says}" in capsys.readouterr().out and page.read_text().count(says) > 1
+    assert main(["report", str(places[0]), "-o", str(page)]) == 0
+    assert "Jobs differ" not in capsys.readouterr().out + page.read_text()
+
+
 def test_more_runs_than_a_page_holds_and_no_run_folder_are_refused(places, monkeypatch, capsys):
     monkeypatch.setattr(several, "MOST_RUNS", 2)
     with pytest.raises(RFabricError, match="5 runs are more than the 2 that a page holds"):
