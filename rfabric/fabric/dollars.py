@@ -13,7 +13,8 @@ A GPU is rented with the server around it: the price holds its electricity and i
 so these are taken out of the price before they are named. Whether it holds a network too no cloud
 says: if so, every total is too high by that network, the same on every fabric, and differences
 between fabrics are right. The price of a CPU server holds its electricity alone: its card is one of
-the fabric's, dearer than the 50 Gbit/s that such a server is rented with.
+the fabric's, dearer than the 50 Gbit/s that such a server is rented with. Nor does the price of
+GPUs hold the NICs of hosts that a job leaves idle on a larger fabric: they are paid beside it.
 """
 
 import math
@@ -37,12 +38,13 @@ CPU = ("cpu_servers", "cpu_power")  # parts that only jobs with CPU servers have
 @dataclass(frozen=True)
 class Gpus:
     """The GPUs of a job: USD an hour and W of all together, None where not published; `holds`: what
-    that price pays for.
+    that price pays for; `cards`: their share of the network's cards, of which alone it can.
     """
 
     usd_per_hour: float
     watts: float | None = None
     holds: Collection[str] = RENTED
+    cards: float = 1.0
 
     def __post_init__(self):
         for name in ("usd_per_hour", "watts"):
@@ -55,6 +57,8 @@ class Gpus:
                 f"GPUs: a price holds {', '.join(HOLDABLE)} or nothing, not "
                 f"{', '.join(sorted(strange))}"
             )
+        if not 0 <= self.cards <= 1:
+            raise RFabricError(f"GPUs: cards={self.cards} is no share; it is 0 to 1")
 
     def times(self, number: int) -> "Gpus":
         """So many of these."""
@@ -64,20 +68,15 @@ class Gpus:
 
 @dataclass(frozen=True)
 class CpuServers:
-    """The CPU servers of a job: USD an hour and W of all together; `cards`: their share of the
-    network's cards, which no price of GPUs holds.
-    """
+    """The CPU servers of a job: USD an hour and W of all together."""
 
     usd_per_hour: float
     watts: float
-    cards: float
 
     def __post_init__(self):
         for name in ("usd_per_hour", "watts"):
             if not 0 <= (value := getattr(self, name)) < math.inf:
                 raise RFabricError(f"CPU servers: {name}={value} must be a number, 0 or more")
-        if not 0 <= self.cards <= 1:
-            raise RFabricError(f"CPU servers: cards={self.cards} is no share; it is 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -140,8 +139,7 @@ def step_cost(
     life = years * HOURS_A_YEAR * busy
     nics = sum(line.usd for line in network.lines if line.item == "nic")
     power, drawn = (_energy_usd(watts, hours, usd_per_kwh) for watts in (gpus.watts, network.watts))
-    theirs = servers.cards if servers else 0.0
-    named = {"power": power or 0.0, "nics": nics * (1 - theirs) * hours / life}
+    named = {"power": power or 0.0, "nics": nics * gpus.cards * hours / life}
     own = gpus.usd_per_hour * hours - sum(named[what] for what in gpus.holds)
     if own < 0:
         raise RFabricError(
@@ -159,8 +157,9 @@ def step_cost(
     # of what a GPU's price may hold
     beside = sum(part for what, part in named.items() if what not in gpus.holds)
     paid = gpus.usd_per_hour * hours + beside + (network.usd - nics) * hours / life + (drawn or 0.0)
+    paid += nics * (1 - gpus.cards) * hours / life  # of other hosts
     if servers:
-        paid += servers.usd_per_hour * hours + nics * theirs * hours / life
+        paid += servers.usd_per_hour * hours
     if not math.isclose(cost.usd, paid, rel_tol=1e-9):
         raise RunError(
             f"the parts of a step cost {cost.usd:.9g} USD, all that is paid {paid:.9g} USD"

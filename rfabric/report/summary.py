@@ -14,7 +14,7 @@ Keys are never renamed, only added.
 
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -230,20 +230,18 @@ def dollars(result: Result, priced: Bill) -> StepCost | None:
     said = result.trace.provenance
     if said.get("gpus_usd_per_hour") is None:
         return None
-    gpus = Gpus(said["gpus_usd_per_hour"], said.get("gpus_watts"))
+    hosts = len(result.fabric.hosts)
+    # traces of before do not say how many GPUs they price: all hosts that are no CPU servers
+    count = said.get("gpus", hosts - said.get("cpu_servers", 0))
+    gpus = Gpus(said["gpus_usd_per_hour"], said.get("gpus_watts"), cards=count / hosts)
     seconds = result.step_seconds / steps_of(result)
-    return step_cost(seconds, gpus, priced, servers=_cpu_servers(result))
+    return step_cost(seconds, gpus, priced, servers=_cpu_servers(said))
 
 
-def _cpu_servers(result: Result) -> CpuServers | None:
-    said = result.trace.provenance
+def _cpu_servers(said: Mapping) -> CpuServers | None:
     if not said.get("cpu_servers"):
         return None
-    return CpuServers(
-        said["cpu_servers_usd_per_hour"],
-        said["cpu_servers_watts"],
-        said["cpu_servers"] / len(result.fabric.hosts),
-    )
+    return CpuServers(said["cpu_servers_usd_per_hour"], said["cpu_servers_watts"])
 
 
 def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:

@@ -361,6 +361,7 @@ def _provenance(w: Workload, plan: Plan, seed: int) -> dict:
         "model": _model(w.model),
         "gpu": dataclasses.asdict(w.gpu),
         "generation_gpu": dataclasses.asdict(w.generation_gpu),
+        "gpus": w.gpus,
         "gpus_usd_per_hour": w.usd_per_hour,
         "gpus_watts": w.gpu_watts,
         **servers_paid(w),
@@ -393,8 +394,7 @@ def _merged(w: Workload) -> list[str]:
 
 
 def _model(model: Model) -> dict:
-    facts = dataclasses.asdict(model)
+    facts = dataclasses.asdict(model) | {"parameters": model.parameters}
     experts = facts.pop("experts")
-    facts["parameters"] = model.parameters
     more = {"experts": experts, "active_parameters": model.active_parameters} if experts else {}
     return facts | more

@@ -340,6 +340,11 @@ def test_dollars_grow_with_time_and_shrink_with_use(name, seconds, factor, busy,
     assert never.usd == pytest.approx(64 * price * seconds / 3600, rel=1e-6)
 
 
+def test_gpus_have_a_share_of_the_cards_and_no_more():
+    with pytest.raises(RFabricError, match=r"GPUs: cards=1\.5 is no share; it is 0 to 1"):
+        Gpus(1.0, cards=1.5)
+
+
 @pytest.mark.parametrize(
     ("gpus", "options", "why"),
     [
@@ -353,6 +358,7 @@ def test_dollars_grow_with_time_and_shrink_with_use(name, seconds, factor, busy,
                 "to hold"
             ),
         ),
+        (Gpus(1e3), {"busy": 0}, "busy=0 above 0"),
     ],
 )
 def test_dollars_of_nonsense_are_refused(gpus, options, why):

@@ -167,6 +167,20 @@ def test_a_step_of_known_gpus_costs_dollars_part_by_part():
     assert run_summary(Run(simulate(fabric, small_trace())))["cost"]["usd_per_step"] is None
 
 
+def test_a_rent_holds_the_nics_of_its_own_gpus_alone():
+    """On a fabric of twice the hosts, half of the NICs are paid beside the rent."""
+    fabric = fat_tree(pods=2, tors=4, gpus=4)
+    trace = replace(
+        priced(small_trace()),
+        provenance={"gpus": 16, "gpus_usd_per_hour": 338.0, "gpus_watts": 4.5e3},
+    )
+    result = simulate(fabric, trace)
+    parts = run_summary(Run(result))["cost"]["usd_per_step_parts"]
+    hours = result.step_seconds / 3600
+    assert len(fabric.hosts) == 32
+    assert parts["gpus"] + parts["gpu_power"] + parts["nics"] / 2 == pytest.approx(338.0 * hours)
+
+
 def told(low, high, kind="decode", basis="other system"):
     return {"low": low, "high": high, "basis": basis, "kind": kind, "rows": 7}
 

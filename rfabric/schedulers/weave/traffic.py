@@ -166,8 +166,8 @@ def _moving(
 
 
 def _prices(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload], size: int) -> dict:
-    """USD an hour and W of all nodes, None where not published; `held`: USD an hour of the nodes
-    that each phase of a job holds.
+    """GPUs of all nodes, their USD an hour and W, None where not published; `held`: USD an hour of
+    the nodes that each phase of a job holds.
 
     Jobs stand in the order of their turns. Nodes that jobs share are those of the first of them.
     """
@@ -189,9 +189,9 @@ def _prices(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload],
                 for phase, pool in NODES_OF.items()
             }
     priced = whole["usd_per_hour"] is not None
-    return {"gpus_usd_per_hour": whole["usd_per_hour"], "gpus_watts": whole["power_w"]} | (
-        {"held": held} if priced else {}
-    )
+    gpus = size * sum(group.train_nodes + group.roll_nodes for group in groups)
+    said = {"gpus_usd_per_hour": whole["usd_per_hour"], "gpus_watts": whole["power_w"]}
+    return {"gpus": gpus} | said | ({"held": held} if priced else {})
 
 
 def _within(traces: Sequence[Trace]) -> dict[str, dict]:
