@@ -37,7 +37,6 @@ from ..study.validate.residuals import residuals
 from ..study.validate.standing import model_hash
 from ..study.validate_run import RunBeside
 from ..study.validate_run import validate_run as compared_run
-from ..trace import PHASES
 from ..units import show_between, show_size
 from .terminal import Talk, print_json, show_notes, show_tables
 
@@ -142,7 +141,7 @@ def _show_pairs(name: str, shipped: dict, fitted: dict) -> None:
 def validate_run(args: argparse.Namespace) -> None:
     """rfabric validate-run: a recipe beside what its job logged."""
     run = compared_run(args.log, args.traffic, args.set, args.seed)
-    notes = _run_notes(run)
+    notes = run.notes
     if args.json:
         told = {
             "log": args.log, "traffic": args.traffic, "steps": len(run.log.steps),
@@ -173,28 +172,6 @@ def _run_table(recipe: str, log: str, run: RunBeside) -> Table:
         cells += ["–" if one.could_save_s is None else f"{one.could_save_s:.3f} s"]
         rows.append(Row(PHASE_NAMES.get(one.phase, one.phase), tuple(cells)))
     return Table(f"{recipe} against {len(run.log.steps)} steps of {log}", columns, tuple(rows))
-
-
-def _run_notes(run: RunBeside) -> list[str]:
-    """What a faster fabric could shorten, and what of the log was left out."""
-    names = ", ".join(
-        f"{PHASE_NAMES[p.phase]} (up to {p.could_save_s:.3f} s a step)" for p in run.shortened
-    )
-    notes = ["a phase could be shortened by less than 1 % of the step by any faster fabric"]
-    if names:
-        notes = [f"a faster fabric could shorten {names}"]
-    if all(p.logged_s is None for p in run.phases if p.phase in PHASES):
-        notes = ["no phase is logged: what a faster fabric could shorten is not known"]
-    if not run.log.tells("step"):
-        notes.append("the log has no step time: the sum of its phases is taken")
-    missing = [PHASE_NAMES.get(p.phase, p.phase) for p in run.phases if p.logged_s is None]
-    if missing:
-        notes.append(f"the log tells no time of: {', '.join(missing)}")
-    if run.log.dropped:
-        notes.append(f"{run.log.dropped} lines or rows have no time of a phase: left out")
-    if run.log.unused:
-        notes.append(f"timings of no phase, left out: {', '.join(run.log.unused)}")
-    return notes + list(run.log.notes)
 
 
 def import_(args: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..report.compare import PHASE_NAMES
 from ..rl.plan import step_period, step_within
 from ..rl.timing import phase_within
 from ..rl.workload import read_recipe
@@ -66,11 +67,65 @@ class RunBeside:
     @property
     def shortened(self) -> tuple[PhaseBeside, ...]:
         """The phases that a faster fabric could shorten, most first."""
-        step = next((p.logged_s for p in self.phases if p.phase == "step"), 0.0) or 0.0
+        step = self._logged_step
         some = [
             p for p in self.phases if p.phase in PHASES and (p.could_save_s or 0) > WORTH * step
         ]
         return tuple(sorted(some, key=lambda p: -(p.could_save_s or 0)))
+
+    @property
+    def unknown(self) -> tuple[PhaseBeside, ...]:
+        """The phases that are not logged, and that it could shorten if they take what is
+        predicted.
+        """
+        step = next(p.predicted_s for p in self.phases if p.phase == "step")
+        return tuple(
+            p
+            for p in self.phases
+            if p.phase in PHASES and p.logged_s is None and p.fabric_s > WORTH * step
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What a faster fabric could shorten, and what of the log was left out."""
+        notes = [self._worth()]
+        if self.unknown:
+            names = ", ".join(
+                f"{PHASE_NAMES[p.phase]} ({p.fabric_s:.3f} s of the predicted)"
+                for p in self.unknown
+            )
+            notes.append(f"not logged, so what a faster fabric could shorten is open: {names}")
+        lacking = [p.phase for p in self.phases if p.logged_s is None]
+        if not self.log.tells("step"):
+            taken = "phases overlap, so none" if "step" in lacking else "the sum of its phases"
+            notes.append(f"the log has no step time: {taken} is taken")
+        if lacking:
+            names = ", ".join(PHASE_NAMES.get(phase, phase) for phase in lacking)
+            notes.append(f"the log tells no time of: {names}")
+        if self.log.dropped:
+            notes.append(f"{self.log.dropped} lines or rows have no time of a phase: left out")
+        if self.log.unused:
+            notes.append(f"timings of no phase, left out: {', '.join(self.log.unused)}")
+        return notes + list(self.log.notes)
+
+    def _worth(self) -> str:
+        logged = [p for p in self.phases if p.phase in PHASES and p.logged_s is not None]
+        if not logged:
+            return "no phase is logged: what a faster fabric could shorten is not known"
+        if self.shortened:
+            names = (
+                f"{PHASE_NAMES[p.phase]} (up to {p.could_save_s:.3f} s a step)"
+                for p in self.shortened
+            )
+            return f"a faster fabric could shorten {', '.join(names)}"
+        which = "a phase" if len(logged) == len(PHASES) else "a logged phase"
+        return f"{which} could be shortened by less than 1 % of the step by any faster fabric"
+
+    @property
+    def _logged_step(self) -> float:
+        """Seconds of a step; where it is not logged, it takes at least its longest phase."""
+        logged = {p.phase: p.logged_s for p in self.phases if p.logged_s is not None}
+        return logged.get("step", max(logged.values(), default=0.0))
 
 
 def validate_run(

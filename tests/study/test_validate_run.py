@@ -43,6 +43,29 @@ def test_logs_of_every_framework_say_the_same(tmp_path, form):
     assert len(log.steps) == 3 and log.steps[1] == expected
 
 
+def test_what_a_log_leaves_open_is_not_called_small(tmp_path):
+    """On slow cards a weight sync that is not logged may be worth more than what is."""
+    path = tmp_path / "log"
+    path.write_text("step:1 - timing_s/gen:50.0 - timing_s/step:60.0\n")
+    run = validate_run(path, "grpo-64", ["cluster.nic=10Gbit/s", "generation.batch=64"])
+    assert [p.phase for p in run.unknown] == ["training", "weight_sync"] and not run.shortened
+    first, second, *_ = run.notes
+    assert first.startswith("a logged phase could be shortened by less than 1 %")
+    assert second.startswith("not logged, so what a faster fabric could shorten is open: training")
+
+
+def test_of_phases_that_overlap_no_step_is_summed(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("step:1 - timing_s/gen:50.0 - timing_s/update_actor:0.4\n")
+    settings = ["generation.batch=64"]
+    ahead = validate_run(path, "grpo-64", [*settings, "pipeline=one-step-off"])
+    assert "the log has no step time: phases overlap, so none is taken" in ahead.notes
+    assert not ahead.shortened  # nothing there is worth a hundredth of 50 s
+    after = validate_run(path, "grpo-64", settings)
+    assert "the log has no step time: the sum of its phases is taken" in after.notes
+    assert after.phases[-1].logged_s == pytest.approx(50.4)
+
+
 def test_timings_within_others_count_once(tmp_path):
     """As verl and slime print them: parts beside the whole, numbers with numpy's type."""
     path = tmp_path / "log"
