@@ -104,6 +104,11 @@ def _slug(index: int, cell: Cell) -> str:
     return f"{index:03d}-{name.strip('-.')[:80]}"
 
 
+def cell_of(cells: Sequence[Cell], place: Path) -> Cell:
+    """The one of a grid's `cells` whose run folder stands at `place`."""
+    return cells[int(place.name.partition("-")[0])]
+
+
 def _outcomes(grid: Grid, missing: Sequence[Keyed], hands: Hands) -> Iterator[tuple[Keyed, str]]:
     """(cell, what went wrong or nothing) as cells are done."""
     jobs = min(hands.jobs or default_jobs(grid), len(missing))

@@ -5,6 +5,7 @@ grid -> begun -> run -> finish: one trace makes a run folder of all its runs, se
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..report import grid as grid_report
 from ..report.folder import RunFolder, give_to_caller, new_name, write_text, writing
 from ..report.html import can_draw_page
 from ..report.outcome import Comparison
+from .cell_folders import cell_of
 from .grid import Grid, begin, case_of, entries_of, read_grid, remove_cells, run_settings, runs_of
 from .run import RunSettings, Tell, chosen_scale, simulated
 
@@ -76,11 +78,23 @@ def _finish_one(grid: Grid, folder: Path, places: Sequence[Path], page: bool) ->
 
 
 def _finish_many(grid: Grid, folder: Path, places: Sequence[Path], page: bool) -> None:
-    entries, created = entries_of(places), _created(places)
+    entries, created = _told_apart(grid, places, entries_of(places)), _created(places)
     summary = grid_report.grid_summary(entries, grid.to_json(), grid.command, created)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     if page and can_draw_page():
         grid_report.write_page(folder / "report.html", summary)
+
+
+def _told_apart(grid: Grid, places: Sequence[Path], entries: Sequence[dict]) -> list[dict]:
+    """The runs of these cells, those of two files of one name by the words they were asked in."""
+    cells = grid.cells()
+    asked = [cell_of(cells, place).traffic for place in places]
+    both = set(zip((entry["traffic"] for entry in entries), asked, strict=True))
+    times = Counter(name for name, _ in both)
+    return [
+        entry | {"traffic": word} if times[entry["traffic"]] > 1 else entry
+        for entry, word in zip(entries, asked, strict=True)
+    ]
 
 
 def _created(places: Sequence[Path]) -> str:

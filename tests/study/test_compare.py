@@ -76,6 +76,18 @@ def test_the_grid_folder_has_a_page_and_can_be_reported_again(tmp_path, traces, 
     assert before["rows"] == json.loads((folder / "summary.json").read_text())["rows"]
 
 
+def test_two_files_of_one_name_are_two_jobs(tmp_path, traces, capsys):
+    """Their steps are no two seeds of one job."""
+    files = [tmp_path / "one.csv", tmp_path / "other" / "one.csv"]
+    files[1].parent.mkdir()
+    files[1].write_text((tmp_path / "two.csv").read_text())
+    words = [*SMALL, *(word for file in files for word in ("--traffic", str(file)))]
+    made = compared(capsys, *words, "--out", str(tmp_path / "runs"), "--no-report")
+    told = [(row["traffic"], row["seeds"]) for row in made["rows"]]
+    assert told == [(str(file), [0]) for file in files for _ in range(2)]
+    assert made["rows"][2]["step_s"] > 5 * made["rows"][0]["step_s"]
+
+
 def test_resume_runs_what_is_missing_and_nothing_else(tmp_path, traces, capsys):
     words = grid_words(tmp_path, traces)
     whole = compared(capsys, *words)
