@@ -114,7 +114,7 @@ def _unit_of_differences(
     """That of the steps, or a finer one of which the largest difference has more than a digit."""
     largest = max(abs(mean) + half for mean, half in differ)
     factor, _, digits = usual = unit_of([step])
-    return unit_of([largest]) if largest * factor < 10 ** (1 - digits) else usual
+    return unit_of([largest]) if 0 < largest * factor < 10 ** (1 - digits) else usual
 
 
 def _differs(
@@ -162,13 +162,14 @@ def _title(summary: dict) -> str:
 
 
 def _groups(entries: Sequence[dict]) -> list[list[dict]]:
-    """Entries that differ by their seed alone."""
-    groups: dict[tuple, list[dict]] = {}
+    """Entries that differ by their seed alone. What was asked for in two words, as `own` and what
+    that is on a fabric, is one run of each seed.
+    """
+    groups: dict[tuple, dict[int, dict]] = {}
     for entry in entries:
-        groups.setdefault(
-            tuple(entry.get(key, "") for key in ("traffic", "fabric", "scheduler", "policy")), []
-        ).append(entry)
-    return list(groups.values())
+        key = tuple(entry.get(name, "") for name in ("traffic", "fabric", "scheduler", "policy"))
+        groups.setdefault(key, {}).setdefault(entry["seed"], entry)
+    return [list(by_seed.values()) for by_seed in groups.values()]
 
 
 def _row(group: list[dict]) -> dict:

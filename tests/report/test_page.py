@@ -362,6 +362,7 @@ def test_short_steps_and_short_differences_are_told_in_their_unit():
     steps = [row.cells[0] for row in table.rows]
     assert steps == ["42.00 us [42.00 .. 42.00]", "82.50 us [82.00 .. 83.00]"]
     assert pairs.rows[0].cells[0] == "+40.50 us"
+    assert gridded([42e-6, 42e-6], [42e-6, 42e-6])[1].rows[0].cells[0] == "+0.00 us"
     _, pairs = gridded([80.0, 79.0], [80.0012, 79.0012])
     assert pairs.rows[0].cells == ("+1.20 ms", "+1.20 .. +1.20 ms", "slower")
     _, pairs = gridded([80.0, 79.0], [80.0, 79.0])
@@ -385,6 +386,15 @@ def test_means_of_different_seeds_are_not_told_as_alike():
     assert table.title == "job: 16 hosts, mean of the seeds that each has [least .. most]"
     assert [row.name for row in table.rows] == ["f0 (seed 0, 1)", "f1 (seed 0)"]
     assert {row.best for row in table.rows} == {-1} and "Runs are missing" in table.note
+
+
+def test_what_was_asked_for_in_two_words_is_no_further_seed():
+    """As `--policy own --policy demand`: an interval of three seeds, not of six values."""
+    each = [entry(f, seed, s) for f, s in (("f0", 5.0), ("f1", 6.0)) for seed in range(3)]
+    each = [one | {"step_s": one["step_s"] + (one["seed"] == 2)} for one in each[:3]] + each[3:]
+    once, twice = (grid.grid_summary(e, {"fabrics": ["f0"]}, "", CREATED) for e in (each, each * 2))
+    assert twice["rows"] == once["rows"] and twice["rows"][0]["seeds"] == [0, 1, 2]
+    assert grid.tables(twice) == grid.tables(once) and len(twice["runs"]) == 12
 
 
 def test_fabrics_of_different_size_are_told_as_such():
