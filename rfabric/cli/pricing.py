@@ -48,8 +48,8 @@ def cost(args: argparse.Namespace) -> None:
         + several
         + [_sweep(swept, bills)]
     )
-    if not args.quiet and args.sweep:
-        show_notes(_notes(documents, alike))
+    if not args.quiet:
+        show_notes(_notes(documents, alike if args.sweep else ()))
 
 
 def _as_dear(bills: Mapping[str, Bill]) -> list[set[str]]:
@@ -61,8 +61,8 @@ def _notes(documents: Sequence[dict], alike: Sequence[set[str]]) -> Iterator[str
     """What the order of the networks does not tell."""
     if len({entry["gpus"] for entry in documents}) > 1:
         yield (
-            "the order is that of whole networks, and they have room for different numbers of "
-            "GPUs: see USD a GPU, or name sizes that are alike"
+            "the networks have room for different numbers of GPUs, and dollars are those of whole "
+            "ones: see USD a GPU, or name sizes that are alike"
         )
     for pair in alike:
         first, second = (entry["spec"] for entry in documents if entry["spec"] in pair)
