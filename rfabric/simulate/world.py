@@ -159,7 +159,7 @@ class _World:
         self.in_rounds = self.policy.granularity == "intra-collective" and bool(fabric.ocses)
         if self.in_rounds and routing == SPLIT:
             raise RFabricError(
-                f"policy {policy}: in a round a pair sends on the circuit that joins it, "
+                f"policy {self.policy.name}: in a round a pair sends on the circuit that joins it, "
                 f"routing {SPLIT} on all its paths; choose another routing (placed), or "
                 "granularity=per-collective"
             )

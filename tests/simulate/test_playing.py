@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from rfabric.errors import RFabricError
 from rfabric.fabric import rfabric
-from rfabric.optics import Circuits, Timing, light, planes
+from rfabric.optics import Circuits, Timing, light, parse_policy, planes
 from rfabric.optics.rounds import Rounds
 from rfabric.routing.schemes import ECMP
 from rfabric.simulate.playing import RoundWays, RunningRounds
@@ -159,3 +160,13 @@ def test_rounds_begin_at_once_where_the_first_is_lit_already(delay, electrical, 
     took = transfer_seconds(2e9 + 3 * size, RATE) + 3 * delay
     assert result.step_seconds == pytest.approx(took, abs=1e-4)
     assert len(result.rewires) == 3
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+def test_rounds_beside_several_ways_a_pair_are_refused_by_the_name_of_the_policy(as_object):
+    words = "bvn,granularity=intra-collective"
+    b = TraceBuilder(FABRIC.hosts)
+    b.flows([0], [1], 8e9)
+    policy = parse_policy(words, FABRIC) if as_object else words
+    with pytest.raises(RFabricError, match="^policy bvn: in a round a pair sends on the circuit"):
+        simulate(FABRIC, b.build(), policy, routing="split")
