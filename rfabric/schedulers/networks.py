@@ -122,8 +122,8 @@ def foreseen(
 def agreed_sync(w: Workload, network: AnsweringNetwork) -> tuple[Workload, dict]:
     """The job with the weight sync that the network is done with soonest, and what it answered.
 
-    The recipe's own stays where none saves more than WORTH of it, or software would not take another alike.
-    RFabricError where the network refuses every one of them.
+    The recipe's own stays where none saves more than WORTH of it, or software would not take
+    another alike. RFabricError where the network refuses every one of them.
     """
     if w.colocated:
         return w, {}
