@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 from ..errors import RFabricError
 
@@ -14,7 +15,8 @@ ALL_REDUCES_PER_LAYER = 2
 class Layout:
     """How GPUs share a model: tensor, pipeline (vp chunks a stage), context, expert, data;
     `sharded`: FSDP, ZeRO-3; `etp`: GPUs over which each expert is cut; `copies`: of what is
-    sharded, each on a part of the data-parallel ranks (hybrid sharding, HSDP).
+    sharded, each on a part of the data-parallel ranks (hybrid sharding, HSDP); `stages`: layers of
+    each pipeline stage, empty where all hold equally many.
     """
 
     tp: int = 1
@@ -26,11 +28,17 @@ class Layout:
     sharded: bool = False
     etp: int = 1
     copies: int = 1
+    stages: tuple[int, ...] = ()
 
     def __post_init__(self):
         for f in fields(self):
-            if f.name != "sharded" and getattr(self, f.name) < 1:
+            if f.name not in ("sharded", "stages") and getattr(self, f.name) < 1:
                 raise RFabricError(f"layout: {f.name} {getattr(self, f.name)} must be 1 or more")
+        if self.stages and (len(self.stages) != self.pp or min(self.stages) < 1):
+            raise RFabricError(
+                f"layout: stages of {', '.join(map(str, self.stages))} layers are not pp {self.pp} "
+                "numbers of 1 or more"
+            )
         if self.tp * self.cp * self.dp % self.expert_gpus:
             name = f"ep {self.ep}" + (f" x etp {self.etp}" if self.etp > 1 else "")
             raise RFabricError(
@@ -67,6 +75,31 @@ class Layout:
     def expert_gpus(self) -> int:
         """GPUs of a stage that hold one copy of its experts: Megatron's ep x etp, etp innermost."""
         return self.ep * self.etp
+
+    def times(self, stage: int) -> float:
+        """How many times the mean of all stages' layers this one holds.
+
+        >>> Layout(pp=2, stages=(3, 1)).times(0)
+        1.5
+        """
+        return self.pp * self.stages[stage] / sum(self.stages) if self.stages else 1.0
+
+    @cached_property
+    def widest(self) -> float:
+        """`times` of the stage that holds the most layers."""
+        return self.pp * max(self.stages) / sum(self.stages) if self.stages else 1.0
+
+    def in_flight(self, stage: int) -> float:
+        """Micro-batches whose activations a stage holds at most: one for each stage from it to the
+        last (1F1B). Interleaved it is ahead by two chunks for each stage behind it, and by one for
+        each stage and further chunk (Megatron-LM's num_warmup_microbatches), and computes one more.
+
+        >>> [Layout(pp=4).in_flight(stage) for stage in range(4)], Layout(pp=4, vp=2).in_flight(0)
+        ([4, 3, 2, 1], 5.5)
+        """
+        if self.vp == 1:
+            return self.pp - stage
+        return self.pp + (self.pp - 1 - 2 * stage) / self.vp
 
     @property
     def replicas(self) -> int:

@@ -129,9 +129,11 @@ def training_bytes(
     on_host: bool = False,
     critic: bool = False,
     learns: float = 1.0,
+    stage: int = 0,
 ) -> dict[str, float]:
-    """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp
-    micro-batches at a time.
+    """Bytes on one training GPU of a pipeline stage, by what takes them; the first holds pp
+    micro-batches at a time, each further one less. Embedding and logits are counted as parts of all
+    layers.
 
     micro_batch_tokens: of one context-parallel rank; grad_bytes: of a gradient that is sent, which
     is held so too, but in fp32 beside a sharded parameter; replicated: every data-parallel rank
@@ -142,20 +144,23 @@ def training_bytes(
     all others.
     """
     shards = training_shards(model, layout)
+    mean, times = sum(size for size, _ in shards), layout.times(stage)
+    shards = [(size * times, ranks) for size, ranks in shards]
     shard = sum(size for size, _ in shards)
     states = sum(size / (1 if replicated else ranks) for size, ranks in shards)
     gathers = layout.sharded and any(ranks > 1 for _, ranks in shards)
-    kept, layer = states if layout.sharded else shard, shard * layout.pp / model.layers
+    kept, layer = states if layout.sharded else shard, mean * layout.pp / model.layers
     each, adam = parameter_bytes(layout.sharded and not on_host)
     states, grads = learns * states, learns * grad_bytes
     adam = 0.0 if on_host else adam * states
     added = (not on_host) * learns * FP32_BYTES if layout.sharded else grads
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
+    passing = times * min(layout.pp, layout.in_flight(stage)) / layout.pp
     return {
         "parameters": each * (1 + learns * (learns < 1)) * kept,
         "gradients": added * kept,
         "optimizer": adam,
-        "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
+        "activations": activation * model.layers * passing,  # pp of layers / pp layers each
         "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,
         "reserved": RESERVED_BYTES,
         **({"critic": each * kept + adam} if critic else {}),
@@ -166,8 +171,8 @@ def training_bytes(
 
 
 def training_shards(model: Model, layout: Layout) -> list[tuple[float, int]]:
-    """(parameters on one training GPU, how many GPUs hold the same, in one copy of what is
-    sharded): of what all tokens pass, and of experts.
+    """(parameters on one training GPU of the mean pipeline stage, how many GPUs hold the same, in
+    one copy of what is sharded): of what all tokens pass, and of experts.
 
     Experts are dealt to `ep` GPUs and not cut by tp, but by `etp` (Megatron's
     expert_tensor_parallel_size), so the GPUs of a stage hold dp x cp x tp / (ep x etp) copies.

@@ -8,15 +8,16 @@ behind them, the optimizer.
                              casts
     tensor, context, expert  collectives of `communication`, less what the stack hides
     host                     what the host takes to launch all of that, where a GPU is done sooner
-    pipeline                 (pp - 1) / (vp x micro-batches) of bubble
+    pipeline                 (pp - 1) / (vp x micro-batches) of bubble, more of unequal stages
     data                     gradients and parameters, less the computing they run beside
 
     trainer = Trainer(model, GPUS["H100"], Layout(tp=4, pp=8, vp=5, dp=2))
     training_step(trainer, sequences=128, length=8192).seconds
 
-A time is one GPU's, of the average pipeline stage. Everything follows from the model's shape, the
-GPU's catalog row and the constants below; a recompute of all activations costs one more forward
-pass.
+A time is one GPU's, of the average pipeline stage; where stages hold unequally many layers, what
+the widest takes longer is in the pipeline's term, and data and optimizer are the widest's.
+Everything follows from the model's shape, the GPU's catalog row and the constants below; a
+recompute of all activations costs one more forward pass.
 """
 
 from collections.abc import Callable
@@ -148,8 +149,11 @@ class Trainer:
 
     @property
     def shards(self) -> list[tuple[float, int]]:
-        """(parameters on one GPU, GPUs that hold the same): of what all tokens pass, of experts."""
-        return training_shards(self.model, self.layout)
+        """(parameters on one GPU of the widest stage, GPUs that hold the same): of what all tokens
+        pass, of experts.
+        """
+        widest = self.layout.widest
+        return [(size * widest, ranks) for size, ranks in training_shards(self.model, self.layout)]
 
     def matmul_flops(self, precision: str = "bf16") -> float:
         """FLOP/s that large matmuls sustain."""
@@ -315,7 +319,8 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
     passed = t, micro * each, micro * each * length, micro
     ahead, back = forward(*passed), backward(*passed)
     bubble = bubble_share(t.layout, micro) * (ahead + back).seconds
-    data = data_seconds(t, ahead.seconds / micro, back.seconds / micro, micro)
+    widest = t.layout.widest
+    data = data_seconds(t, widest * ahead.seconds / micro, widest * back.seconds / micro, micro)
     return Breakdown(ahead + back, bubble, data, optimizer_seconds(t))
 
 
@@ -323,10 +328,23 @@ def bubble_share(layout: Layout, micro_batches: float) -> float:
     """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut
     by vp when interleaved (Narayanan et al., arXiv 2104.04473, section 2.2).
 
+    Where stage i takes t_i for a micro-batch, forward and backward, in proportion to its layers:
+    the first of m micro-batches passes all stages and comes back, in sum(t), and the widest then
+    takes the others one by one, in (m - 1) max(t). Interleaved, it computes for m max(t), and waits
+    for a chunk of each other stage, (sum(t) - max(t)) / vp. Over the mean stage's work, m mean(t),
+    and with w = max(t) / mean(t), either is 1 + (w - 1) + (pp - w) / (vp m).
+
+    So long take passes that only go forward, and steps of PipeDream's 1F1B with a flush whose last
+    stage is among the widest. Of others it is an upper bound: while the widest works, part of what
+    stands behind it is done.
+
     >>> bubble_share(Layout(pp=4, vp=2), micro_batches=6)
     0.25
+    >>> bubble_share(Layout(pp=2, stages=(1, 3)), micro_batches=5)  # 4 + 4 x 3 in place of 5 x 2
+    0.6
     """
-    return (layout.pp - 1) / (layout.vp * micro_batches)
+    widest = layout.widest
+    return (layout.pp - widest) / (layout.vp * micro_batches) + (widest - 1)
 
 
 def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> float:
@@ -337,7 +355,7 @@ def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> f
     (HSDP) then all-reduce. Else once a step: gradients beside the last backward pass, parameters
     beside the first forward pass. One layer's worth is never hidden.
     """
-    layers = t.model.layers / t.layout.pp
+    layers = t.model.layers / t.layout.pp * t.layout.widest
     gather = sum(_among_data_ranks(t, "all-gather", BF16_BYTES))
     scatter = t.learns * sum(_among_data_ranks(t, "reduce-scatter", t.gradient_bytes))
     if not t.layout.sharded:
@@ -393,8 +411,8 @@ def state_bytes(t: Trainer) -> float:
 
 
 def activation_bytes(t: Trainer, micro_batch: float) -> float:
-    """Bytes that the backward pass needs of the micro-batches on their way through the first stage
-    of the pipeline.
+    """Bytes that the backward pass needs of the micro-batches on their way through the stage of the
+    pipeline that holds the most of them, the first one where all are alike.
 
     What matmuls, norms, flash attention and activations read, once each, 8-bit matmuls' inputs in 8
     bits (the accounting of arXiv 2205.05198); tokens copied for their experts; and the logits with
@@ -409,9 +427,9 @@ def activation_bytes(t: Trainer, micro_batch: float) -> float:
     columns += (3 if m.gated else 2) * BF16_BYTES * m.mlp_columns + copies * (
         2 * BF16_BYTES + stored
     ) * m.hidden
-    # Micro-batches on their way through the first stage: pp; interleaved, a share (pp - 1) / (pp
-    # vp) more (the same paper).
-    waiting = lay.pp + ((lay.pp - 1) / lay.vp if lay.vp > 1 else 0)
+    # through the first of equal stages: pp; interleaved, a share (pp - 1) / (pp vp) more (the same
+    # paper)
+    waiting = max(lay.times(stage) * lay.in_flight(stage) for stage in range(lay.pp))
     tokens = micro_batch / (lay.cp * lay.tp)
     return tokens * (columns * m.layers / lay.pp * waiting + 3 * BF16_BYTES * m.vocab)
 

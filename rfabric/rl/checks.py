@@ -11,7 +11,7 @@ from ..errors import RFabricError
 from .generation_checks import check_generation, multiple_near
 from .popularity import check_skew
 from .setup import Setup
-from .training_checks import check_copies, check_experts
+from .training_checks import check_copies, check_experts, check_stages
 
 # each response is drawn and played; a step of this many takes about a minute and a gigabyte
 MOST_RESPONSES = 10**7
@@ -128,16 +128,7 @@ def _check_split(w: Setup) -> None:
     check_experts(w)
     check_copies(w)
     check_skew(w)
-    if t.pp * t.vp > w.model.layers:
-        raise RFabricError(
-            f"training.pp: {t.pp} stages x vp {t.vp} leave some without any of the "
-            f"{w.model.layers} layers of {w.model.name}; use {w.model.layers} at most for both "
-            "together"
-        )
-    if t.vp > 1 and t.pp == 1:
-        raise RFabricError(
-            f"training.vp: {t.vp} chunks a stage, but there is one stage (pp 1); leave it out"
-        )
+    check_stages(w)
     w.gpu.peak(t.precision)  # an error where its tensor cores lack that
     if t.context_exchange == "ulysses" and w.model.heads % (t.tp * t.cp):
         raise RFabricError(
@@ -272,9 +263,18 @@ def _check_memory(w: Setup) -> None:
     if total > w.gpu.hbm_bytes:
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in need.items())
         raise RFabricError(
-            f"training: {w.model.name} needs {total / 1e9:.1f} GB a GPU ({parts}), a "
+            f"training: {w.model.name} needs {total / 1e9:.1f} GB a GPU{_at(w)} ({parts}), a "
             f"{w.gpu.name} has {w.gpu.hbm_bytes / 1e9:.0f} GB; {_more_memory(w)}"
         )
+
+
+def _at(w: Setup) -> str:
+    """Which stage needs the most, where they are unlike."""
+    if w.layout.widest == 1:
+        return ""
+    totals = [sum(held.values()) for held in w.stage_bytes]
+    stage = totals.index(max(totals))
+    return f" of stage {stage + 1} with its {w.layout.stages[stage]} layers"
 
 
 def _held(w: Setup) -> str:

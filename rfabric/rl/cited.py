@@ -10,6 +10,7 @@ _RAILS, _SKEW = "compute.between.RAILS", "recipe.training.skew"
 _ROUTING, _TENSOR = "compute.roofline.ROUTING_KERNELS", "compute.sync_time.Software.tensor"
 _CAST, _BACKWARD = "compute.training.CAST_BYTES", "compute.training.ATTENTION_BACKWARD"
 _HBM = ("catalog.{generation}.hbm_bytes_per_s", "recipe.efficiency.hbm|compute.gpus.HBM_SHARE")
+_STAGES = "recipe.training.stage_layers"
 _ENGINE_FLOPS = ("recipe.efficiency.matmul", "compute.roofline.MATMUL_SHARE")
 _NCCL = tuple(
     f"compute.communication.{name}" for name in ("NcclTuning", "BASE", "REACHED", "NVLS_START")
@@ -44,6 +45,7 @@ _PASSES = {
         "compute.training.bubble_share",
         "recipe.training.pp",
         "recipe.training.vp",
+        _STAGES,
     ),
 }
 _ADAM = ("compute.training.optimizer_seconds", "compute.memory.OPTIMIZER_BYTES", *_TRAINER_HBM)
@@ -125,6 +127,7 @@ def _counts(w: Workload, part: str, name: str) -> bool:
         _ROUTING: bool(w.model.experts),
         _TENSOR: bool(w.model.experts) and (w.colocated or w.weight_sync.strategy != "delta"),
         _SKEW: w.training.skew > 0,
+        _STAGES: w.training.stage_layers is not None,
         _CAST: w.training.precision != "bf16",
         _BACKWARD: part == "forward-backward",
     }

@@ -109,8 +109,7 @@ _HANDOVER = {
 def _training(w: Workload, step: Step) -> list[Item]:
     t, trained = w.training, step.trained
     batches, updates = trained.mini_batches, len(trained.mini_batches)
-    share = bubble_share(trainer_of(w).layout, batches[0].micro_batches)
-    bubble = f"{share:.0%} of bubble, (pp - 1) / (vp x micro-batches)" if t.pp > 1 else "no bubble"
+    bubble = _bubble(w, batches[0].micro_batches)
     again = "all activations computed again, " if t.recompute == "full" else ""
     log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
     micro = sum(b.micro_batches for b in batches)
@@ -158,6 +157,18 @@ def _training(w: Workload, step: Step) -> list[Item]:
         ),
         *sent_item(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters{learn}"),
     ]
+
+
+def _bubble(w: Workload, micro_batches: int) -> str:
+    """How much longer the pipeline takes than its work, and by which rule."""
+    layout = trainer_of(w).layout
+    share = f"{bubble_share(layout, micro_batches):.0%} of bubble"
+    if layout.pp == 1:
+        return "no bubble"
+    if layout.widest == 1:
+        return f"{share}, (pp - 1) / (vp x micro-batches)"
+    wide = f"the widest stage has {layout.widest:.3g} x the layers of the mean one"
+    return f"{share}, w - 1 + (pp - w) / (vp x micro-batches): {wide}, w"
 
 
 def _of_adapters(w: Workload) -> str:

@@ -133,7 +133,7 @@ def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flow
         ring(
             "all-reduce",
             w.tensor_group(stage, d, c),
-            count * per_token,
+            count * per_token * w.stage_times[stage],
             w.gpus_per_server,
             turn=d % 2,
         )
@@ -155,7 +155,7 @@ def context_training(w: Workload, tokens: Sequence[float], ahead: int, back: int
     each = context_bytes(t.context_exchange, w.model, t.tp, t.cp) * w.model.kv_layers / t.pp
     each *= (ahead + back * CONTEXT_BACKWARD[t.context_exchange]) / t.cp
     groups = [
-        (w.context_group(stage, d, k), count * each)
+        (w.context_group(stage, d, k), count * each * w.stage_times[stage])
         for stage in range(t.pp)
         for d, count in enumerate(tokens)
         for k in range(t.tp)
@@ -205,6 +205,7 @@ def dispatch(
         return NONE
     per_token = passes * m.experts.layers / t.pp * m.experts.per_token * m.hidden * BF16_BYTES
     own = np.repeat(np.asarray(tokens, dtype=float) / (t.tp * t.cp), t.tp * t.cp) * per_token
+    own = np.concatenate([own * times for times in w.stage_times])
     pairs = _expert_pairs(w)
     if not len(pairs.src):
         return NONE
@@ -212,7 +213,7 @@ def dispatch(
     taken = 1 / t.ep
     if shares is not None:
         taken = shares[expert_of // w.stage_gpus, expert_of // t.etp % t.ep]
-    return Flows(pairs.src, pairs.dst, own[token_of % w.stage_gpus] * taken)
+    return Flows(pairs.src, pairs.dst, own[token_of] * taken)
 
 
 @lru_cache(1)  # the same for every pass
@@ -309,12 +310,13 @@ def reshard(w: Workload) -> Flows:
     each = w.synced * BF16_BYTES / (w.generation.tp * w.training.pp)
     of_expert = w.synced * BF16_BYTES / (w.generation.gpus * w.training.pp)
     parts = [
-        _stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)
+        _stage_weights(w, stage, each * w.model.dense_parameters * times)
+        for stage, times in enumerate(w.stage_times)
     ]
     if w.model.experts:
         parts += [
-            _expert_weights(w, stage, of_expert * w.model.expert_parameters)
-            for stage in range(w.training.pp)
+            _expert_weights(w, stage, of_expert * w.model.expert_parameters * times)
+            for stage, times in enumerate(w.stage_times)
         ]
     return join([*parts, gathered(w)])
 
@@ -382,9 +384,9 @@ def _among_data_ranks(
         size = bytes_per_parameter * m.expert_parameters / (t.expert_gpus * t.pp)
         kinds.append((w.expert_groups, size))
     held = (
-        (i, w.of_copies(group), size)
+        (i, w.of_copies(group), size * times)
         for groups, size in kinds
-        for stage in range(t.pp)
+        for stage, times in enumerate(w.stage_times)
         for i, group in enumerate(groups(stage))
     )
     return join(

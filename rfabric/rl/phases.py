@@ -237,10 +237,10 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
 def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ranks, micro = _ranks(w, lengths)
     ahead, back = _passes(w, ranks, micro, hottest)
-    last = float(ranks.seconds(back).min()) / micro
-    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (
-        1 + bubble_share(trainer_of(w).layout, micro)
-    )
+    layout = trainer_of(w).layout
+    # of the widest stage, which has the most gradients to send beside it
+    last = layout.widest * float(ranks.seconds(back).min()) / micro
+    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble_share(layout, micro))
     return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead, back)
 
 
@@ -291,8 +291,11 @@ def handover(w: Workload) -> dict[str, float]:
     """
     if not w.colocated:
         return {"load": software_seconds(w)}
-    g, states = w.generation, w.training_bytes
-    moved = 2 * (states["parameters"] + states["optimizer"] + states.get("critic", 0.0))
+    g = w.generation
+    moved = 2 * max(
+        states["parameters"] + states["optimizer"] + states.get("critic", 0.0)
+        for states in w.stage_bytes
+    )
     taken = w.synced * engine_weight_bytes(w.model, g.tp, ep=g.gpus)
     seconds = {"offload": moved / OFFLOAD_BYTES_PER_S, "reshard": taken / RESHARD_BYTES_PER_S}
     if w.model.experts and w.weight_sync.gather == "tensor":

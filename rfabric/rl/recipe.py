@@ -6,6 +6,7 @@ may hold is said once, and checked on construction, from a file and from Python 
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
 from functools import partial
@@ -58,6 +59,17 @@ def fraction(value: Any, name: str) -> float:
 def number(low: float, high: float) -> Callable[[Any, str], float]:
     """A number from `low` to `high`."""
     return partial(_between, low=low, high=high)
+
+
+def counts(value: Any, name: str) -> tuple[int, ...]:
+    """Whole numbers from 1, as a list or as text with commas. RFabricError for another value."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not parts:
+        raise RFabricError(
+            f"{name}: {value!r} is no list of whole numbers; write for example 3,4,4,3"
+        )
+    whole = (int(p) if isinstance(p, str) and _SHORT.fullmatch(p) else p for p in parts)
+    return tuple(_count(part, name, 1, 10**9) for part in whole)
 
 
 def flag(value: Any, name: str) -> bool:
@@ -223,12 +235,14 @@ def _instance(value: Any, name: str, kind: type) -> Any:
 
 
 _LIMITS = ("low", "high")
+_SHORT = re.compile(r" *[0-9]{1,10} *")  # a whole number as text
 _WORDS: dict[Callable, Callable[[dict], str]] = {
     _count: lambda said: f"a whole number from {said['low']} to {said['high']}",
     _between: lambda said: f"a number from {said['low']} to {said['high']}",
     _choice: lambda said: f"one of {', '.join(said['options'])}",
     _instance: lambda said: f"the name or the file of {said['kind'].__name__.lower()}",
     fraction: lambda _: "a number above 0, 1 at most",
+    counts: lambda _: "whole numbers from 1, as 3,4,4,3",
     flag: lambda _: "true or false",
     rate: lambda _: "a rate with its unit, as 400Gbit/s",
     seconds: lambda _: "a time with its unit, as 30s",

@@ -10,7 +10,19 @@ from ..compute.models import BF16_BYTES, FP32_BYTES
 from ..compute.serving import Batching
 from ..compute.sync_time import DELTA_FACTOR
 from .lengths import Lengths
-from .recipe import Section, choice, count, flag, fraction, instance, key, number, rate, seconds
+from .recipe import (
+    Section,
+    choice,
+    count,
+    counts,
+    flag,
+    fraction,
+    instance,
+    key,
+    number,
+    rate,
+    seconds,
+)
 
 # weight_sync.py says what they do
 SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
@@ -162,6 +174,10 @@ class Training(Section):
 
     tp: GPUs over which a layer is split (tensor parallelism);
     pp: stages of the pipeline;
+    stage_layers: layers of each stage, such as 3,4,4,3 (Megatron's pipeline_model_parallel_layout
+    or num_layers_in_first_pipeline_stage). The widest decides how long a step takes; the stage with
+    the most bytes whether it fits. Embedding and logits count as parts of the layers. Default: all
+    alike;
     cp: GPUs over which a sequence is split (context parallelism);
     ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp;
     etp: GPUs of a server over which each expert is split (Megatron's expert_tensor_parallel_size,
@@ -210,6 +226,7 @@ class Training(Section):
     cp: int = key(count(), 1)
     context_exchange: str = key(choice(*CONTEXT_EXCHANGES), "ring")
     vp: int = key(count(high=1000), 1)
+    stage_layers: tuple[int, ...] | None = key(counts, None)
     ep: int = key(count(), 1)
     etp: int = key(count(), 1)
     micro_batch_tokens: int = key(count())

@@ -177,9 +177,9 @@ class Setup:
     @property
     def layout(self) -> Layout:
         """How the training GPUs share the model."""
-        t = self.training
+        t, stages = self.training, self.training.stage_layers or ()
         sharded = t.optimizer == "sharded"
-        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, sharded, t.etp, self.copies)
+        return Layout(t.tp, t.pp, t.vp, t.cp, t.ep, self.dp, sharded, t.etp, self.copies, stages)
 
     @property
     def copies(self) -> int:
@@ -189,21 +189,36 @@ class Setup:
         t = self.training
         return self.dp * t.cp // t.fsdp_size if t.fsdp_size else 1
 
+    @cached_property
+    def stage_times(self) -> list[float]:
+        """How many times the mean of all stages' layers each stage holds."""
+        layout = self.layout
+        return [layout.times(stage) for stage in range(layout.pp)]
+
+    @property
+    def stage_bytes(self) -> list[dict[str, float]]:
+        """Bytes on one training GPU of each stage, by what takes them."""
+        t, layout = self.training, self.layout
+        return [
+            memory.training_bytes(
+                self.model,
+                layout,
+                t.micro_batch_tokens,
+                t.grad_bytes,
+                t.recompute,
+                t.optimizer == "replicated",
+                t.host_optimizer,
+                t.critic,
+                self.learns,
+                stage,
+            )
+            for stage in range(t.pp if t.stage_layers else 1)  # of equal ones the first has most
+        ]
+
     @property
     def training_bytes(self) -> dict[str, float]:
-        """Bytes on one training GPU, by what takes them."""
-        t = self.training
-        return memory.training_bytes(
-            self.model,
-            self.layout,
-            t.micro_batch_tokens,
-            t.grad_bytes,
-            t.recompute,
-            t.optimizer == "replicated",
-            t.host_optimizer,
-            t.critic,
-            self.learns,
-        )
+        """Bytes on one training GPU of the stage that holds the most, by what takes them."""
+        return max(self.stage_bytes, key=lambda held: sum(held.values()))
 
     @cached_property
     def learns(self) -> float:

@@ -277,9 +277,9 @@ def _held_alike(w: Workload, bytes_per_parameter: float) -> Iterator[tuple[list[
         (w.expert_groups, m.expert_parameters, t.expert_gpus),
     ):
         if parameters:
-            for stage in range(t.pp):
+            for stage, times in enumerate(w.stage_times):
                 for group in groups(stage):
-                    yield group, bytes_per_parameter * parameters / (ways * t.pp)
+                    yield group, bytes_per_parameter * parameters / (ways * t.pp) * times
 
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:
@@ -299,7 +299,12 @@ def _tensor(w: Workload, tokens: np.ndarray) -> float:
     each = reduces * m.hidden * BF16_BYTES / (t.cp * t.pp)
     ranks = ((stage, d, c) for stage in range(t.pp) for d in range(w.dp) for c in range(t.cp))
     return sum(
-        _ring(w, "all-reduce", w.tensor_group(*rank), float(tokens[rank[1]]) * each)
+        _ring(
+            w,
+            "all-reduce",
+            w.tensor_group(*rank),
+            float(tokens[rank[1]]) * each * w.stage_times[rank[0]],
+        )
         for rank in ranks
     )
 
@@ -317,9 +322,10 @@ def _context(w: Workload, tokens: np.ndarray, passes: int, back: int) -> float:
     ring = t.context_exchange == "ring"
     own = m.heads if m.latent else max(m.kv_heads, t.tp if ring else t.tp * t.cp)
     columns = own * (keys + values) + (0 if ring else m.heads * (keys + values))
-    token = columns / t.tp * BF16_BYTES * m.kv_layers / t.pp * (passes + (back if ring else 0))
+    mean = columns / t.tp * BF16_BYTES * m.kv_layers / t.pp * (passes + (back if ring else 0))
     total = 0.0
-    for stage in range(t.pp):
+    for stage, times in enumerate(w.stage_times):
+        token = mean * times
         for rank, count in enumerate(tokens):
             group = w.context_group(stage, rank, 0)
             stays = np.bincount([gpu // w.gpus_per_server for gpu in group]) / t.cp
@@ -343,7 +349,7 @@ def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:
         group = place // t.expert_gpus * t.etp + place % t.etp  # the same part of each expert
         beside, here = np.unique(group * w.gpus + gpu // w.gpus_per_server, return_inverse=True)
         stays = np.bincount(here, share[place // t.etp % t.ep], minlength=len(beside))[here]
-        leaving += float((own * (1 - stays)).sum())
+        leaving += float((own * (1 - stays)).sum()) * w.stage_times[stage]
     layers = experts.layers / t.pp
     return DISPATCH_AND_COMBINE * leaving * layers * experts.per_token * w.model.hidden * BF16_BYTES
 

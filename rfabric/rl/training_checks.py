@@ -1,9 +1,39 @@
-"""Whether what training deals out divides: experts, and copies of sharded parameters."""
+"""Whether what training deals out divides: layers, experts, and copies of sharded parameters."""
 
 import math
 
 from ..errors import RFabricError
 from .setup import Setup
+
+
+def check_stages(w: Setup) -> None:
+    """RFabricError unless each stage has layers, and stages that are told theirs have all."""
+    t, m = w.training, w.model
+    if t.pp * t.vp > m.layers:
+        raise RFabricError(
+            f"training.pp: {t.pp} stages x vp {t.vp} leave some without any of the "
+            f"{m.layers} layers of {m.name}; use {m.layers} at most for both together"
+        )
+    if t.vp > 1 and t.pp == 1:
+        raise RFabricError(
+            f"training.vp: {t.vp} chunks a stage, but there is one stage (pp 1); leave it out"
+        )
+    if t.stage_layers is None:
+        return
+    said = ",".join(map(str, t.stage_layers[:_SHOWN])) + ",..." * (len(t.stage_layers) > _SHOWN)
+    if len(t.stage_layers) != t.pp:
+        raise RFabricError(
+            f"training.stage_layers: {said} are {len(t.stage_layers)} stages, training.pp is "
+            f"{t.pp}; write one number for each stage, or leave it out where all are alike"
+        )
+    if (total := sum(t.stage_layers)) != m.layers:
+        raise RFabricError(
+            f"training.stage_layers: {said} are {total} layers, {m.name} has {m.layers}; write "
+            "numbers that add up to them, or leave it out where all are alike"
+        )
+
+
+_SHOWN = 16  # stages in an error
 
 
 def check_experts(w: Setup) -> None:

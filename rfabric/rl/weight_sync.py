@@ -219,7 +219,8 @@ def software_parts(w: Workload) -> dict[str, float]:
 
 def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
     """Seconds of set-up, of packing, and of what follows by its name."""
-    strategy, size, senders = w.weight_sync.strategy, sync_bytes(w), packers(w)
+    strategy, size = w.weight_sync.strategy, sync_bytes(w)
+    senders = packers(w) / w.layout.widest  # those of the widest stage are done last
     if strategy == "p2p":
         return 0.0, size / (PACK * senders), {}
     if w.weight_sync.gather == "bucket":
@@ -236,7 +237,7 @@ def _compared(w: Workload) -> dict[str, float]:
     if w.weight_sync.strategy != "delta":
         return {}
     shards = w.cluster.training_gpus // w.copies
-    return {"compare": comparing(w.synced * w.model.weight_bytes, shards)}
+    return {"compare": comparing(w.synced * w.model.weight_bytes * w.layout.widest, shards)}
 
 
 def packers(w: Workload) -> int:
@@ -276,7 +277,7 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
                     if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server
                 )
                 share, taken, experts = share_of.get(key, (0.0, 0.0, 0.0))
-                more = size / m.parameters / t.pp / servers
+                more = size / m.parameters / t.pp / servers * w.stage_times[stage]
                 share_of[key] = share + more, taken + more * part, experts + more * chosen
     return [
         HeldShare(share, _senders(w, gpus), *parts) for gpus, (share, *parts) in share_of.items()
@@ -366,12 +367,12 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
         of = first + replica % (w.stage_gpus // t.tp) * t.tp
         for j, share in overlaps(*cut, t.tp):
             src.append(of + j)
-            sizes.append(share * dense * size)
+            sizes.append(share * dense * size * w.stage_times[stage])
         if m.experts and experts:
             of = first + replica % (w.stage_gpus // t.expert_gpus) * t.expert_gpus
             for place, share in _expert_sources(w, k, experts):
                 src.append(of + place)
-                sizes.append(m.expert_parameters * share * size)
+                sizes.append(m.expert_parameters * share * size * w.stage_times[stage])
     return Flows(src, [gpu] * len(src), sizes)
 
 

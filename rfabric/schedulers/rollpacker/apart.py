@@ -87,10 +87,11 @@ class _MicroBatches:
 
 
 def _work(w: Workload, whole: np.ndarray, micro_batches: int) -> _MicroBatches:
-    bubble = bubble_share(trainer_of(w).layout, micro_batches)
-    return _MicroBatches(
-        whole / (1 + bubble) / micro_batches, bubble * micro_batches, micro_batches
-    )
+    layout = trainer_of(w).layout
+    bubble, widest = bubble_share(layout, micro_batches), layout.widest
+    # each takes as long as in the widest stage
+    fill = (bubble - (widest - 1)) * micro_batches / widest
+    return _MicroBatches(widest * whole / (1 + bubble) / micro_batches, fill, micro_batches)
 
 
 def trained_ahead(
