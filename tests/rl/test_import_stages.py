@@ -1,6 +1,7 @@
-"""Pipeline stages that hold unequally many layers: what is said of them, by hand."""
+"""Pipeline stages that hold unequally many layers: how many, and what is said of them, by hand."""
 
 import pytest
+import yaml
 
 from rfabric.rl.imports import import_job
 from rfabric.rl.imports.stages import _laid_out
@@ -19,35 +20,44 @@ INSIDE = "+actor_rollout_ref.actor.megatron.override_transformer_config"
 
 
 @pytest.fixture
-def notes(tmp_path):
-    """The notes of a job that speak of layers."""
+def read(tmp_path):
+    """The job of a script."""
 
-    def read(framework, text):
+    def of(framework, text):
         (path := tmp_path / "job.sh").write_text(text)
-        return [note for note in import_job(framework, path).notes if "layers" in note]
+        return import_job(framework, path)
 
-    return read
+    return of
+
+
+@pytest.fixture
+def notes(read):
+    """The notes of a job that speak of layers."""
+    return lambda *job: [note for note in read(*job).notes if "layers" in note]
 
 
 @pytest.mark.parametrize(
-    ("stages", "more", "said", "times"),
+    ("stages", "more", "layers", "said"),
     [
-        # 94 layers of Qwen3-235B-A22B: (94 - 22) / 3 = 24, of a mean of 23.5
-        (4, "--decoder-last-pipeline-num-layers 22", "3 x 24, 22", "1.02"),
-        (4, "--decoder-first-pipeline-num-layers 25", "25, 3 x 23", "1.06"),
+        # 94 layers of Qwen3-235B-A22B: (94 - 22) / 3 = 24
+        (4, "--decoder-last-pipeline-num-layers 22", [24, 24, 24, 22], "3 x 24, 22"),
+        (4, "--decoder-first-pipeline-num-layers 25", [25, 23, 23, 23], "25, 3 x 23"),
         (
             8,
             "--decoder-first-pipeline-num-layers 11 --decoder-last-pipeline-num-layers 11",
+            [11, *[12] * 6, 11],
             "11, 6 x 12, 11",
-            "1.02",
         ),
-        (2, "--decoder-first-pipeline-num-layers 40", "40, 54", "1.15"),
+        (2, "--decoder-first-pipeline-num-layers 40", [40, 54], "40, 54"),
     ],
 )
-def test_the_widest_stage_is_told(notes, stages, more, said, times):
-    (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=stages, more=more))
-    assert f": stages of {said} layers; here each holds {94 / stages:g}," in note
-    assert f"the widest may take {times} times as long" in note
+def test_unlike_stages_are_read(read, stages, more, layers, said):
+    job = read("slime", SLIME.format(model="Qwen3-235B-A22B", stages=stages, more=more))
+    assert job.values["training.stage_layers"] == layers
+    assert more.split()[0].strip("-") in job.origin["training.stage_layers"]
+    (note,) = [note for note in job.notes if "layers" in note]
+    assert f": stages of {said} layers; the embedding and the logits, which are" in note
+    assert yaml.safe_load(job.yaml())["training"]["stage_layers"] == layers
 
 
 @pytest.mark.parametrize(
@@ -58,8 +68,10 @@ def test_the_widest_stage_is_told(notes, stages, more, said, times):
         ("GLM-4.5", 4, "--decoder-last-pipeline-num-layers 23"),  # of 92: all alike
     ],
 )
-def test_equal_stages_need_no_word(notes, model, stages, more):
-    assert notes("slime", SLIME.format(model=model, stages=stages, more=more)) == []
+def test_equal_stages_need_no_word(read, model, stages, more):
+    job = read("slime", SLIME.format(model=model, stages=stages, more=more))
+    assert not [note for note in job.notes if "layers" in note]
+    assert "training.stage_layers" not in job.values
 
 
 @pytest.mark.parametrize(
@@ -70,12 +82,14 @@ def test_layers_that_do_not_divide_are_told(notes, stages, more):
     assert f"94 layers do not divide over {stages} pipeline stages; here each holds" in note
 
 
-def test_embedding_and_loss_counted_as_layers(notes):
+def test_embedding_and_loss_counted_as_layers(notes, read):
     """(94 + 2) / 8 = 12, one less in the first and the last stage."""
     both = f"{INSIDE}.account_for_embedding_in_pipeline_split=True "
     both += f"{INSIDE}.account_for_loss_in_pipeline_split=True"
     (note,) = notes("verl", VERL.format(more=both))
-    assert "stages of 11, 6 x 12, 11 layers; here each holds 11.75" in note
+    assert "stages of 11, 6 x 12, 11 layers; the embedding" in note
+    layers = read("verl", VERL.format(more=both)).values["training.stage_layers"]
+    assert layers == [11, *[12] * 6, 11]
     (note,) = notes("verl", VERL.format(more=both.replace("True", "False")))
     assert note == "94 layers do not divide over 8 pipeline stages; here each holds 11.75"
 
@@ -83,12 +97,31 @@ def test_embedding_and_loss_counted_as_layers(notes):
 LAYOUT = "actor_rollout_ref.actor.megatron.pipeline_model_parallel_layout"
 
 
-def test_a_layout_says_the_layers_of_each_stage(notes):
+def test_a_layout_says_the_layers_of_each_stage(notes, read):
     even = "|".join(["t*12"] * 7)
     (note,) = notes("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
-    assert ": stages of 10, 7 x 12 layers; here each holds 11.75," in note
+    assert ": stages of 10, 7 x 12 layers; the embedding" in note
+    job = read("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
+    assert job.values["training.stage_layers"] == [10, *[12] * 7]
+    assert "training.vp" not in job.values
     (note,) = notes("verl", VERL.format(more=f"{LAYOUT}='Et*12|t*82L'"))
     assert note.endswith("= Et*12|t*82L: not read; each stage holds 11.75 layers here")
+
+
+def test_a_layout_of_more_parts_than_stages_is_interleaved(read):
+    """Sixteen parts on eight stages: each holds the i-th and the (i + 8)-th, 12 layers or 11."""
+    parts = "|".join(["t*6"] * 14 + ["t*5"] * 2)
+    job = read("verl", VERL.format(more=f"{LAYOUT}='E{parts}L'"))
+    assert job.values["training.vp"] == 2
+    assert job.values["training.stage_layers"] == [*[12] * 6, 11, 11]
+
+
+def test_a_stage_without_layers_is_told(read):
+    job = read("verl", VERL.format(more=f"{LAYOUT}='Et*10|{'t*14|' * 6}L'"))
+    assert "training.stage_layers" not in job.values
+    (note,) = [note for note in job.notes if "layers" in note]
+    assert "stages of 10, 6 x 14, 0 layers; here none is without, and each holds 11.75" in note
+    assert "the widest may take 1.19 times as long" in note
 
 
 @pytest.mark.parametrize(
@@ -116,7 +149,7 @@ def test_chunks_that_do_not_divide_a_stage_are_told(notes):
     """47 layers a stage are no two chunks; 24 and 22 are."""
     flag = "--num-virtual-stages-per-pipeline-rank 2"
     (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=2, more=flag))
-    assert "stages of 2 x 47 layers do not divide into 2 chunks; here each holds 23.5" in note
+    assert "stages of 2 x 47 layers do not divide into 2 chunks; here all chunks of a" in note
     flag += " --decoder-last-pipeline-num-layers 22"
     (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=4, more=flag))
     assert "chunks" not in note

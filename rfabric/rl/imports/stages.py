@@ -10,8 +10,7 @@ from .sourced_values import SourcedValues
 
 
 def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
-    """Put how many chunks a stage holds; note how far the widest stage is from the mean, which is
-    what each stage is computed with.
+    """Put how many chunks a stage holds, and the layers of each where stages are unlike.
 
     Megatron-LM's rules (get_num_layers_to_build in megatron/core/transformer/transformer_block.py):
     the layers that the first and the last stage are told, the rest equally over the others; or the
@@ -29,6 +28,8 @@ def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
         if sum(layers) != model.layers:
             s.notes += (f"{said}: not read; each stage holds {mean:g} layers here",)
             return
+        if (chunks := len(_parts(str(layout[1]))) // stages) > 1:
+            recipe.put("training.vp", chunks, layout[0])
     if sum(layers) != model.layers or min(layers) < 0:
         beside = f"{said}: beside these, " if said else ""
         s.notes += (
@@ -37,17 +38,30 @@ def read_stages(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
         )
         return
     if max(layers) > mean:
-        s.notes += (
-            f"{said}: stages of {_runs(layers)} layers; here each holds {mean:g}, and its part of "
-            f"the embedding and the logits, so that the widest may take {max(layers) / mean:.2f} "
-            "times as long and as much memory",
-        )
+        _unlike(recipe, s, said, layers)
     chunks = int(recipe.values.get("training.vp", 1))
     if any(count % chunks for count in layers):
         s.notes += (
             f"{recipe.origin['training.vp']}: stages of {_runs(layers)} layers do not divide into "
-            f"{chunks} chunks; here each holds {mean / chunks:g}",
+            f"{chunks} chunks; here all chunks of a stage are alike",
         )
+
+
+def _unlike(recipe: SourcedValues, s: JobSettings, said: str, layers: list[int]) -> None:
+    """Stages with the layers that `said` gives each; of stages without any there are none here."""
+    stages = f"{said}: stages of {_runs(layers)} layers"
+    mean = sum(layers) / len(layers)
+    if min(layers) == 0:
+        s.notes += (
+            f"{stages}; here none is without, and each holds {mean:g}, so that the widest may take "
+            f"{max(layers) / mean:.2f} times as long and as much memory",
+        )
+        return
+    recipe.put("training.stage_layers", layers, " ".join(said.split()))
+    s.notes += (
+        f"{stages}; the embedding and the logits, which are the first and the last stage's, count "
+        "here as parts of all layers, so that these two may take longer and hold more",
+    )
 
 
 def _chunks(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
@@ -91,21 +105,29 @@ def _held(s: JobSettings, layers: int, stages: int) -> tuple[str, list[int]]:
 
 
 def _laid_out(layout: str, stages: int) -> list[int]:
-    """The layers of each stage by Megatron's layout (parse_str_to_list in its
-    pipeline_parallel_layer_layout.py): t is a layer, | ends a stage, x*3 and (x)*3 repeat; chunks
-    go round the stages. Empty of one that says no such stages.
+    """The layers of each stage by Megatron's layout, whose parts go round the stages. Empty of one
+    that says no such stages.
 
     >>> _laid_out("Et*3|(tt|)*2tL", 2), _laid_out("Et|tL", 2), _laid_out("Et|tL", 3)
     ([5, 3], [1, 1], [])
+    """
+    parts = _parts(layout)
+    whole = parts and len(parts) % stages == 0
+    return [sum(parts[stage::stages]) for stage in range(stages)] if whole else []
+
+
+def _parts(layout: str) -> list[int]:
+    """The layers of each part of Megatron's layout (parse_str_to_list in its
+    pipeline_parallel_layer_layout.py): t is a layer, | ends a part, x*3 and (x)*3 repeat. Empty of
+    another text.
     """
     text = re.sub(r"[\s,'\"]", "", layout)[:_MOST]
     for repeated in (r"\(([^()]*)\)\*(\d{1,3})", r"([\w|])\*(\d{1,3})"):
         text = re.sub(repeated, lambda m: m[1] * int(m[2]), text)
         if len(text) > _MOST:
             return []
-    counts = [part.count("t") for part in text.split("|")]
-    whole = re.fullmatch(r"[EtmL|]+", text) and len(counts) % stages == 0
-    return [sum(counts[stage::stages]) for stage in range(stages)] if whole else []
+    known = re.fullmatch(r"[EtmL|]+", text)
+    return [part.count("t") for part in text.split("|")] if known else []
 
 
 _MOST = 10_000  # characters of a layout
