@@ -85,6 +85,29 @@ def test_ends_of_a_cable_by_many_names(header, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "header",
+    ["host,switch_a,switch_b", "hostname,device_a,device_b", "ip,node_a,node_b",
+     "ip,switch1,switch2", "ip,switch1,switch2,speed_gbps"],
+)  # fmt: skip
+def test_two_switches_behind_a_host_are_no_ends_of_a_cable(header, tmp_path):
+    more = ",400" * header.count("speed")
+    rows = [f"{row}{more}" for row in ("n1,t1,a1", "n2,t1,a1", "n3,t2,a1")]
+    (tmp_path / "k.csv").write_text("\n".join([header, *rows, ""]))
+    fabric = parse_fabric(f"{tmp_path}/k.csv")
+    called = fabric.parameters["names"]
+    assert [called[host] for host in fabric.hosts] == ["n1", "n2", "n3"]
+    assert {called[s.name]: s.tier for s in fabric.switches} == {
+        "t1": "edge", "t2": "edge", "a1": "aggregation",
+    }  # fmt: skip
+
+
+def test_an_address_behind_a_cable_and_its_rate_makes_no_host_of_it(tmp_path, caplog):
+    (tmp_path / "k.csv").write_text("a,b,rate,ip\nh1,t1,1G,10.0.0.1\nh2,t1,1G,10.0.0.2\n")
+    assert len(parse_fabric(f"{tmp_path}/k.csv").hosts) == 2
+    assert "columns left out: ip" in caplog.text
+
+
+@pytest.mark.parametrize(
     "file, text",
     [
         ("k.csv", "a,b,speed_gbps\nh1,t1,400\nh2,t1,40"),

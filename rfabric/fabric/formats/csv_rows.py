@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import RFabricError
 from ...files import twice
-from .base import spelled_bytes, text_of
+from .base import is_quantity, spelled_bytes, text_of
 
 HOST_WORDS = (
     "ip", "host", "hostname", "server", "gpu", "machine", "node", "hostip", "serverip", "nodeip",
@@ -77,10 +77,24 @@ def rows_of(path: Path) -> CsvRows:
 
 def ends_in(header: Sequence[str]) -> tuple[str, str] | None:
     """The columns of a cable's two ends; None in a table of hosts."""
-    if any(bare_name(c) in HOST_WORDS for c in header) and any(
-        rank_of(c) is not None for c in header
-    ):
-        return None
+    return None if is_of_hosts(header) else _ends(header)
+
+
+def is_of_hosts(header: Sequence[str]) -> bool:
+    """Whether a row is a host: a column of hosts, and switches by tier or as two ends are called,
+    unless a rate behind those two makes them a cable's.
+    """
+    host = next((i for i, c in enumerate(header) if bare_name(c) in HOST_WORDS), None)
+    if host is None:
+        return False
+    if any(rank_of(c) is not None for c in header):
+        return True
+    ends = _ends(header)
+    leads = ends is not None and host < min(map(header.index, ends))
+    return ends is not None and (leads or not any(map(is_quantity, header)))
+
+
+def _ends(header: Sequence[str]) -> tuple[str, str] | None:
     ends = [next((c for c in header if bare_name(c) in words), None) for words in ENDS]
     return (ends[0], ends[1]) if all(ends) else None
 

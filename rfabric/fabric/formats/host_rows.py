@@ -14,13 +14,13 @@ from pathlib import Path
 from ...errors import RFabricError
 from ..network import NamedCable, Network
 from ..roles import Role
-from .base import Reading, TopologyFormat, stem_of
+from .base import Reading, TopologyFormat, is_quantity, stem_of
 from .csv_rows import (
     HOST_WORDS,
     CsvRow,
     bare_name,
-    ends_in,
     header_in,
+    is_of_hosts,
     names_in,
     one_name,
     rank_of,
@@ -31,9 +31,7 @@ TIERS = ("edge", "aggregation", "core")
 
 
 def _sniff(text: str) -> bool:
-    header = header_in(text)
-    hosts = any(bare_name(cell) in HOST_WORDS for cell in header)
-    return not ends_in(header) and hosts and any(rank_of(cell) is not None for cell in header)
+    return is_of_hosts(header_in(text))
 
 
 def _read(path: Path, reading: Reading) -> Network:
@@ -122,8 +120,12 @@ def _told(columns: list[str], said: list[str]) -> list[str]:
 
 
 def _by_counts(columns: list[str], rows: list[CsvRow]) -> list[str]:
-    counts = {c: len({name for _, row in rows for name in names_in(row[c])}) for c in columns}
-    order = sorted(columns, key=lambda c: -counts[c])
+    counts = {
+        c: len({name for _, row in rows for name in names_in(row[c])})
+        for c in columns
+        if not is_quantity(c)
+    }
+    order = sorted(counts, key=lambda c: -counts[c])
     for a, b in zip(order, order[1:], strict=False):
         if rows and counts[a] == counts[b]:
             raise RFabricError(
