@@ -51,6 +51,23 @@ def test_an_edge_list_has_rates_cables_twice_and_comments(tmp_path):
     assert max(link.delay for link in links) == 2e-6
 
 
+def test_an_edge_list_of_both_directions_has_each_cable_once(tmp_path, caplog):
+    """As networkx writes a DiGraph; two cables side by side in one direction are two."""
+    pairs = ("server1 leaf1", "server2 leaf1", "leaf1 spine1", "leaf1 spine1")
+    both = [*pairs, *(" ".join(reversed(pair.split())) for pair in pairs)]
+    for name, lines in (("once", pairs), ("both", both)):
+        (tmp_path / f"{name}.edgelist").write_text("".join(f"{line} {{}}\n" for line in lines))
+        assert len(parse_fabric(f"{tmp_path}/{name}.edgelist").links) == 4
+    assert "8 edges of one direction are 4 cables" in caplog.text
+
+
+def test_an_edge_list_of_both_directions_that_differ_is_refused(tmp_path):
+    lines = "h1 t1 {'rate': '1G'}\nh2 t1 {}\nt1 h1 {'rate': '2G'}\nt1 h2 {}\n"
+    (tmp_path / "net.edgelist").write_text(lines)
+    with pytest.raises(RFabricError, match="h1 to t1 and t1 to h1 differ in number, rate or delay"):
+        parse_fabric(f"{tmp_path}/net.edgelist")
+
+
 @pytest.mark.parametrize(
     "text, why",
     [

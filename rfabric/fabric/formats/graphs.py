@@ -176,11 +176,15 @@ def _names(graph) -> dict[Any, str]:
 
 
 def _edges(graph, names: Mapping[Any, str]) -> list[Edge]:
-    """The edges of a networkx graph, in the order they were written where they say it."""
-    edges = [
+    return in_order(
         Edge(names[a], names[b], said, f"edge {names[a]} - {names[b]}")
         for a, b, said in graph.edges(data=True)
-    ]
-    if all(isinstance(edge.attributes.get("cable"), int) for edge in edges):
-        edges.sort(key=lambda edge: edge.attributes["cable"])
-    return edges
+    )
+
+
+def in_order(edges: Iterable[Edge]) -> list[Edge]:
+    """The edges in the order they were written, where they say it by `cable`; else as they are."""
+    kept = list(edges)
+    if all(isinstance(edge.attributes.get("cable"), int) for edge in kept):
+        kept.sort(key=lambda edge: edge.attributes["cable"])
+    return kept
