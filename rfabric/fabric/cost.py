@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
+from os.path import commonprefix
 from pathlib import Path
 from typing import NamedTuple
 
@@ -393,9 +394,9 @@ def price_table(path: Path = TABLE) -> tuple[Price, ...]:
 
 
 def _price(row: dict, where: str) -> Price:
-    if None in row:
+    if any(row.get(None, ())):
         raise RFabricError(f"{where}: more cells than the header has; quote text with commas")
-    if row["item"] not in ITEMS and (near := meant(row["item"], ITEMS)):
+    if near := _misspelled(row["item"] or ""):
         raise RFabricError(f"{where}: no part is called {row['item']!r}{near}")
     name = f"{where}: price of {row['item']} at {row['rate_gbps']} Gbit/s"
     usd, watts, reach = (_figure(row.get(key), key, name) for key in ("usd", "watts", "reach_m"))
@@ -412,6 +413,23 @@ def _price(row: dict, where: str) -> Price:
         row["watts_source"] or "",
         reach or math.inf,
     )
+
+
+def _misspelled(item: str) -> str:
+    """`, did you mean NAME?` for an item that is like a known one; empty for those, and for ports
+    of one's own `optics`, unless they are a slip of the finger from one of ours.
+    """
+    own = item.endswith("-port") and not any(_one_slip(item, known) for known in ITEMS)
+    return "" if own or item in ITEMS else meant(item, ITEMS)
+
+
+def _one_slip(a: str, b: str) -> bool:
+    """Whether a letter more, less or other, or two that changed places, makes `b` of `a`."""
+    same = len(commonprefix((a, b)))
+    a, b = a[same:][::-1], b[same:][::-1]
+    same = len(commonprefix((a, b)))
+    a, b = a[same:], b[same:]
+    return max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1])
 
 
 def _figure(text: str | None, key: str, name: str) -> float | None:

@@ -418,6 +418,18 @@ def test_parts_of_a_printed_step_add_up_on_every_fabric(name, capsys):
             "item,rate_gbps,usd,watts,usd_source,watts_source\ntransciever,100,1,,a,\n",
             "line 2: no part is called 'transciever', did you mean transceiver",
         ),
+        *(
+            (
+                f"item,rate_gbps,usd,watts,usd_source,watts_source\n{slip},100,1,,a,\n",
+                f"line 2: no part is called '{slip}', did you mean {known}",
+            )
+            for slip, known in (
+                ("osc-port", "ocs-port"),
+                ("oc-port", "ocs-port"),
+                ("eletrical-port", "electrical-port"),
+                ("ocs-prot", "ocs-port"),
+            )
+        ),
         (
             'item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,1,,"a,\n',
             "price table .*mine.csv: unexpected end of data",
@@ -428,6 +440,15 @@ def test_a_bad_price_table_is_refused(tmp_path, text, why):
     (tmp_path / "mine.csv").write_text(text)
     with pytest.raises(RFabricError, match=why):
         price_table(tmp_path / "mine.csv")
+
+
+def test_ports_of_optics_of_your_own_and_empty_cells_at_the_end_are_no_slips(tmp_path):
+    own = [f"{optics}-port" for optics in ("mems", "oxc", "wss", "lcos", "piezo", "optical")]
+    (tmp_path / "mine.csv").write_text(
+        "item,rate_gbps,usd,watts,usd_source,watts_source\n"
+        + "".join(f"{item},400,1,1,a,b,\n" for item in ("nic", *own))
+    )
+    assert [price.item for price in price_table(tmp_path / "mine.csv")] == ["nic", *own]
 
 
 def test_a_source_may_have_several_lines(tmp_path):
