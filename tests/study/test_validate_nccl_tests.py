@@ -114,6 +114,16 @@ def test_a_run_means_the_same_however_it_was_kept(text, tmp_path):
     ]
 
 
+def test_a_clock_whose_hour_changes_between_two_rows_is_no_label(tmp_path):
+    lines = TWO_NODES.splitlines()
+    last = next(i for i, line in enumerate(lines) if "1073741824" in line)
+    text = "".join(
+        f"{'12:59:58' if i < last else '13:00:01'} {line}\n" for i, line in enumerate(lines)
+    )
+    found = [(n, s.expected) for n, s in seconds(points(tmp_path, text))]
+    assert found == [(n, pytest.approx(s)) for n, s in EXPECTED]
+
+
 def test_ranks_of_several_processes_between_one_another(tmp_path):
     """Rank 0 prints the table, the others what NCCL says, all in one file."""
     lines = []

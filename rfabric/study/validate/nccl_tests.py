@@ -30,7 +30,7 @@ TYPES = {
     "double": "double", "bfloat16": "bfloat16", "f8e4m3": "fp8", "f8e5m2": "fp8",
     "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
 }  # fmt: skip
-_LABEL = re.compile(r"\s*(\[[^\[\]\s]*\]<std\w+>|\d+):")
+_LABEL = re.compile(r"\s*(\[[^\[\]\s]*\]<std\w+>|\d+(?!:\d)):")  # 12:59 is a clock
 _TEST = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b(.*)")
 _BEGIN = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)\b(.*)")
 _RANK = re.compile(
