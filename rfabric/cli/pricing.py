@@ -36,7 +36,7 @@ def cost(args: argparse.Namespace) -> None:
         bills = {f.spec: bill(f, prices, copper=args.copper, metres=metres) for f in fabrics}
     documents = [_document(fabric, bills[fabric.spec], args) for fabric in fabrics]
     alike = _as_dear(bills)
-    swept = [f for f in flips(bills) if {f.a, f.b} not in alike] if args.sweep else []
+    swept = [f for f in flips(bills) if (f.a, f.b) not in alike] if args.sweep else []
     if args.json:
         sweep = {"sweep": [_flip_json(flip, bills) for flip in swept]} if args.sweep else {}
         alone = documents[0] if len(documents) == 1 else {}
@@ -52,20 +52,21 @@ def cost(args: argparse.Namespace) -> None:
         show_notes(_notes(documents, alike if args.sweep else ()))
 
 
-def _as_dear(bills: Mapping[str, Bill]) -> list[set[str]]:
-    """The pairs of networks that cost the same, of which none is the cheaper."""
-    return [{a, b} for a, b in combinations(bills, 2) if math.isclose(bills[a].usd, bills[b].usd)]
+def _as_dear(bills: Mapping[str, Bill]) -> list[tuple[str, str]]:
+    """The pairs of networks that cost the same, of which none is the cheaper, in the order of the
+    bills.
+    """
+    return [(a, b) for a, b in combinations(bills, 2) if math.isclose(bills[a].usd, bills[b].usd)]
 
 
-def _notes(documents: Sequence[dict], alike: Sequence[set[str]]) -> Iterator[str]:
+def _notes(documents: Sequence[dict], alike: Sequence[tuple[str, str]]) -> Iterator[str]:
     """What the order of the networks does not tell."""
     if len({entry["gpus"] for entry in documents}) > 1:
         yield (
             "the networks have room for different numbers of GPUs, and dollars are those of whole "
             "ones: see USD a GPU, or name sizes that are alike"
         )
-    for pair in alike:
-        first, second = (entry["spec"] for entry in documents if entry["spec"] in pair)
+    for first, second in alike:
         yield f"{first} and {second} cost the same: none is the cheaper"
 
 

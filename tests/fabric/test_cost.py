@@ -522,6 +522,15 @@ def test_what_the_order_of_networks_does_not_tell_is_said(capsys):
     assert not [one for one in sweep if {one["cheaper"], one["dearer"]} == set(topos[2:])]
 
 
+def test_a_network_asked_for_twice_by_two_specs_is_one_of_the_sweep(capsys):
+    topos = ["fat-tree", "fat-tree,rate=400Gbit/s", "fat-tree,pods=4"]
+    words = [word for topo in topos for word in ("--topo", topo)]
+    assert main(["cost", "--rate", "400Gbit/s", *words, "--sweep"]) == 0
+    said = capsys.readouterr().out
+    same = "fat-tree,rate=400Gbit/s and fat-tree,pods=4,rate=400Gbit/s cost the same"
+    assert said.count("cost the same") == 1 and same in said
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
