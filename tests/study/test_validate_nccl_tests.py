@@ -12,7 +12,7 @@ from rfabric.compute.communication import HOST_LAUNCH, RankGroup, collective_sec
 from rfabric.compute.gpus import GPUS
 from rfabric.errors import RFabricError
 from rfabric.study.validate import nccl_tests, validate
-from rfabric.study.validate.leave_one_out import calls_between
+from rfabric.study.validate.leave_one_out import calls_between, leave_one_out
 from rfabric.study.validate.nccl import call_of
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -262,15 +262,30 @@ def test_a_folder_takes_them_beside_tables_and_leaves_each_out(tmp_path, capsys)
     measured.mkdir()
     (measured / "nccl_multinode_mine.txt").write_text("# all_reduce_perf\n" + TWO_NODES)
     (measured / "train.log").write_text("step 1: 3.2 s\n")
+    (measured / "nccl_multinode_notes.txt").write_text("eight servers of a cloud\n")
     assert main(["validate", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     groups = told["groups"]
     assert groups["nccl_multinode_mine >= 1 MiB"]["modelled"] == 1
     assert groups["nccl_multinode_mine >= 1 MiB"]["basis"] == "held out"
-    assert "train.log holds no `# nThread" in groups["train"]["unmodelled"][0]
+    assert len(groups) == 2 and set(told["not_compared"]) == {
+        "measured/train.log", "measured/nccl_multinode_notes.txt",
+    }  # fmt: skip
+    assert "holds no `# nThread" in told["not_compared"]["measured/train.log"]
     calls, refused = calls_between(tmp_path)
     assert len(calls) == 2 and not refused
     assert calls[0].system == "H100 rdma, nccl_multinode_mine.txt"
+
+
+def test_a_folder_of_other_texts_alone_holds_nothing(tmp_path):
+    measured = tmp_path / "measured"
+    measured.mkdir()
+    (measured / "NOTES.txt").write_text("how it was measured\n")
+    (measured / "nccl_multinode_core.out").write_bytes(b"\xff\x00\n" * 9)
+    with pytest.raises(RFabricError, match="holds nothing to validate against"):
+        validate(tmp_path)
+    with pytest.raises(RFabricError, match="without them nothing can be left out"):
+        leave_one_out(tmp_path)
 
 
 def test_a_file_by_itself_on_the_command_line(tmp_path, capsys):

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...files import kind_of
-from .standing import HELD_OUT, basis, not_compared
+from .standing import HELD_OUT, TEXTS, basis, not_compared
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PointGroup:
 CHECKS = {
     "parameters": ("models/*.json",),
     "serving": ("measured/serving_ttft_tpot*.csv",),
-    "nccl": ("measured/nccl_*.csv", "measured/*.txt", "measured/*.log", "measured/*.out"),
+    "nccl": ("measured/nccl_*.csv", *(f"measured/*{kind}" for kind in TEXTS)),
     "allreduce": ("measured/allreduce_busbw*.csv",),
     "deepep": ("measured/deepep*.csv",),
     "training": ("measured/training_*.csv",),
@@ -175,7 +175,13 @@ def left_unread(folder: str | Path) -> dict[str, str]:
 
 
 def _matched(root: Path, patterns: tuple[str, ...]) -> list[Path]:
-    return sorted(path for pattern in patterns for path in root.glob(pattern))
+    """The files that patterns name; of texts those alone that nccl-tests wrote."""
+    paths = sorted(path for pattern in patterns for path in root.glob(pattern))
+    return [path for path in paths if path.suffix not in TEXTS or _is_output(path)]
+
+
+def _is_output(path: Path) -> bool:
+    return import_module(".nccl_tests", __name__).is_output(path)
 
 
 def _checked(module: str, path: Path, root: Path) -> list[PointGroup]:

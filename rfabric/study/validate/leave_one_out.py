@@ -26,7 +26,8 @@ from ...errors import RFabricError
 from . import Point, PointGroup, first_token, serving, training
 from . import weight_sync as syncs
 from .nccl import Call, call_of, rows_of
-from .nccl_tests import SUFFIXES
+from .nccl_tests import is_output
+from .standing import TEXTS
 from .tables import attempt, split_at
 
 FILES = "measured/nccl_multinode_*"
@@ -253,7 +254,7 @@ def calls_between(folder: Path) -> tuple[list[Call], list[str]]:
     return attempt(
         (f"{file.name} {name}", lambda row=row: call_of(row()))
         for file in sorted(folder.glob(FILES))
-        if file.suffix in (".csv", *SUFFIXES)
+        if file.suffix == ".csv" or (file.suffix in TEXTS and is_output(file))
         for name, row in rows_of(file, "device", "op_name", "message_size", "source")
     )
 

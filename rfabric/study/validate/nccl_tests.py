@@ -23,7 +23,6 @@ from ...errors import RFabricError
 from ...files import lines_of, open_text
 from .tables import CellTexts, RefusedRow
 
-SUFFIXES = (".txt", ".log", ".out")
 TYPES = {
     "int8": "int8", "uint8": "uint8", "char": "int8", "int32": "int32", "int": "int32",
     "uint32": "uint32", "int64": "int64", "uint64": "uint64", "half": "half", "float": "float",
@@ -107,6 +106,15 @@ def table_rows(path: Path) -> list[tuple[str, Callable[[], CellTexts]]]:
             for line, row in run.rows
         ]
     return calls
+
+
+def is_output(path: Path) -> bool:
+    """Whether nccl-tests wrote the text of a file, or some of it: a run begins in it."""
+    try:
+        with open_text(path) as file:
+            return any(_BEGIN.search(line) for line in file)
+    except (OSError, ValueError):
+        return False  # no text
 
 
 def kind_of(name: str) -> str:

@@ -28,6 +28,7 @@ _BASES = (
     ("weight_sync/measured.csv", "*", FITTED),
     ("rl_measured/nemo_rl_step_times.csv", "*", FITTED),
 )
+TEXTS = (".txt", ".log", ".out")  # of which those are read that nccl-tests wrote
 # Files that hold no time to compare with, and why.
 _REASONS = (
     ("*README.md", "text"),
@@ -41,6 +42,10 @@ _REASONS = (
     ("hardware/*", "peaks and rates: inputs of the catalog of GPUs and networks"),
     ("costs/*", "prices and watts: inputs of `rfabric cost`"),
     ("models/*", "facts beside the configs of models, of which parameters are compared"),
+    *(
+        (f"measured/*{kind}", "holds no `# nThread ... nGpus ...`, with which nccl-tests begin")
+        for kind in TEXTS
+    ),
     ("rl_measured/nemo_rl_*recipes*.csv", "recipes: inputs of the NeMo RL steps beside them"),
 )
 
