@@ -1,5 +1,6 @@
 """Networks whose files hold little: edge lists, names of igraph and Graphviz, ends of any name."""
 
+import networkx as nx
 import pytest
 
 from rfabric.cli import main
@@ -39,6 +40,29 @@ EDGES = "".join(f"{NAMES[a]} {NAMES[b]} {{}}\n" for a, b in PAIRS)
 def test_names_tell_what_nodes_are(file, text, tmp_path):
     (tmp_path / file).write_text(text)
     assert kinds(parse_fabric(f"{tmp_path}/{file}")) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "key, names, called",
+    [
+        ("name", ("Oslo", "Rome", "Bern", "Graz"), ("server1", "server2", "leaf1", "spine1")),
+        ("name", ("gpu-a", "gpu-b", "tor1", "agg1"), ("gpu-a", "gpu-b", "tor1", "agg1")),
+        ("label", ("Oslo", "Rome", "Bern", "Graz"), ("Oslo", "Rome", "Bern", "Graz")),
+        ("label", (0, 1, 2, 3), ("0", "1", "2", "3")),
+        ("label", ("", "", "", ""), ("server1", "server2", "leaf1", "spine1")),
+    ],
+)
+def test_a_name_that_says_no_role_does_not_hide_an_id_that_does(key, names, called, tmp_path):
+    ids = ("server1", "server2", "leaf1", "spine1")
+    graph = nx.Graph([("server1", "leaf1"), ("server2", "leaf1"), ("leaf1", "spine1")])
+    nx.set_node_attributes(graph, dict(zip(ids, names, strict=True)), key)
+    nx.write_graphml(graph, tmp_path / "g.graphml")
+    fabric = parse_fabric(f"{tmp_path}/g.graphml")
+    assert set(fabric.parameters["names"].values()) == set(called)
+    if called[0] not in ("Oslo", "0"):
+        assert len(fabric.hosts) == 2 and [s.tier for s in fabric.switches] == [
+            "edge", "aggregation",
+        ]  # fmt: skip
 
 
 def test_an_edge_list_has_rates_cables_twice_and_comments(tmp_path):

@@ -16,6 +16,7 @@ from ...errors import RFabricError
 from ...files import twice
 from ..model import Fabric
 from ..network import NamedCable, Network, some
+from ..roles import named_role
 from .base import (
     ROLE_KEYS,
     Reading,
@@ -161,10 +162,11 @@ def network_from(graph, name: str, reading: Reading) -> Network:
 
 def _names(graph) -> dict[Any, str]:
     """What each node of a networkx graph is called, by its id: its label, which is what a reader
-    sees, or its name (igraph, Graphviz); with the id where several have that; else the id.
+    sees, or its name (igraph, Graphviz), unless its id alone says what it is; with the id where
+    several have that; else the id.
     """
     labels = {
-        node: str(said.get("label") or said.get("name") or "").strip()
+        node: _word(said, "label") or _telling(_word(said, "name"), str(node))
         for node, said in graph.nodes(data=True)
     }
     often = Counter(labels.values())
@@ -173,6 +175,15 @@ def _names(graph) -> dict[Any, str]:
         for node, label in labels.items()
     }
     return names if twice(names.values()) is None else {node: str(node) for node in graph}
+
+
+def _word(said: Mapping[str, Any], key: str) -> str:
+    return "" if said.get(key) is None else str(said[key]).strip()
+
+
+def _telling(name: str, node: str) -> str:
+    """`name`, or '' where it says of no role and the id `node` does: Oslo of server1."""
+    return "" if named_role(name) is None and named_role(node) is not None else name
 
 
 def _edges(graph, names: Mapping[Any, str]) -> list[Edge]:
