@@ -90,3 +90,13 @@ def test_other_files_in_a_folder_of_inspector_are_left_out_with_a_note(tmp_path,
     (folder / "README.md").write_text("how it was run\n")
     assert int(read_trace(folder).total.sum()) == 4000
     assert "README.md: not of NCCL Inspector, left out" in caplog.text
+
+
+@pytest.mark.parametrize("odd", ["NCCL version 2.28.3+cuda12.9\n", '{"header": {"id": "0x7f\n'])
+def test_a_rank_of_inspector_below_an_odd_line_is_refused_and_not_left_out(odd, tmp_path):
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    (folder / "r0.log").write_text(json.dumps(INSPECTED) + "\n")
+    (folder / "r1.log").write_text(odd + json.dumps(INSPECTED) + "\n")
+    with pytest.raises(RFabricError, match="r1.log, line 1: no valid JSON"):
+        read_trace(folder)

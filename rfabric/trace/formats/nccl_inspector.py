@@ -24,7 +24,7 @@ from ...files import json_objects, lines_of, open_bytes, open_text
 from ...units import US
 from ..model import Trace
 from ..recorded import KINDS, RankLog, Recorded, checked_size, kind_named, trace_of_ranks
-from .base import TraceFormat, first_line
+from .base import TraceFormat
 from .lowering import PER_RANK
 
 VERSIONS, PERF = ("v4",), "coll_perf"
@@ -223,7 +223,8 @@ def _lines(path: Path, beside: Counter) -> Iterator[_CollectiveLine]:
 
 
 def _sniff(head: bytes) -> bool:
-    return bool(re.search('"(coll_perf|inspector_output_format_version)"', first_line(head)))
+    # not in the first line alone: a rank below a banner is read to it and refused, not left out
+    return bool(re.search(rb'"(coll_perf|inspector_output_format_version)"', head))
 
 
 NCCL_INSPECTOR = TraceFormat(
