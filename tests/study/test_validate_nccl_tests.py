@@ -317,6 +317,11 @@ def test_a_table_whose_sizes_are_bytes_and_which_does_not_say_so_is_refused(tmp_
     path.write_text(bytes_said)
     large, small = validate(tmp_path)
     assert [len(large.points), len(small.points)] == [1, 2] and not large.unmodelled
+    for unstated in ("n/a", "-", "", "0e0"):
+        path.write_text(bytes_said.replace("365.25", unstated))
+        assert len(validate(tmp_path)[0].points) == 1
+    path.write_text(bytes_said.replace("365.25", "-1"))
+    assert "busbw_GBps '-1' is not above 0" in validate(tmp_path)[0].unmodelled[0]
 
 
 def test_a_note_of_one_weight_sync_is_not_that_of_rows_without_a_source(tmp_path):

@@ -115,8 +115,11 @@ def call_of(row: dict[str, str]) -> Call:
 
 def _check_bandwidth(row: dict[str, str], call: Call) -> None:
     """RefusedRow where the bus bandwidth that a row states is of other bytes, seconds or GPUs."""
-    if (row.get("busbw_GBps") or "0").strip("0.") == "":
-        return  # a small one, rounded away
+    try:
+        if not float(row.get("busbw_GBps") or 0):
+            return  # a small one, rounded away
+    except ValueError:
+        return  # such as n/a: not stated
     stated = number(row, "busbw_GBps")
     read = call.size / call.seconds * bus_factor(call.kind, call.group.gpus) / 1e9
     if stated >= LEAST_GBPS and max(read / stated, stated / read) > OTHER_UNITS:
