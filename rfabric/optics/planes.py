@@ -74,7 +74,7 @@ def _ends(fabric: Fabric, plane: int, racks: np.ndarray) -> list[np.ndarray]:
     far = c.node[ports[0]] != c.node[ports[1]]
     below, above = ports[:, far], up.above[racks[:, far]]
     for cores in several:
-        here = cores.pod[c.node[below[0]]] >= 0
+        here = (cores.pod[c.node[below[0]]] >= 0) & c.is_ocs[c.node[above[0] ^ 1]]
         above[:, here] = _through_cores(c.node[below[:, here]], cores)
     core = above ^ 1
     return [
@@ -92,12 +92,13 @@ def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
 
 def _regions(fabric: Fabric, up: "Uplinks") -> dict[str, int]:
     """An OCS without a way up is an optical network of its own; those with one meet those with
-    which they share a core, of one OCS or several.
+    which they share a core, of one OCS or several. A packet switch that a way up leads to is one.
     """
-    racks, node = up.racks, cabling_of(fabric).node
-    ocs, above = node[up.port[racks]], up.above[racks]
-    ways = above[above >= 0]
-    meets = len(fabric.nodes) + _parts(node[ways], node[ways ^ 1], len(fabric.nodes))[ocs]
+    racks, c, nodes = up.racks, cabling_of(fabric), len(fabric.nodes)
+    ocs, above = c.node[up.port[racks]], up.above[racks]
+    core = c.node[above ^ 1]
+    light = (above >= 0) & c.is_ocs[core]
+    meets = nodes + np.where(light, _parts(ocs[light], core[light], nodes)[ocs], core)
     lies = _first_come(np.where(above >= 0, meets, ocs))
     return {fabric.racks[rack]: i for rack, i in zip(racks.tolist(), lies.tolist(), strict=True)}
 
@@ -227,8 +228,8 @@ def _refuse_twice(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
 
 
 def _ocs_ports(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
-    """The ports of OCSes to racks, and of the same OCSes to switches on which no rack hangs: the
-    core. One OCS after another, ascending.
+    """The ports of OCSes to racks, and of the same OCSes to the core: switches of that tier, or on
+    which no rack hangs. One OCS after another, ascending.
     """
     c = cabling_of(fabric)
     ports = np.flatnonzero(c.is_ocs[c.node])
@@ -236,7 +237,9 @@ def _ocs_ports(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
     node, peer = c.node[ports], c.node[ports ^ 1]
     below, holds = c.rack[peer] >= 0, np.zeros(len(fabric.nodes), bool)
     holds[node[below]] = True
-    return ports[below], ports[~below & holds[node] & ~holds[peer]]
+    core = np.array([node.tier == "core" for node in fabric.nodes])
+    rises = ~holds[peer] | (core[peer] & ~core[node])
+    return ports[below], ports[~below & holds[node] & rises]
 
 
 def _planes(fabric: Fabric) -> np.ndarray:

@@ -30,7 +30,7 @@ from .policies import Policy
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """Circuits of round after round; `weight` float64[rounds, racks, racks]: in which of them a
-    pair that is to send does so, and how much.
+    pair that is to send does so, and how much; one that is not may in any.
     """
 
     circuits: tuple[Circuits, ...]
@@ -54,11 +54,9 @@ def decompositions(
 
 def _weighted(fabric: Fabric, every: tuple[Circuits, ...], demand: Demand) -> Rounds:
     weight = np.array([joins(fabric, circuits) for circuits in every], dtype=float)
-    inside = np.arange(len(fabric.racks))
-    weight[:, inside, inside] = 1.0
     joined, (rows, columns, _) = weight.any(axis=0), demand.sent
     if joined[rows, columns].all():
-        return Rounds(every, weight)
+        return Rounds(every, np.where(joined, weight, 1.0))
     reach = [routes_of(fabric, c).ways.reach for c in every]
     return Rounds(every, np.where(joined, weight, reach))
 

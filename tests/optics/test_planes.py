@@ -17,8 +17,9 @@ RATE = 100e9
 
 def pods(count, tors, cables, core="ocs"):
     """`count` pods of one aggregation OCS and `tors` racks of one host; cables[c] says to which
-    pods core c has how many cables.
+    pods core c has how many cables, `core` what all cores are, or each.
     """
+    kinds = [core] * len(cables) if isinstance(core, str) else core
     sketch, racks = Sketch(), []
     hosts = sketch.hosts([1] * count * tors)
     for pod in range(count):
@@ -27,7 +28,7 @@ def pods(count, tors, cables, core="ocs"):
     for host, rack in zip(hosts, racks, strict=True):
         sketch.cable(host, rack, RATE, 0.0)
     middle = [sketch.switch(f"a{p + 1}", "ocs", "aggregation", (0, p), p, 0) for p in range(count)]
-    tops = [sketch.switch(f"c{c + 1}", core, "core", (0, c), -1, 0) for c in range(len(cables))]
+    tops = [sketch.switch(f"c{c + 1}", kind, "core", (0, c), -1, 0) for c, kind in enumerate(kinds)]
     thin = sketch.switch("x1", "eps", "electrical", (0, 0))
     for number, rack in enumerate(racks):
         sketch.cable(rack, middle[number // tors], RATE, 0.0)
@@ -124,6 +125,38 @@ def test_a_packet_core_needs_no_circuit():
     circuits, lit = pairs_lit(fabric, [("t1", "t3")])
     assert circuits.to_json() == ["a1:1-a1:3", "a2:1-a2:3"]
     assert lit == {frozenset(("t1", "c1")): 1, frozenset(("t3", "c1")): 1}
+
+
+def test_racks_below_two_packet_cores_are_two_regions():
+    fabric = pods(2, 2, [{0: 1, 1: 1}] * 2, core="eps")
+    assert list(regions(fabric)[0].values()) == [0, 1, 0, 1]
+    assert pairs_lit(fabric, [("t2", "t4")])[0].to_json() == ["a1:2-a1:4", "a2:2-a2:4"]
+    with pytest.raises(RFabricError, match="no OCS joins t1 and t4"):
+        light(fabric, {0: [("t1", "t4")]})
+
+
+@pytest.mark.parametrize("optical", [1, 2])
+def test_racks_below_a_packet_core_beside_optical_ones_are_a_region(optical):
+    tors = 2 * optical + 2
+    fabric = pods(2, tors, [{0: 2, 1: 2}] * (optical + 1), core=["ocs"] * optical + ["eps"])
+    assert list(regions(fabric)[0].values()) == ([0] * 2 * optical + [1] * 2) * 2
+    pairs = [(f"t{i}", f"t{i + tors}") for i in range(1, tors + 1)]
+    _, lit = pairs_lit(fabric, pairs)
+    dark = {frozenset(("c" + str(optical + 1), rack)): 1 for pair in pairs[-2:] for rack in pair}
+    assert lit == {frozenset(pair): 1 for pair in pairs[:-2]} | dark
+    with pytest.raises(RFabricError, match="no OCS joins"):
+        light(fabric, {0: [("t1", f"t{2 * tors}")]})
+
+
+def test_a_rack_on_a_core_leaves_the_others_theirs():
+    fabric = pods(2, 2, [{0: 2, 1: 2}])
+    sketch = Sketch()
+    sketch.nodes, sketch.links = list(fabric.nodes), list(fabric.links)
+    sketch._ports.update({name: len(ports) for name, ports in fabric.ports.items()})
+    sketch.cable(sketch.switch("t9", "eps", "edge", (2, 0), 2), "c1", RATE, 0.0)
+    wider = Fabric("own", sketch.nodes, sketch.links)
+    assert list(regions(wider)[0].values()) == [0] * 4 + [1]
+    assert pairs_lit(wider, [("t1", "t3")])[1] == {frozenset(("t1", "t3")): 1}
 
 
 def test_a_job_on_two_optical_regions_gets_their_circuits():
