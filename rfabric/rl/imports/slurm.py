@@ -8,14 +8,16 @@ from typing import Any
 
 from .shell_text import unset_piece
 
+_GRES = r"--gres[=\s]\s*(?:[^\s,]+,)*gpu:"  # resources by their names, of which one are the GPUs
 _OPTIONS = {
     r"(?:--nodes|-N)": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     r"(?:--ntasks|-n)": ("SLURM_NTASKS", "SLURM_NPROCS"),
     r"--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    r"--(?:gpus-per-node|gres)": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+    rf"(?:--gpus-per-node|{_GRES})": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
     r"(?:--gpus|-G)": ("SLURM_GPUS",),
     r"--gpus-per-task": ("SLURM_GPUS_PER_TASK",),
 }
+_END = r"(?![^\s,(])"  # of one resource: others stand behind it, or its sockets (S:0-1)
 
 
 def host_names(words: list[str], values: Mapping[str, Any]) -> str | None:
@@ -45,7 +47,7 @@ def batch_variables(options: str) -> dict[str, str]:
     told: dict[str, str] = {}
     for option, names in _OPTIONS.items():
         said = re.search(
-            rf"(?<!\S){option}[=\s]?\s*(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?!\S)", options
+            rf"(?<!\S){option}[=\s]?\s*(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+){_END}", options
         )
         if said:
             told |= dict.fromkeys(names, said[1])
@@ -55,9 +57,9 @@ def batch_variables(options: str) -> dict[str, str]:
 def batch_gpu(options: str) -> str:
     """The kind of GPU that a job was asked for with `options`; empty where they name none.
 
-    >>> batch_gpu("--nodes=2 --gres=gpu:h100:8"), batch_gpu("--gpus-per-node=8")
+    >>> batch_gpu("--nodes=2 --gres=gpu:h100:8"), batch_gpu("--gres=gpu:8")
     ('h100', '')
     """
-    asked = r"(?:--gres|--gpus(?:-per-\w+)?|-G)[=\s]?\s*(?:gpu:)?"
-    said = re.search(rf"(?<!\S){asked}([A-Za-z][\w.-]*):\d+(?!\S)", options)
+    asked = rf"(?:{_GRES}|(?:--gpus(?:-per-\w+)?|-G)[=\s]?\s*(?:gpu:)?)"
+    said = re.search(rf"(?<!\S){asked}(?!gpu:)([A-Za-z][\w.-]*):\d+{_END}", options)
     return said[1] if said else ""
