@@ -269,8 +269,10 @@ def _over_config(
     name = said.get("config") or said.get("config_name")
     if not name:
         return resolved(values, str(script.path), environment), ()
-    folder = said.get("config_dir") or said.get("config_path", "")
-    name = readable("/".join(filter(None, (folder, name))))
+    # Hydra looks in config_dir too, after config_path
+    folders = [said[key] for key in ("config_path", "config_dir") if said.get(key)] or [""]
+    names = [readable("/".join(filter(None, (folder, name)))) for folder in folders]
+    name = next((each for each in names if _has_config(script, each)), names[0])
     own = {key: each for key, each in values.items() if not key.startswith("config")}
     with _config_file(script, name) as (file, folder):
         if file is None:
@@ -278,7 +280,19 @@ def _over_config(
             own = resolved(values, str(script.path), environment)
             return own, (f"the config file {name} {why}",)
         below, notes = read_yaml(file, environment, own, removed, folder)
-    return own | below, (f"the config file {file.name} is read below the command's words", *notes)
+    values = {key: each for key, each in own.items() if key in below} | below
+    return values, (f"the config file {file.name} is read below the command's words", *notes)
+
+
+def _made(script: Script, name: str) -> tuple[str, str]:
+    """Where a script would make a config file, and the file's name with its ending."""
+    name = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+    return posixpath.normpath(posixpath.join(script.path.parent, name)), name
+
+
+def _has_config(script: Script, name: str) -> bool:
+    made, name = _made(script, name)
+    return made in script.written or nearby(name, script.path) is not None
 
 
 @contextmanager
@@ -286,8 +300,7 @@ def _config_file(script: Script, name: str) -> Iterator[tuple[Path | None, Path 
     """The config file that a command names, as it stands near, or as the script writes it and
     where.
     """
-    name = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
-    made = posixpath.normpath(posixpath.join(script.path.parent, name))
+    made, name = _made(script, name)
     if made not in script.written:
         yield nearby(name, script.path), None
         return

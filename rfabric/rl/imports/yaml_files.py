@@ -13,7 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
 from os.path import normpath
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,12 @@ from ...errors import RFabricError
 from ...files import parse_yaml
 from ...files import read_text as read_plain
 from .arithmetic import whole_number
+from .yaml_environment import defaults_taken, with_environment
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
-DEPTH, MOST_KEYS, MOST_TEXT = 40, 100_000, 1000  # the last: characters of a variable
+DEPTH, MOST_KEYS = 40, 100_000
 _ALONE = "_override_"  # NeMo-RL: nothing of the parents' section stays
 _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
-_DECODED = re.compile(r"\$\{oc\.decode:\s*([^{}$]*)\}")
-_QUOTED = re.compile(r"^(['\"])(.*)\1\s*$")
-_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*))?\}")
 
 
 def read_yaml(
@@ -46,13 +44,17 @@ def read_yaml(
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
-    named = {key: v for key, v in (overrides or {}).items() if isinstance(v, str)}
-    nested = _merged(path, notes, folder=folder, choices=named)
+    over = dict(overrides or {})
+    choices = _GroupChoices({key: v for key, v in over.items() if isinstance(v, str)})
+    nested = _merged(path, notes, choices, folder=folder)
     for key in removed:
         _take_away(nested, key.split("."))
-    nested = _over(nested, _nested(overrides or {}))
+    for group in choices.taken.keys() & over.keys() & nested.keys():
+        if isinstance(nested[group], dict):  # the name of a file is no value of what the file sets
+            del over[group]
+    nested = _over(nested, _nested(over))
     values = _flat(nested, str(path), environment)
-    return values, (*notes, *_defaults_taken(nested, environment))
+    return values, (*notes, *defaults_taken(flattened(nested), environment))
 
 
 def resolved(
@@ -76,7 +78,7 @@ def _nested(values: Mapping[str, Any]) -> dict:
 def _flat(nested: dict, file: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """Nested values by dotted key, as OmegaConf resolves them."""
     _check_size(nested, file)
-    told = _with_environment(nested, environment)
+    told = with_environment(nested, environment)
     _check_size(told, file)
     return flattened(_resolved(nested, told))
 
@@ -100,21 +102,36 @@ def read_text(path: Path) -> str:
 # --- parents --------------------------------------------------------------------------------------
 
 
+@dataclass
+class _GroupChoices:
+    """What is `asked` of groups, by overrides and the command line, which stand above every file;
+    what files have `taken` of them, either by the group as it is written there.
+    """
+
+    asked: dict[str, str]
+    taken: dict[str, str] = field(default_factory=dict)
+
+    def named(self, text: str) -> str:
+        """A file's name without the `${group}` in it."""
+        return _CHOICE.sub(lambda m: self.asked.get(m[1]) or self.taken.get(m[1], m[0]), text)
+
+
+_CHOICE = re.compile(r"\$\{(\w+)\}")
+
+
 def _merged(
     path: Path,
     notes: list[str],
+    choices: _GroupChoices,
     seen: tuple[Path, ...] = (),
     folder: Path | None = None,
-    choices: dict[str, str] | None = None,
 ) -> dict:
-    """The mapping of a YAML file over those of its parents, in Hydra's order; `choices`: what is
-    taken of a group that any of them names.
-    """
+    """The mapping of a YAML file over those of its parents, in Hydra's order."""
     if path.resolve() in seen:
         raise RFabricError(f"{path}: its defaults lead back to itself")
     own = _loaded(path)
     merged: dict = {}
-    below, choices = True, {} if choices is None else choices
+    below = True
     for parent, package in _parents(own.pop("defaults", None), choices):
         if parent == "_self_":
             merged, below = _over(merged, own), False
@@ -123,22 +140,32 @@ def _merged(
         # a folder that a script makes is not there: `..` leads out of it by name alone
         file = Path(normpath(folder / name)) if folder else path.parent / name
         if file.is_file():
-            inherited = _merged(file, notes, (*seen, path.resolve()), choices=choices)
-            package = _own_package(file, parent) if package is None else package
+            inherited = _merged(file, notes, choices, (*seen, path.resolve()))
+            package = _own_package(file) if package is None else package
+            package = _key_of(package, parent)
             merged = _over(merged, _nested({package: inherited}) if package else inherited)
         else:
             notes.append(f"defaults: {parent} is not beside {path.name}; left out")
     return _over(merged, own) if below else merged
 
 
-def _own_package(file: Path, name: str) -> str:
+def _own_package(file: Path) -> str:
     """Where a file of a group says that it goes, in Hydra's `# @package NAME`; else under its
     group's name.
     """
     said = _PACKAGE.match(read_text(file))
-    if said:
-        return "" if said[1] == "_global_" else said[1]
-    return name.rpartition("/")[0].replace("/", ".")
+    return said[1] if said else "_group_"
+
+
+def _key_of(package: str, name: str) -> str:
+    """The key that one of Hydra's packages means for a file `name`, its group's folder before it.
+
+    >>> _key_of("loss._group_", "algo/ppo"), _key_of("_global_", "algo/ppo")
+    ('loss.algo', '')
+    """
+    group, _, last = name.rpartition("/")
+    meant = {"_group_": group.replace("/", "."), "_name_": last, "_global_": "", "_here_": ""}
+    return ".".join(filter(None, (meant.get(part, part) for part in package.split("."))))
 
 
 _PACKAGE = re.compile(r"(?:\s*#(?! *@package).*\n)*\s*# *@package +([\w.]+)")
@@ -155,7 +182,7 @@ def _loaded(path: Path) -> dict:
     return loaded
 
 
-def _parents(defaults: Any, choices: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+def _parents(defaults: Any, choices: _GroupChoices) -> Iterator[tuple[str, str | None]]:
     """Each parent that `defaults` names, and the key it goes under: nothing, or None where the file
     says. An `override` of a group that a parent names is a choice there.
     """
@@ -163,29 +190,25 @@ def _parents(defaults: Any, choices: dict[str, str]) -> Iterator[tuple[str, str 
     groups = [pair for item in items if isinstance(item, dict) for pair in item.items()]
     for group, name in groups:
         if str(group).startswith("override ") and isinstance(name, str):
-            choices.setdefault(str(group).removeprefix("override ").strip("/ "), name)
+            choices.asked.setdefault(str(group).removeprefix("override ").strip("/ "), name)
     for item in items:
         if isinstance(item, str):
             name, _, package = item.partition("@")
-            yield name, "" if package in ("", "_here_", "_global_") else package
+            yield name, package
         for group, name in item.items() if isinstance(item, dict) else ():
             yield from _chosen(str(group), name, choices)
 
 
-def _chosen(group: str, name: Any, choices: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+def _chosen(group: str, name: Any, choices: _GroupChoices) -> Iterator[tuple[str, str | None]]:
     """The file of a group that is taken, and the key it goes under; none of one taken before."""
     again = group.startswith("override ")
     group = group.removeprefix("override ").removeprefix("optional ").strip("/ ")
-    seen = f"{group} is taken"  # no group's name: it has spaces
-    if not isinstance(name, str) or (again and seen in choices):
+    if not isinstance(name, str) or (again and group in choices.taken):
         return
-    name = _CHOICE.sub(lambda m: choices.get(m[1], m[0]), choices.setdefault(group, name))
-    choices[seen] = name
+    name = choices.named(choices.asked.get(group, name))
+    choices.taken.setdefault(group, name)
     folder, sign, package = group.partition("@")
     yield f"{folder}/{name}", package if sign else None
-
-
-_CHOICE = re.compile(r"\$\{(\w+)\}")
 
 
 def _take_away(nested: dict, path: list[str]) -> None:
@@ -283,39 +306,6 @@ def _resolved(nested: dict, told: dict) -> dict:
             return raw
 
     return walk(config, nested)
-
-
-def _with_environment(value: Any, environment: Mapping[str, str]) -> Any:
-    """Values in which the environment's variables stand as they were told, never as they are on
-    this machine; what was not told keeps its name.
-    """
-    if isinstance(value, dict):
-        return {key: _with_environment(each, environment) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_environment(each, environment) for each in value]
-    if not isinstance(value, str):
-        return value
-    while (told := _ENVIRONMENT.sub(partial(_set, environment), value)) != value:
-        value = told  # a default may name another: ${oc.env:A,${oc.env:B,8}}
-    return _DECODED.sub(r"\1", value)
-
-
-def _defaults_taken(nested: dict, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """One note of all variables that a file leaves to an environment which does not tell them."""
-    asked = (found for v in flattened(nested).values() for found in _ENVIRONMENT.finditer(str(v)))
-    defaults = {name: _QUOTED.sub(r"\2", text) for name, text in (f.groups("") for f in asked)}
-    said = [f"{name}={text}" for name, text in sorted(defaults.items()) if name not in environment]
-    said = [each for each in said if not each.endswith("=")]
-    if not said:
-        return ()
-    return (f"not set in the environment, so by the file's own default: {', '.join(said)}",)
-
-
-def _set(environment: Mapping[str, str], asked: re.Match) -> str:
-    """A variable's text, which is no name of anything; its default, or else its name."""
-    text = environment.get(asked[1], _QUOTED.sub(r"\2", asked[2]) if asked[2] else asked[2])
-    known = text is not None and len(text) <= MOST_TEXT and "${" not in text
-    return text if known else f"${asked[1]}"
 
 
 # What frameworks register with OmegaConf (NeMo-RL's mul, ROLL's and others' names for the rest).
