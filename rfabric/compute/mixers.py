@@ -69,7 +69,8 @@ def _experts(fields: Fields, family: Family, shape: dict[str, int]) -> Experts |
     """
     said = fields.get("experts")
     for fact, kinds in _TOLD.items():
-        if fields.get(fact) is None and fields.raw("model_type") in kinds:
+        asked = fact == "experts" or said not in (None, 0)  # none need no columns
+        if asked and fields.get(fact) is None and fields.raw("model_type") in kinds:
             raise RFabricError(
                 f"model {fields.name}: its config lacks {' or '.join(SPELLINGS[fact][:3])}; give "
                 "the published config.json"

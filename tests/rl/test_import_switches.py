@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 
+from rfabric.compute.configs import model_of
 from rfabric.errors import RFabricError
 from rfabric.rl.imports import import_job
 from rfabric.rl.imports.settings import read_settings
@@ -238,6 +239,29 @@ def test_flags_that_contradict_the_named_model_are_told(script):
     assert any(note.startswith(say) for note in made.notes)
     made = script("slime", SLIME.format(more=shape.format(48)))
     assert not any("own flags" in note for note in made.notes)
+
+
+SHAPE = """--hidden-size 2048 --num-attention-heads 16 --vocab-size 151936 --num-layers 4 \
+--ffn-hidden-size 768 """
+LATENT = "--kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 "
+
+
+@pytest.mark.parametrize("ways", ["--kv-channels 128 --qk-layernorm ", LATENT])
+@pytest.mark.parametrize("said", ["", "--moe-ffn-hidden-size 768 "])
+def test_experts_are_as_wide_as_a_dense_mlp_unless_flags_say_more(script, ways, said):
+    """Megatron-LM: moe_ffn_hidden_size is ffn_hidden_size where it is not set."""
+    mixed = (
+        f"--num-experts 128 --moe-router-topk 8 --moe-shared-expert-intermediate-size 768 {said}"
+    )
+    text = SLIME.replace("Qwen3-30B-A3B", "own").format(more=SHAPE + ways + mixed)
+    held = model_of(script("slime", text).values["model"], "own").experts
+    assert (held.count, held.intermediate, held.shared) == (128, 768, 768)
+
+
+def test_latent_attention_needs_no_experts(script):
+    text = SLIME.replace("Qwen3-30B-A3B", "own").format(more=SHAPE + LATENT)
+    held = model_of(script("slime", text).values["model"], "own")
+    assert held.experts is None and held.latent.kv_rank == 512
 
 
 @pytest.mark.parametrize(("nodes", "told"), [(1, False), (2, True)])

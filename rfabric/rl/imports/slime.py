@@ -146,7 +146,8 @@ _LONGEST = 131_072  # tokens, where no flag bounds the context
 
 def _shape(s: JobSettings) -> dict:
     """The model's config as the flags spell it out; empty where they do not, or say more than a
-    decoder of this shape.
+    decoder of this shape. Experts are as wide as a dense MLP where no flag says how wide, and
+    latent attention needs none (Megatron-LM, TransformerConfig: moe_ffn_hidden_size).
     """
     said = {field: s.values[flag] for flag, field in _SHAPE.items() if flag in s.values}
     whole = all(type(value) is int for value in said.values())
@@ -158,12 +159,14 @@ def _shape(s: JobSettings) -> dict:
     experts, shared = s.value("num-experts"), s.value("moe-shared-expert-intermediate-size")
     if experts:
         said["n_routed_experts"] = experts
+        if "intermediate_size" in said:
+            said.setdefault("moe_intermediate_size", said["intermediate_size"])
         said["first_k_dense_replace"] = _dense_layers(str(s.value("moe-layer-freq", default=1)))
         if shared:
             said["n_shared_experts"] = shared // said["moe_intermediate_size"]
     if "kv_lora_rank" in said:
         said.pop("head_dim", None)
-        return said | {"model_type": "deepseek_v3"}
+        return {"n_routed_experts": 0} | said | {"model_type": "deepseek_v3"}
     kind = "qwen3" if "qk-layernorm" in s.values else "llama"
     kind = "qwen2" if "add-qkv-bias" in s.values else kind
     return said | {"model_type": kind + ("_moe" if experts else "")}
