@@ -1,8 +1,15 @@
 """What a job asks of its cluster's launcher: how many GPUs, and of which kind."""
 
 import pytest
+import yaml
 
+from rfabric.rl.imports import import_job
 from rfabric.rl.imports.slurm import batch_gpu, batch_variables
+
+JOB = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 \
+actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_response_length=1024 \
+actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.nnodes=2
+"""
 
 
 @pytest.mark.parametrize(
@@ -20,3 +27,43 @@ from rfabric.rl.imports.slurm import batch_gpu, batch_variables
 def test_of_all_that_slurm_is_asked_for_gpus_are_called_so(options, count, kind):
     told = batch_variables(options)
     assert (told.get("SLURM_GPUS_ON_NODE"), batch_gpu(options)) == (count, kind)
+
+
+def pods(*groups):
+    """A RayJob of worker groups, each so many GPUs a pod on nodes of a kind."""
+    workers = [
+        {
+            "groupName": f"group{number}",
+            "template": {
+                "spec": {
+                    "nodeSelector": {"nvidia.com/gpu.product": kind} if kind else {"pool": "big"},
+                    "containers": [{"resources": {"limits": {"nvidia.com/gpu": gpus}}}],
+                }
+            },
+        }
+        for number, (gpus, kind) in enumerate(groups)
+    ]
+    head = {"template": {"spec": {"containers": [{"resources": {"limits": {"cpu": 8}}}]}}}
+    cluster = {"headGroupSpec": head, "workerGroupSpecs": workers}
+    return {"kind": "RayJob", "spec": {"entrypoint": JOB, "rayClusterSpec": cluster}}
+
+
+@pytest.mark.parametrize(
+    ("groups", "gpu", "why"),
+    [
+        ([(8, ""), (1, "NVIDIA-L40S")], "H100", "assumed: the file does not name the GPU"),
+        ([(8, "NVIDIA-H200"), (1, "NVIDIA-L40S")], "H200", "the launcher asks for NVIDIA-H200"),
+        ([(8, "NVIDIA-H200"), (8, "NVIDIA-H200")], "H200", "the launcher asks for NVIDIA-H200"),
+        ([(8, "NVIDIA-H200"), (8, "")], "H100", "assumed: the file does not name the GPU"),
+        (
+            [(8, "NVIDIA-H200"), (8, "NVIDIA-B200")],
+            "H100",
+            "assumed: the file names NVIDIA-H200, NVIDIA-B200",
+        ),
+    ],
+)
+def test_pods_of_most_gpus_say_which_train(tmp_path, groups, gpu, why):
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(pods(*groups)))
+    made = import_job("verl", path)
+    assert made.values["cluster.gpu"] == gpu
+    assert made.origin["cluster.gpu"].startswith(why)

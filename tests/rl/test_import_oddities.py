@@ -250,6 +250,10 @@ def test_variables_that_a_yaml_file_leaves_to_its_environment_are_told(tmp_path)
         ({"resources": {"accelerators": "A100:8"}}, "A100-40GB"),
         ({"resources": {"accelerators": "A100-80GB:8"}}, "A100"),
         ({"resources": {"gpu": "H200:141GB:8"}}, "H200"),
+        ({"resources": {"gpu": "A100:40GB:8"}}, "A100-40GB"),
+        ({"resources": {"gpu": "nvidia:H100:8"}}, "H100"),
+        ({"resources": {"gpu": {"name": "A100", "memory": "40GB", "count": 8}}}, "A100-40GB"),
+        ({"resources": {"gpu": {"name": ["A100"], "count": 8}}}, "A100"),
         ({"spec": {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H200"}}}, "H200"),
         ({"spec": {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-b200"}}}, "B200"),
     ],
@@ -267,7 +271,9 @@ def test_the_gpu_that_a_launcher_asks_for(tmp_path, said, gpu):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"accelerators": ["H100:8", "H200:8"]}, "the file does not name the GPU"),
+        ({"accelerators": ["H100:8", "H200:8"]}, "the file names H100, H200"),
+        ({"gpu": "A100,H100:8"}, "the file names A100, H100"),
+        ({"gpu": "cuda"}, "the file does not name the GPU"),
         ({"accelerators": "T4:8"}, "T4 is not in the catalog"),
         ({"gpu": "80GB:8"}, "the file does not name the GPU"),
         ({"gpu": 8}, "the file does not name the GPU"),

@@ -354,12 +354,13 @@ def _shaped(said: str | dict) -> Model:
 
 
 def _gpu(recipe: SourcedValues, told: str) -> None:
-    asked = recipe.settings.gpu
-    if not told and (named := find_gpu(asked)) is not None:
-        recipe.put("cluster.gpu", named.name, f"the launcher asks for {asked}")
+    asked = recipe.settings.gpus
+    if not told and len(asked) == 1 and (named := find_gpu(asked[0])) is not None:
+        recipe.put("cluster.gpu", named.name, f"the launcher asks for {asked[0]}")
         return
     if not told:
-        why = f"{asked} is not in the catalog" if asked else "the file does not name the GPU"
+        unknown = f"{asked[0]} is not in the catalog" if asked else "the file does not name the GPU"
+        why = f"the file names {', '.join(asked)}" if len(asked) > 1 else unknown
         recipe.assume("cluster.gpu", "H100", f"{why}; say --gpu")
         return
     gpu = find_gpu(told)

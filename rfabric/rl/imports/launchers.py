@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_yaml
+from .yaml_files import flattened
 
 _RUNS = ("entrypoint", "run", "command", "commands", "args", "script")
 _SETS = ("env", "envs", "environment", "env_vars")
@@ -36,27 +37,81 @@ def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | Non
     return (script, _variables(said)) if script else None
 
 
-def gpu_within(values: Mapping[str, Any]) -> str:
-    """The GPU that a launcher's file asks for, as it writes it: SkyPilot's accelerators, dstack's
-    gpu, the product or accelerator that Kubernetes selects nodes by; empty where it names none, or
-    several. `values` as for `script_within`.
+def gpus_within(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kinds of GPU that a launcher's file asks for, as it writes them: SkyPilot's accelerators,
+    dstack's gpu, the product or accelerator that Kubernetes selects nodes by. Of several pods those
+    count that ask for most GPUs, and none where one of them names none. `values` as for
+    `script_within`.
 
-    >>> gpu_within({"resources.accelerators": "H200:8"}), gpu_within({"resources.gpu": "24GB:2"})
-    ('H200', '')
+    >>> gpus_within({"resources.accelerators": "H200:8"}), gpus_within({"resources.gpu": "24GB:2"})
+    (('H200',), ())
     """
-    named = {name for path, value in islice(_leaves(values), _MOST) for name in _gpus(path, value)}
-    return named.pop() if len(named) == 1 else ""
+    counted = [(_gpus_of_pod(pod), pod) for pod in islice(_pods(values), _MOST_PODS)]
+    most = max((count for count, _ in counted), default=0)
+    asking = [pod for count, pod in counted if count == most] if most else [values]
+    named = [_named(each) for each in asking]
+    return tuple(dict.fromkeys(name for names in named for name in names)) if all(named) else ()
 
 
-def _gpus(path: tuple[str, ...], value: Any) -> list[str]:
-    """The kinds of GPU that one value names, without their count."""
+def _pods(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What Kubernetes is told of each kind of pod: all that stands beside its containers."""
+    for told in islice(_mappings(values), _MOST):
+        for key in told:
+            begun = key.removesuffix("containers")
+            if begun != key and (not begun or begun.endswith(".")):
+                yield {name: each for name, each in told.items() if name.startswith(begun)}
+
+
+def _mappings(values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A file's values, and those of each mapping in its lists, by dotted key."""
+    yield values
+    for value in values.values():
+        for each in value if isinstance(value, list) else ():
+            if isinstance(each, Mapping):
+                yield from _mappings(flattened(each))
+
+
+_MOST_PODS = 100  # looked at
+
+
+def _gpus_of_pod(pod: Mapping[str, Any]) -> int:
+    """GPUs that one pod is limited to, in all its containers: nvidia.com/gpu, amd.com/gpu."""
+    said = islice(_leaves(pod), _MOST)
+    counts = (str(value) for path, value in said if path[-1] == "com/gpu" and "limits" in path)
+    return sum(int(count) for count in counts if re.fullmatch(r"\d{1,4}", count))
+
+
+def _named(values: Mapping[str, Any]) -> list[str]:
+    said = list(islice(_leaves(values), _MOST))
+    sizes = {path[:-1]: str(value) for path, value in said if path[-2:] == ("gpu", "memory")}
+    return [name for path, value in said for name in _gpus(path, value, sizes)]
+
+
+def _gpus(path: tuple[str, ...], value: Any, sizes: Mapping[tuple[str, ...], str]) -> list[str]:
+    """The kinds of GPU that one value names, without their count; `sizes`: memory that stands
+    beside the name.
+    """
+    listed = [str(each) for each in (value if isinstance(value, list) else [value])]
     if path[-2:-1] == ("accelerators",):  # accelerators: {H100: 8}
         return [_of_cloud(path[-1])]
     if path[-1] == "accelerators":
-        return [_of_cloud(str(each)) for each in (value if isinstance(value, list) else [value])]
-    if path[-1] == "gpu" and isinstance(value, str):  # one that is a number counts them
-        return [kind for kind in [value.partition(":")[0]] if re.match(r"[A-Za-z]", kind)]
+        return [_of_cloud(each) for each in listed]
+    if path[-1] == "gpu" or path[-2:] == ("gpu", "name"):
+        return [name for each in listed for name in _of_dstack(each, sizes.get(path[:-1], ""))]
     return [_of_cloud(str(value))] if path[-2:] in _SELECTED else []
+
+
+def _of_dstack(text: str, size: str) -> list[str]:
+    """The names in `A100:8`, `A100,H100:8`, `nvidia:A100:40GB:8`, with their memory; no other
+    words, such as a vendor's or `cuda`.
+
+    >>> _of_dstack("nvidia:A100:40GB:8", ""), _of_dstack("24GB..80GB:2", "")
+    (['A100-40GB'], [])
+    """
+    words = [word.strip() for word in re.split("[:,]", text)]
+    size = next((word for word in [*words, size] if re.fullmatch(r"\d+GB", word)), "")
+    names = [word for word in words if re.fullmatch(r"[A-Za-z][A-Za-z -]*\d[\w -]*", word)]
+    return [f"{name}-{size}" if size else name for name in names]
 
 
 _SELECTED = (("com/gpu", "product"), ("google", "com/gke-accelerator"))

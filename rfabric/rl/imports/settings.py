@@ -21,7 +21,7 @@ from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_yaml
-from .launchers import gpu_within, script_within
+from .launchers import gpus_within, script_within
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names
@@ -36,7 +36,7 @@ _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 class JobSettings:
     """The values of one file by dotted key; `words` are the other words of a command line, `used`
     the keys asked for, `environment` the variables that a value still depends on, `notes` what was
-    decided while reading, `gpu` the kind of GPU that a launcher is asked for.
+    decided while reading, `gpus` the kinds of GPU that a launcher is asked for.
     """
 
     file: str
@@ -45,7 +45,7 @@ class JobSettings:
     used: set[str] = field(default_factory=set)
     environment: dict[str, list[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    gpu: str = ""
+    gpus: tuple[str, ...] = ()
 
     def find(self, *keys: str) -> tuple[str, Any] | None:
         """The first of `keys` that is set, with its value; all of them count as read."""
@@ -125,10 +125,11 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
         values, notes = read_yaml(path, environment or {})
         if launched := script_within(values):
             told = launched[1] | dict(environment or {})
-            return replace(_of_script(path, launched[0], told), gpu=gpu_within(values))
+            return replace(_of_script(path, launched[0], told), gpus=gpus_within(values))
         return JobSettings(str(path), values, notes=notes)
     text = read_text(path)
-    return replace(_of_script(path, text, environment or {}), gpu=batch_gpu(batch_lines(text)))
+    gpus = tuple(filter(None, [batch_gpu(batch_lines(text))]))
+    return replace(_of_script(path, text, environment or {}), gpus=gpus)
 
 
 # --- shell ----------------------------------------------------------------------------------------
