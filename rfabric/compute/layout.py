@@ -89,6 +89,19 @@ class Layout:
         """`times` of the stage that holds the most layers."""
         return self.pp * max(self.stages) / sum(self.stages) if self.stages else 1.0
 
+    def by_server(self, size: int) -> list[list[float]]:
+        """`times` of the stage of each GPU, server by server of so many GPUs, stages one after the
+        other; one for all servers where all are alike.
+
+        >>> Layout(pp=2, dp=2, stages=(3, 1)).by_server(2)
+        [[1.5, 1.5], [0.5, 0.5]]
+        """
+        if not self.stages:
+            return [[1.0]]
+        each = self.gpus // self.pp
+        times = [self.times(gpu // each) for gpu in range(self.gpus)]
+        return [times[first : first + size] for first in range(0, self.gpus, size)]
+
     def in_flight(self, stage: int) -> float:
         """Micro-batches whose activations a stage holds at most: one for each stage from it to the
         last (1F1B). Interleaved it is ahead by two chunks for each stage behind it, and by one for

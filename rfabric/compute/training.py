@@ -23,6 +23,7 @@ recompute of all activations costs one more forward pass.
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from statistics import fmean
 
 from ..errors import RFabricError
 from .communication import GpuNetwork, RankGroup, collective_seconds, network
@@ -379,10 +380,17 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
 def host_optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     """Adam on the CPUs of the servers, whose GPUs it serves one after the other; gradients come and
     bf16 parameters go over PCIe. replicated: as `optimizer_seconds`.
+
+    Where pipeline stages hold unequally many layers, PCIe takes as long as for the widest stage of
+    a server, its CPUs as for the mean of its GPUs; the last server to update counts.
     """
-    share = t.learns * sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
-    moved = share * (t.gradient_bytes + BF16_BYTES) / PCIE_BYTES_PER_S
-    return moved + share * (t.gpus_per_server or t.gpu.gpus_per_server) / HOST_ADAM
+    widest = t.learns * sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
+    share, gpus = widest / t.layout.widest, t.gpus_per_server or t.gpu.gpus_per_server
+    moved, updated = share * (t.gradient_bytes + BF16_BYTES) / PCIE_BYTES_PER_S, share * gpus
+    return max(
+        moved * max(times) + updated * fmean(times) / HOST_ADAM
+        for times in t.layout.by_server(gpus)
+    )
 
 
 def share_recomputed(t: Trainer, micro_batch: float) -> float:

@@ -11,9 +11,11 @@ from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import Layout
 from rfabric.compute.named import load_model
 from rfabric.compute.training import (
+    HOST_ADAM,
     Trainer,
     activation_bytes,
     bubble_share,
+    host_optimizer_seconds,
     optimizer_seconds,
     state_bytes,
 )
@@ -178,6 +180,26 @@ def test_the_widest_stage_is_last_to_update():
     parts = [activation_bytes(one, 4096) for one in (early, alike, unlike)]
     # 24 x 2 layers' activations, 18 x 2, 12 x 2 or 24 x 1: the logits are the rest
     assert parts[0] - parts[1] == pytest.approx(parts[1] - parts[2])
+
+
+@pytest.mark.parametrize(
+    ("size", "times"), [(2, 12 / 9), (4, 10 / 9), (8, 1)], ids=["a stage", "two", "all"]
+)
+def test_the_cpus_of_a_server_update_the_stages_that_it_holds(size, times):
+    """One GPU after the other; what goes over the PCIe of each GPU is as much as it holds."""
+    alike, unlike = (
+        Trainer(
+            load_model("Qwen3-8B"),
+            GPUS["H100"],
+            Layout(pp=4, dp=2, stages=layers),
+            gpus_per_server=size,
+        )
+        for layers in ((), (8, 8, 8, 12))
+    )
+    share = sum(parameters / ranks for parameters, ranks in alike.shards)
+    on_cpus = share * size / HOST_ADAM
+    moved = host_optimizer_seconds(alike) - on_cpus
+    assert host_optimizer_seconds(unlike) == pytest.approx(moved * 12 / 9 + on_cpus * times)
 
 
 @pytest.mark.parametrize("layers", [(3, 3), (1, 2, 0)])
