@@ -211,34 +211,34 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.stretched(f"{overrides}.{longest}", f"{overrides}.model_config.{longest}")
     recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
     _sequences_at_once(recipe, s)
+    _own_words(recipe, s)
 
 
 def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
     """Responses that an engine decodes together: 1024 by default, but 256 since verl 0.9, which a
-    job's words tell from those of long before it alone; and what is said in the engine's own words.
+    job's words tell from those of long before it alone.
     """
     late = next((k for k in (*s.values, *s.words) if _LATE.match(k.replace("/", "."))), "")
     new = f"verl 0.9's default, 1024 before; {late} is of 0.8 or later"
     usual, why = (256, new) if late else (1024, "the framework's default")
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=usual, why=why)
+
+
+def _own_words(recipe: SourcedValues, s: JobSettings) -> None:
+    """What is said in the engine's own words, which verl's servers take above its settings."""
     engine = str(s.values.get(f"{ROLLOUT}.name", ""))
-    for key, words in _ENGINES.items():  # which verl's servers take above its own settings
-        own = s.number(f"{ROLLOUT}.engine_kwargs.{engine}.{words.get(engine, '')}")
-        if own:
+    for key, word in _ENGINES.get(engine, {}).items():
+        if own := s.number(f"{ROLLOUT}.engine_kwargs.{engine}.{word}"):
             recipe.put(key, *own[::-1])
 
 
 _ENGINES = {
-    "generation.max_num_seqs": {
-        "vllm": "max_num_seqs",
-        "sglang": "max_running_requests",
-        "trtllm": "max_batch_size",
-    },
-    "generation.memory_utilisation": {
-        "vllm": "gpu_memory_utilization",
-        "sglang": "mem_fraction_static",
-    },
-}
+    engine: {"generation.max_num_seqs": at_once, "generation.memory_utilisation": share}
+    for engine, at_once, share in (
+        ("vllm", "max_num_seqs", "gpu_memory_utilization"),
+        ("sglang", "max_running_requests", "mem_fraction_static"),
+    )
+} | {"trtllm": {"generation.max_num_seqs": "max_batch_size"}}
 _LATE = re.compile(r"model_engine$|reward\.|distillation\.|trainer\.(use_)?v1|verl\.experimental\.")
 
 
