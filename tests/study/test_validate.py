@@ -323,6 +323,8 @@ def test_a_folder_without_data_says_what_it_may_hold(tmp_path):
         r"measured/serving",
     ):
         validate(tmp_path)
+    with pytest.raises(RFabricError, match=r"nowhere\.log: no such file"):
+        validate(tmp_path / "nowhere.log")
     with pytest.raises(RFabricError, match=r"nowhere is no folder; give one with models/\*.json"):
         validate(tmp_path / "nowhere")
     assert all(patterns for patterns in CHECKS.values())

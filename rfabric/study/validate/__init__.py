@@ -145,6 +145,8 @@ def validate(
     nccl-tests' output gives; RFabricError where it has none.
     """
     root = Path(folder)
+    if root.suffix in TEXTS and not root.exists():
+        raise RFabricError(f"{folder}: no such file")
     if root.is_file() and kind_of(root) != ".csv":
         return _of_file(root)
     layout = ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns)
