@@ -183,6 +183,7 @@ class _Walk:
             for row in stages[number].entries.tolist():
                 self.opens.setdefault(row, []).append(number)
         self.unmet, self.ready = np.diff(trace.after_offsets), trace.start.copy()
+        self.followers = trace.followers  # sorted anew whenever one asks for it
         self.start, self.finish = (np.full(len(trace), NEVER) for _ in range(2))
         # heap: s, a number that no other has, rows that start then
         self.due: list[tuple[float, int, np.ndarray]] = []
@@ -295,8 +296,8 @@ class _Walk:
 
     def _done(self, rows: np.ndarray, times: np.ndarray) -> None:
         self.finish[rows] = times
-        offsets, followers = self.trace.followers
-        counts = np.diff(offsets)[rows]
+        offsets, followers = self.followers
+        counts = offsets[rows + 1] - offsets[rows]
         met = followers[spread(offsets[rows], counts)]
         np.maximum.at(self.ready, met, np.repeat(times, counts))
         np.subtract.at(self.unmet, met, 1)
