@@ -30,7 +30,9 @@ rows was considered:
 A caller that knows flows to be identical can say so by the `weight` of `Engine.add`.
 """
 
+import heapq
 import time
+from collections import deque
 from dataclasses import replace
 from functools import cache, partial
 from weakref import WeakKeyDictionary, WeakMethod
@@ -171,10 +173,9 @@ class _World:
         self.halt = np.inf  # when senders that were not told to pause come to a halt
         self.waiting = stages(trace, self.policy.granularity)  # stages that have not begun
         self.stage_of = begins(self.waiting)
-        alone = (r for r in self.stage_of if not len(trace.waits_for(r)))
-        self.opens = sorted((float(trace.start[r]), r) for r in alone)
+        self.opens = self._opens()
         self.demands = Demands(trace, fabric)
-        self.wakes: list[float] = []  # when rows with a gap start, where slots or rounds turn
+        self.wakes: list[float] = []  # heap: when rows with a gap start, where slots or rounds turn
         self.running: RunningRounds | None = None  # the rounds that are on
         self.before = start  # the circuits from which rounds were last begun
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
@@ -250,6 +251,22 @@ class _World:
             "fluid, for they go cable by cable"
         )
 
+    def _opens(self) -> deque[tuple[float, int]]:
+        """When rows that wait for nothing may begin a stage (s, row), in this order; without slots
+        and rounds only the first of each stage, as the engine stops there.
+        """
+        trace = self.trace
+        alone = [row for row in self.stage_of if not len(trace.waits_for(row))]
+        line = sorted(zip(trace.start[alone].tolist(), alone, strict=True))
+        if self.slotted or self.in_rounds:
+            return deque(line)
+        firsts: dict[Stage, int] = {}
+        for _, row in line:
+            for stage in self.stage_of[row]:
+                firsts.setdefault(stage, row)
+        begin = set(firsts.values())
+        return deque(one for one in line if one[1] in begin)
+
     def _watch_begins(self) -> None:
         """Stop where a stage that waits for rows begins; with slots, wherever something is sent."""
         trace = self.trace
@@ -266,7 +283,7 @@ class _World:
             self.finish_times = cache(self.engine.finish_times)
             seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:
-                seen.append(self.opens.pop(0)[1])
+                seen.append(self.opens.popleft()[1])
             if (self.slotted or self.running) and seen:
                 self._wake(seen)
             for row in seen:
@@ -336,8 +353,10 @@ class _World:
         gap wakes the slots after it.
         """
         now = self.engine.now
-        starts = {self._begins(row) for row in rows}
-        self.wakes = sorted(t for t in {*self.wakes, *starts} if t > now)
+        for start in {self._begins(row) for row in rows}:
+            heapq.heappush(self.wakes, start)
+        while self.wakes and self.wakes[0] <= now:
+            heapq.heappop(self.wakes)
         if self.slotted and np.isinf(self.next_slot):
             self.next_slot = self._slot_end()
 
