@@ -15,7 +15,7 @@ from ..study.planning import stage_circuits
 from ..study.run import Case, RunSettings
 from ..trace import Traffic
 from .asked import asked_of, settings_of
-from .terminal import Talk, show_notes, show_tables
+from .terminal import MOST_ROWS, Talk, show_notes, show_tables
 
 Plans = list[tuple[Case, list[StageCircuits]]]
 
@@ -51,7 +51,7 @@ def circuits(args: argparse.Namespace) -> None:
     tables = [circuits_table(stages, case.fabric) for case, stages in plans]
     for (case, _), table in zip(plans, tables, strict=True):
         print(f"policy {case.policy}, routing {args.routing}")
-        show_tables([table])
+        show_tables([table], MOST_ROWS)
     show_notes([] if args.quiet else [tables[0].note])
     if args.png:
         print(args.png)

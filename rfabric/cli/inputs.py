@@ -29,7 +29,7 @@ from ..study.known import known
 from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
 from ..units import show_between, show_size, show_time
 from .runs import with_format
-from .terminal import print_json, show_notes, show_tables
+from .terminal import MOST_ROWS, print_json, show_notes, show_tables
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
                 "What enters the fabric", ("phase", "label", "flows", "bytes"), sent, words=(0, 1)
             )
         )
-    show_tables(tables)
+    show_tables(tables, MOST_ROWS)
 
 
 def topo(args: argparse.Namespace) -> None:

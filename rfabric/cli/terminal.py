@@ -7,6 +7,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -14,16 +15,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
 from ..report import compare, worlds
-from ..report.compare import Table
+from ..report.compare import Row, Table
 from ..report.result import Pace
 from ..units import show_size, show_time
 
 PATIENCE = 2.0  # s before progress is worth showing
+BREATH = 0.2  # s between two lines about the phases of a run, which may be thousands
 # keys of what is done, and of how much there is
 PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"), ("done", "of"))
 PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
 # columns: of a terminal with room for wide gaps; of a word that may be broken
 SPACIOUS, LONG_WORD = 88, 24
+# rows of a table with a row for each phase or stage, of which a trace may have thousands; of them
+# the last, where sums stand
+MOST_ROWS, LAST_ROWS = 300, 30
 
 
 def print_json(document: dict) -> None:
@@ -31,12 +36,24 @@ def print_json(document: dict) -> None:
     print(json.dumps(document, indent=2))
 
 
-def show_tables(tables: Iterable[Table]) -> None:
-    """Print tables to stdout; one without rows is left out."""
+def show_tables(tables: Iterable[Table], most: int | None = None) -> None:
+    """Print tables to stdout; one without rows is left out, of one with more than `most` those in
+    the middle, which nobody would read there.
+    """
     room = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).width
     for table in tables:
         if table.rows:
-            _show(table, room)
+            _show(_shortened(table, most), room)
+
+
+def _shortened(table: Table, most: int | None) -> Table:
+    over = len(table.rows) - (most or len(table.rows))
+    if over <= 0:
+        return table
+    blank = ("",) * (len(table.columns) - 1)
+    begin, end = len(table.rows) - over - LAST_ROWS, len(table.rows) - LAST_ROWS
+    left_out = Row(f"... {end - begin:,} more rows, see --json", blank)
+    return replace(table, rows=(*table.rows[:begin], left_out, *table.rows[end:]))
 
 
 def show_notes(notes: Iterable[str]) -> None:
@@ -108,7 +125,8 @@ def show_runs(summary: dict, quiet: bool = False) -> None:
     """What a run verb prints: comparison, rewires, emulated against simulated, how it was
     scaled.
     """
-    show_tables([compare.comparison(summary), compare.rewires(summary), compare.fidelity(summary)])
+    tables = compare.comparison(summary), compare.rewires(summary), compare.fidelity(summary)
+    show_tables(tables, MOST_ROWS)
     if len({entry["engine"] for entry in summary["runs"]}) > 1:
         show_tables([worlds.table(summary["runs"])])
     emulated = [entry for entry in summary["runs"] if entry["engine"] == "emulate"]
@@ -153,7 +171,7 @@ class Talk:
         self.quiet = quiet
         self.began = time.monotonic()
         self.bars: Progress | None = None
-        self.said = ""
+        self.said, self.said_at = "", 0.0
         self.tasks: dict[str, int] = {}
         self.latest: tuple[str, dict] | None = None
         self.late = threading.Timer(PATIENCE, self._when_late)
@@ -195,9 +213,10 @@ class Talk:
 
     def _line(self, name: str, news: dict) -> None:
         text = f"{name}: {_what(news)}"
-        between = news.get("stage") == "run" and not news.get("phase")
+        runs, now = news.get("stage") == "run", time.monotonic()
+        between = runs and (not news.get("phase") or now - self.said_at < BREATH)
         if text != self.said and not between:
-            self.said = text
+            self.said, self.said_at = text, now
             with contextlib.suppress(OSError):  # talk is no reason to end a run
                 print(text, file=sys.stderr, flush=True)
 

@@ -48,6 +48,7 @@ TRANSPORTS = {
     TCP: "packets go cable by cable; each flow shakes hands, and starts slowly",
 }
 MATTERS = 0.01  # of a phase, and of a message: less is not worth a word
+MOST_NOTES = 8  # kinds of phases that have a note each
 
 
 def known_transport(name: str) -> str:
@@ -161,18 +162,22 @@ class TransportOutlook:
             return
         rdma = self._longest(sent.beyond(RDMA))
         small = self._by_row(added > MATTERS * sent.seconds)  # they take so much longer, alone
-        for name in dict.fromkeys(key.phase for key in open_):
-            steps = [key for key in open_ if key.phase == name]
-            key = max(steps, key=open_.__getitem__)
+        kinds = _by_kind(open_)
+        for name, (key, steps) in kinds[:MOST_NOTES]:
             mine, seconds = self._trace.rows(key), tcp[key] / share[key]
             of = f"{name or 'flows'}/{key.step}"
-            also = f" (and in {len(steps) - 1} other steps)" if len(steps) > 1 else ""
+            also = f" (and in {steps - 1} other steps)" if steps > 1 else ""
             yield (
                 f"{result.fabric.name}: {of}{also}: {np.count_nonzero(small[mine]):,} of "
                 f"{np.count_nonzero(self._trace.size[mine]):,} flows send messages so small that "
                 f"what a fluid leaves out shows: at most {_share(rdma[key], seconds)} longer with "
                 f"packets that go cable by cable (--transport rdma), {_share(tcp[key], seconds)} "
                 "with a TCP connection for each (--transport tcp)"
+            )
+        if len(kinds) > MOST_NOTES:
+            yield (
+                f"{result.fabric.name}: {len(kinds) - MOST_NOTES:,} more kinds of phases send such "
+                "small messages; those above would change most"
             )
 
     def _longest(self, added: np.ndarray) -> dict[PhaseKey, float]:
@@ -190,6 +195,19 @@ class TransportOutlook:
         by_row = np.zeros(len(self._trace), of_parts.dtype)
         by_row[rows] = np.maximum.reduceat(of_parts, first)
         return by_row
+
+
+def _by_kind(share: dict[PhaseKey, float]) -> list[tuple[str, tuple[PhaseKey, int]]]:
+    """(name, (the step with the largest share, how many steps there are)) of each kind of phase:
+    those with the largest share first, where they are many; else as they come.
+    """
+    steps: dict[str, list[PhaseKey]] = {}
+    for key in share:
+        steps.setdefault(key.phase, []).append(key)
+    kinds = [(n, (max(keys, key=share.__getitem__), len(keys))) for n, keys in steps.items()]
+    if len(kinds) > MOST_NOTES:
+        kinds.sort(key=lambda kind: -share[kind[1][0]])
+    return kinds
 
 
 def _share(seconds: float, of: float) -> str:
