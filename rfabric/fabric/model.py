@@ -28,6 +28,7 @@ MOST_RATE = 1e18  # bit/s: above it sums leave the whole numbers of 64 bits
 MOST_DELAY = 1e9  # s: so that times keep microseconds
 MOST_PORT = 0xFFFFFF00  # OFPP_MAX (OpenFlow 1.3): numbers above are of no port
 MOST_DPID = 2**64 - 1  # a datapath id has 64 bits
+OTHERS = "say what else it is by format=NAME (`rfabric list formats`)"  # a JSON that is no Fabric
 MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three digits
 
 Pair = tuple[str, str]  # names of two hosts: who sends, who receives
@@ -355,8 +356,10 @@ class Fabric:
                 parameters,
             )
         except KeyError as error:
-            raise RFabricError(f"fabric file: {error} is missing") from error
-        except (TypeError, ValueError) as error:
+            raise RFabricError(f"fabric file: {error} is missing; {OTHERS}") from error
+        except TypeError as error:  # other keys in a node or a link, or no keys
+            raise RFabricError(f"fabric file: is none that rfabric wrote; {OTHERS}") from error
+        except ValueError as error:
             raise (
                 error if isinstance(error, RFabricError) else RFabricError(f"fabric file: {error}")
             ) from error

@@ -192,9 +192,13 @@ def _only(network: Network, parts: list[set[str]]) -> set[str]:
     if not hosts:
         raise RFabricError(
             "it has no host: no node is declared as one or named like one (server1), and none "
-            "has a single cable; hosts=8 hangs 8 below every ToR"
+            f"has a single cable{''.join(f'; {said}' for said in network.dropped)}; "
+            "hosts=8 hangs 8 below every ToR"
         )
     held = [nodes for nodes in parts if any(name in nodes for name in hosts)]
+    if lone := [name for name in hosts if {name} in held]:
+        rest = next((f", or take the rest by part={n}" for n in hosts if n not in lone), "")
+        raise RFabricError(f"hosts without a cable: {some(lone)}; cable each to a ToR{rest}")
     if len(held) > 1:
         first, other = (next(n for n in hosts if n in nodes) for nodes in held[:2])
         raise RFabricError(
@@ -260,12 +264,14 @@ def _served(network: Network, split: Network, many: set[str]) -> Network:
 
 
 def _refuse_host_to_host(network: Network) -> None:
+    ends = _ends(network)
     for cable in network.cables:
         if network.nodes[cable.a].kind == network.nodes[cable.b].kind == "host":
             at = f"{cable.where}: " if cable.where else ""
-            raise RFabricError(
-                f"{at}{cable.a} and {cable.b} are joined to nothing else; a ToR is missing"
-            )
+            why = "are both hosts, which pass nothing on; say of one that it is a switch"
+            if ends[cable.a] == ends[cable.b] == 1:
+                why = "are joined to nothing else; a ToR is missing"
+            raise RFabricError(f"{at}{cable.a} and {cable.b} {why}")
 
 
 def _rated(network: Network, assumed: Assumed) -> tuple[Network, Counter[str]]:

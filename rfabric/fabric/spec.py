@@ -11,7 +11,7 @@ from functools import partial
 
 from ..errors import RFabricError
 from ..files import read_text
-from ..specs import by_signature, head_of, read_spec, unescaped
+from ..specs import by_signature, head_of, read_spec, split_at, unescaped
 from ..units import spell_rate
 from .builders.sizes import RATE, SHAPE, SMALLEST, Room, shape_for
 from .formats import is_topology, names_topology, read_network
@@ -49,9 +49,11 @@ def parse_fabric(
     >>> parse_fabric("fat-tree,k=4")
     <Fabric fat-tree,k=4: 16 hosts, 20 switches (0 OCSes), 48 cables>
     """
-    if _is_own(head := head_of(spec)):
+    head = head_of(spec)
+    if _is_own(spec):
+        fabric = _from_file(unescaped(head))
         read_spec(spec, known=()).values({})
-        return _from_file(unescaped(head))
+        return fabric
     builder = _builder(head)
     readers = by_signature(builder)
     values = read_spec(spec, known=readers).values(readers)
@@ -72,7 +74,7 @@ def _sizes(room: Room) -> tuple[str, ...]:
 def with_setting(spec: str, key: str, value: str) -> str:
     """`spec` with `key=value`, where its builder knows the key and the spec leaves it open."""
     head = head_of(spec)
-    known = () if _is_own(head) else by_signature(_builder(head))
+    known = () if _is_own(spec) else by_signature(_builder(head))
     if key not in known or key in read_spec(spec, known=known).settings:
         return str(spec)
     return f"{spec},{key}={value}"
@@ -83,9 +85,10 @@ def _builder(head: str) -> Builder:
     return partial(read_network, file) if names_topology(file) else builder_of(head)
 
 
-def _is_own(head: str) -> bool:
-    """Whether it is a fabric as rfabric writes it, and no JSON of others."""
-    return head.endswith(".json") and not is_topology(unescaped(head))
+def _is_own(spec: str) -> bool:
+    """Whether it is a fabric as rfabric writes it, and no JSON of others, nor said to be."""
+    head, said = head_of(spec), any(one.startswith("format=") for one in split_at(spec, ",")[1:])
+    return head.endswith(".json") and not said and not is_topology(unescaped(head))
 
 
 def _room(builder: Callable[..., Fabric]) -> Room | None:

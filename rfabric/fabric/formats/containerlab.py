@@ -10,8 +10,11 @@
           vars: {rate: 400Gbit/s, delay: 500ns}        ours: containerlab itself has no rates
 
 A node of kind `linux` is a host, unless its group, its labels, its own hosts or, where it has
-several cables, its name (`spine1`) say otherwise. Ends such as `macvlan:eth0` or `host:eth5` leave
-the lab and are left out. Written nodes carry what they are as labels; images are examples.
+several cables, its name (`spine1`) say otherwise. One whose image is that of a router (FRR, BIRD,
+...) may be either: with a single cable, where no node is a host otherwise, it is one. Ends such as
+`macvlan:eth0` or `host:eth5` leave the lab and are left out, and so are containers without a link
+(Grafana), which only the management network reaches. Written nodes carry what they are as labels;
+images are examples.
 """
 
 import re
@@ -23,7 +26,7 @@ from ...errors import RFabricError
 from ...files import twice
 from ...units import spell_rate, spell_time
 from ..model import Fabric
-from ..network import NamedCable, Network
+from ..network import NamedCable, Network, some
 from ..roles import Role, named_role
 from .base import (
     Reading,
@@ -41,6 +44,8 @@ from .base import (
 
 OUTSIDE = ("host", "macvlan", "mgmt-net", "vxlan", "vxlan-stitch", "dummy")
 LABEL = "rfabric-"
+# words in the names of images of routers that run as `linux`
+ROUTERS = {"frr", "quagga", "bird", "bird2", "gobgp", "openbgpd", "vyos", "sonic", "openvswitch"}
 IMAGES = {"host": "alpine:3", "eps": "quay.io/frrouting/frr:10.2.1"}
 
 
@@ -61,6 +66,10 @@ def _read(path: Path, reading: Reading) -> Network:
         outside += cable is None
         cables += [cable] if cable else []
     said = [f"{outside:,} links out of the lab left out"] if outside else []
+    linked = {end for cable in cables for end in (cable.a, cable.b)}
+    if cables and (alone := roles.keys() - linked):
+        said.append(f"{len(alone):,} nodes without a link left out ({some(alone)})")
+        roles = {name: role for name, role in roles.items() if name in linked}
     labels = mapping(topology.get("defaults") or {}, "topology.defaults").get("labels") or {}
     delay = mapping(labels, "topology.defaults.labels").get(f"{LABEL}reconfig-delay", 0)
     return Network(
@@ -76,12 +85,23 @@ def _role(name: str, said: Any, topology: dict) -> Role:
     above = [mapping(groups.get(said.get("group")) or {}, f"group of {name}"),
              mapping(topology.get("defaults") or {}, "topology.defaults")]  # fmt: skip
     kind = next((str(one["kind"]) for one in (said, *above) if one.get("kind")), "")
+    kinds = mapping(topology.get("kinds") or {}, "topology.kinds")
+    above.insert(1, mapping(kinds.get(kind) or {}, f"topology.kinds.{kind}"))
+    image = next((str(one["image"]) for one in (said, *above) if one.get("image")), "")
     labels = mapping(said.get("labels") or {}, f"labels of {name}")
     ours = {str(key).removeprefix(LABEL): value for key, value in labels.items()}
     role = role_of(ours | {"group": said.get("group", "")})
     if role.kind:
         return role
-    return Role("host", "host") if kind == "linux" else Role("eps")
+    if kind == "linux":
+        return Role() if _of_router(image) else Role("host", "host")
+    return Role("eps")
+
+
+def _of_router(image: str) -> bool:
+    """Whether an image such as `quay.io/frrouting/frr:10.4.1` is a router's."""
+    name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+    return not ROUTERS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
 
 
 def _hosts_alone(roles: dict[str, Role], cables: list[NamedCable]) -> dict[str, Role]:

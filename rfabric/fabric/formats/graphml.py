@@ -1,6 +1,7 @@
 """GraphML, as networkx, yEd, Gephi and the Internet Topology Zoo write it; see `graphs`."""
 
 import re
+import warnings
 from pathlib import Path
 
 from ...errors import RFabricError
@@ -23,7 +24,9 @@ def _read(path: Path, reading: Reading) -> Network:
     text = text_of(path)
     _check(xml_of(text))
     try:
-        graph = nx.parse_graphml(text)
+        with warnings.catch_warnings():  # keys without a type and ports, as yEd has them
+            warnings.simplefilter("ignore", UserWarning)
+            graph = nx.parse_graphml(text)
     except (nx.NetworkXError, LookupError, AttributeError, TypeError) as error:
         raise RFabricError(f"is no GraphML that networkx reads: {error}") from error
     return network_from(graph, stem_of(path), reading)

@@ -30,7 +30,8 @@ from .base import (
 )
 
 OWN_NODE = {*ROLE_KEYS, "id", "name", "key", "label", "pod", "plane"}
-OWN_EDGE = {"source", "target", "key", "id", "cable"}
+PARTS = ("interface", "port", "termination-point")  # of a device, in graphs of an inventory
+OWN_EDGE = {"source", "target", "from", "to", "src", "dst", "key", "id", "cable"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def network_of(
     """The Network of nodes and edges; `graph`: attributes of the whole. RFabricError for an edge to
     no node.
     """
+    _refuse_interfaces(nodes)
     roles = {node: role_of(said) for node, said in nodes.items()}
     copies = [copies_of(edge.attributes, edge.where) for edge in edges]
     cables = [
@@ -84,6 +86,17 @@ def network_of(
         cables = one_of_both_ways(cables, dropped)
     delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)
     return Network(name, roles, tuple(cables), tuple(dropped), delay)
+
+
+def _refuse_interfaces(nodes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Graphs of an inventory hold interfaces beside devices: as a switch each would have ports."""
+    for name, said in nodes.items():
+        words = {str(said.get(key, "")).lower(): key for key in ROLE_KEYS}
+        if (word := next(filter(words.get, PARTS), None)) is not None:
+            raise RFabricError(
+                f"node {name}: {words[word]} {word!r} is a part of a device; keep the devices, "
+                "cabled to one another"
+            )
 
 
 def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:

@@ -2,6 +2,9 @@
 
 {"directed": false, "nodes": [{"id": "leaf1", "role": "leaf"}, ...],
  "links": [{"source": "h1", "target": "leaf1", "rate": "400Gbit/s"}, ...]}
+
+vis.js calls the ends `from` and `to`. Cytoscape puts all of it in `elements`, and what is said of a
+node or an edge in its `data`.
 """
 
 import json
@@ -15,17 +18,19 @@ from ..network import Network
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 from .graphs import Edge, edges_of, network_of, node_attributes
 
+ENDS = (("source", "target"), ("from", "to"), ("src", "dst"))
+
 
 def _sniff(text: str) -> bool:
     return (
         text.lstrip().startswith("{")
         and re.search(r'"nodes"\s*:\s*\[', text) is not None
-        and re.search(r'"(?:source|directed|multigraph)"\s*:', text) is not None
+        and re.search(r'"(?:source|from|src|directed|multigraph)"\s*:', text) is not None
     )
 
 
 def _read(path: Path, reading: Reading) -> Network:
-    data = mapping_of(path)
+    data = _laid_open(mapping_of(path))
     both = [data[key] for key in ("links", "edges") if key in data]
     listed = next(filter(None, both), both[0] if both else None)
     if listed is None or "nodes" not in data:
@@ -45,6 +50,21 @@ def _read(path: Path, reading: Reading) -> Network:
     return network_of(stem_of(path), nodes, edges, reading, graph, bool(data.get("directed")))
 
 
+def _laid_open(data: dict) -> dict:
+    """Cytoscape's elements as others have them; its attributes of the whole are left out."""
+    if "elements" not in data:
+        return data
+    elements = mapping(data["elements"], "elements")
+    opened = {
+        key: [
+            mapping(mapping(one, f"elements.{key}[{i}]").get("data"), f"elements.{key}[{i}].data")
+            for i, one in enumerate(items(elements.get(key, []), f"elements.{key}"))
+        ]
+        for key in ("nodes", "edges")
+    }
+    return opened | {"directed": data.get("directed")}
+
+
 def _name(node: Any, i: int) -> str:
     if not isinstance(node, dict):
         return name_of(node, f"nodes[{i}]")
@@ -56,7 +76,7 @@ def _edge(link: Any, i: int, order: list[str]) -> Edge:
     """`order`: the names by row, where links count rows and nodes have no id."""
     said = mapping(link, f"links[{i}]")
     ends = []
-    for key in ("source", "target"):
+    for key in next((keys for keys in ENDS if keys[0] in said), ENDS[0]):
         end = said.get(key)
         if order and isinstance(end, int) and 0 <= end < len(order):
             end = order[end]
@@ -75,6 +95,6 @@ def _write(fabric: Fabric) -> str:
 
 
 NODE_LINK = TopologyFormat(
-    "node-link", "`nodes` and `links` as JSON: networkx, d3",
-    (".json",), _sniff, _read, _write,
+    "node-link", "`nodes` and `links` as JSON: networkx, d3, vis.js, Cytoscape",
+    (".json", ".cyjs"), _sniff, _read, _write,
 )  # fmt: skip
