@@ -3,8 +3,8 @@
 Packets of one way of a 5-tuple (addresses, protocol, ports) are one flow, until nothing came for
 `gap` seconds: then a new one begins. Its bytes are those of the packets on the wire, with all
 headers, as the capture says (not cut to what it kept); it starts with its first packet. Flows of
-less than `threshold` bytes are left out. Addresses are hosts in the order in which they first
-appear: the first is h1.
+less than `threshold` bytes are left out, and so is what goes to many hosts at once (multicast,
+broadcast). Addresses are hosts in the order in which they first appear: the first is h1.
 
     setting     default
     gap         1s        nothing for so long ends a flow
@@ -35,6 +35,7 @@ EXTENSIONS = (0, 43, 60)  # headers of IPv6 before the ports: hop by hop, routin
 FRAGMENT = 44
 WITH_PORTS = (6, 17, 132)  # TCP, UDP, SCTP
 OTHER = "packets that are not of IP dropped"
+TO_MANY = "packets to many hosts (multicast, broadcast) dropped"
 LATER = "later fragments counted to a flow without ports"
 TIMELESS = "packets without a time (simple packet blocks) put at that of the packet before"
 
@@ -48,7 +49,9 @@ def _read(path: Path, threshold: str = "0", gap: str = "1s") -> Trace:
         counts[TIMELESS] += told is None
         time = before = before if told is None else told
         key = _tuple_of(link, data, counts)
-        if key:
+        if key and _to_many(link, data, _hosts(key)[1]):
+            counts[TO_MANY] += 1
+        elif key:
             talks.add(key, time, wire)
     return _trace(path, talks.all(), counts, least, f"gap {gap}, threshold {threshold}")
 
@@ -76,12 +79,10 @@ class _Talks:
 
 
 def _trace(path: Path, flows: list[list], counts: Counter, least: float, how: str) -> Trace:
-    kept = [one for one in flows if one[3] >= least and _hosts(one[0])[0] != _hosts(one[0])[1]]
+    between = [one for one in flows if _hosts(one[0])[0] != _hosts(one[0])[1]]
+    kept = [one for one in between if one[3] >= least]
     if not kept:
-        raise RFabricError(
-            f"holds no flow: {counts['packets']} packets, {len(flows)} conversations, none of "
-            f"{least:g} bytes between two hosts; lower threshold"
-        )
+        raise RFabricError(_no_flow(counts, flows, between, least))
     index: dict[bytes, int] = {}
     ends = [[index.setdefault(h, len(index)) for h in _hosts(one[0])] for one in kept]
     first, sizes = kept[0][1], [one[3] for one in kept]
@@ -106,6 +107,30 @@ def _trace(path: Path, flows: list[list], counts: Counter, least: float, how: st
     tell(told)
     addresses = {f"h{i + 1}": _address(raw) for raw, i in index.items()}
     return builder.build(provenance=told | {"hosts": addresses})
+
+
+def _no_flow(counts: Counter, flows: list, between: list, least: float) -> str:
+    """Why a capture holds no flow, and the way out."""
+    packets = counts.pop("packets", 0)
+    said = [f"{count} {what}" for what, count in counts.items() if count]
+    said += [f"{len(flows) - len(between)} conversations of a host with itself"] * (
+        len(flows) > len(between)
+    )
+    if between:
+        most = max(one[3] for one in between)
+        said += [
+            f"{len(between)} conversations, the largest of {most} bytes, are below {least:g}; "
+            "lower threshold"
+        ]
+    return f"holds no flow: {packets} packets; {'; '.join(said) or 'capture while hosts send'}"
+
+
+def _to_many(link: int, data: bytes, dst: bytes) -> bool:
+    """Whether a packet goes to many: by its IP address, or that of Ethernet, whose first bit says
+    so of a subnet's broadcast too.
+    """
+    first = dst[0] == 255 if len(dst) == 16 else 224 <= dst[0] < 240 or dst == b"\xff" * 4
+    return first or (link == 1 and data[0] & 1 == 1)
 
 
 def _tuple_of(link: int, data: bytes, counts: Counter) -> bytes:

@@ -1,0 +1,55 @@
+"""Packet captures as people have them: packets to many hosts, captures without a flow."""
+
+import struct
+
+import pytest
+
+from rfabric.errors import RFabricError
+from rfabric.trace.formats.pcap import PCAP
+
+pytest.importorskip("scapy")
+SOME, ALL = b"\x02\0\0\0\0\1", b"\xff" * 6
+
+
+def packet(src, dst, mac=SOME, kind=b"\x08\0"):
+    """A frame of UDP between two addresses."""
+    told = struct.pack("!BBHHHBBH", 0x45, 0, 28, 0, 0, 64, 17, 0)
+    ends = bytes(map(int, f"{src}.{dst}".split(".")))
+    return mac + SOME + kind + told + ends + struct.pack("!HHHH", 1, 2, 8, 0)
+
+
+def packet6(dst):
+    told = struct.pack("!BBHHBB", 0x60, 0, 0, 8, 17, 64) + bytes(15) + b"\1" + dst
+    return SOME + SOME + b"\x86\xdd" + told + struct.pack("!HHHH", 1, 2, 8, 0)
+
+
+def capture(path, *frames):
+    told = (struct.pack("<IIII", 5, i, len(f), len(f)) + f for i, f in enumerate(frames))
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1) + b"".join(told))
+    return path
+
+
+def test_who_is_sent_to_with_many_others_is_no_host(tmp_path):
+    many = [packet("10.0.0.1", "224.0.0.251"), packet("10.0.0.1", "255.255.255.255"),
+            packet("10.0.0.1", "10.0.0.255", ALL), packet6(b"\xff\2" + bytes(14))]  # fmt: skip
+    trace = PCAP.read(capture(tmp_path / "t.pcap", *many, packet("10.0.0.1", "10.0.0.2")))
+    assert trace.hosts == ("h1", "h2") and trace.size.tolist() == [42]
+    assert "4 packets to many hosts (multicast, broadcast) dropped" in trace.provenance["notes"]
+
+
+@pytest.mark.parametrize("frames, why", [
+    ([packet("10.0.0.1", "10.0.0.2", kind=b"\x08\6")] * 3, "3 packets; 3 packets that are not of"),
+    ([packet("10.0.0.1", "10.0.0.1")] * 2, "1 conversations of a host with itself"),
+    ([packet("10.0.0.1", "224.0.0.5")], "1 packets to many hosts"),
+    ([], "0 packets; capture while hosts send"),
+])  # fmt: skip
+def test_a_capture_without_a_flow_says_why(tmp_path, frames, why):
+    with pytest.raises(RFabricError, match=f"holds no flow: .*{why}") as error:
+        PCAP.read(capture(tmp_path / "t.pcap", *frames))
+    assert "lower threshold" not in str(error.value)
+
+
+def test_a_threshold_above_all_flows_says_the_largest(tmp_path):
+    path = capture(tmp_path / "t.pcap", *[packet("10.0.0.1", "10.0.0.2")] * 3)
+    with pytest.raises(RFabricError, match="the largest of 126 bytes, are below 1000; lower thr"):
+        PCAP.read(path, threshold="1kB")
