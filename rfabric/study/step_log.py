@@ -111,7 +111,7 @@ def read_step_log(path: str | Path) -> StepLog:
             told = _told(path, notes)
         return replace(_collected(told), notes=tuple(notes))
     except RFabricError as error:
-        raise RFabricError(f"{path}: {error}") from error
+        raise RFabricError("; ".join((f"{path}: {error}", *notes))) from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
 

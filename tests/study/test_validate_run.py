@@ -241,6 +241,18 @@ def test_what_loggers_keep_says_the_same(tmp_path, form):
     assert log.steps == LOGGED and not log.notes
 
 
+def test_a_folder_with_events_of_its_own_is_that_run(tmp_path):
+    name = "events.out.tfevents.17.vm.1.0"
+    (tmp_path / "1700000000.5").mkdir()
+    (tmp_path / "1700000000.5" / name).write_bytes(EVENTS)  # as SummaryWriter.add_hparams does
+    (tmp_path / name).write_bytes(EVENTS)
+    log = read_step_log(tmp_path)
+    assert log.steps == LOGGED and log.notes == ("1 runs in folders below it left out",)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(RFabricError, match="no time of a step.*1 runs in folders below it left"):
+        read_step_log(tmp_path)
+
+
 def test_a_log_that_a_killed_job_left_is_read_as_far_as_it_goes(tmp_path, capsys):
     events = tmp_path / "events.out.tfevents.1"
     events.write_bytes(EVENTS[:-9])

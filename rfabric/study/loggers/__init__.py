@@ -1,7 +1,8 @@
 """Metrics of steps as loggers keep them, in files that are no text: one module each.
 
-A folder is searched for such files; they must be of one run. A last record that is cut short, as
-killed jobs leave it, ends what is read, and is said.
+A folder is searched for such files; they must be of one run: its own, where it holds one beside
+those of folders below it, as TensorBoard's hyperparameters make them. A last record that is cut
+short, as killed jobs leave it, ends what is read, and is said.
 """
 
 from collections import defaultdict
@@ -58,6 +59,9 @@ def _folder(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
         raise RFabricError(
             "holds no tfevents of TensorBoard, no .wandb, no metrics folder of MLflow; give the log"
         )
+    if path in runs and len(runs) > 1:
+        notes.append(f"{len(runs) - 1} runs in folders below it left out")
+        runs = {path: runs[path]}
     if len(runs) > 1:
         some = ", ".join(str(run.relative_to(path)) for run in list(runs)[:4])
         raise RFabricError(f"holds {len(runs)} runs ({some} ...); give one of them")
