@@ -9,6 +9,8 @@ inverse CDF.
     input_length,output_length,...         Mooncake's, as CSV or as JSON lines
     in_tokens,out_tokens,...               calls of coding agents (kv-cache-tester)
     Request tokens,Response tokens,...     BurstGPT's
+    num_prefill_tokens,num_decode_tokens   Vidur's
+    prompt_tokens,completion_tokens,...    what servers of OpenAI's API count
     chunk-N-dataset.json                   ServeGen's own: shares of tokens by window, by the rates
                                            in chunk-N-trace.csv
 
@@ -31,12 +33,14 @@ from ..files import kind_of, parse_json, read_text, twice
 _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
 # Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake,
-# callanjfox/kv-cache-tester, HPMLL/BurstGPT.
+# callanjfox/kv-cache-tester, HPMLL/BurstGPT, microsoft/vidur; `usage` of OpenAI's API.
 _PAIRS = (
     ("ContextTokens", "GeneratedTokens"),
     ("input_length", "output_length"),
     ("in_tokens", "out_tokens"),
     ("Request tokens", "Response tokens"),
+    ("num_prefill_tokens", "num_decode_tokens"),
+    ("prompt_tokens", "completion_tokens"),
 )
 SIDES = ("prompt", "output")
 

@@ -438,6 +438,8 @@ FORMS = {
         '{"timestamp": 0, "input_length": 374, "output_length": 44, "hash_ids": [1, 2]}\n'
     ),
     "agents.csv": "trace,agent,t_s,in_tokens,out_tokens,think_time_s\na,main,0,374,44,3.0\n",
+    "vidur.csv": "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.3,396,109\n",
+    "usage.jsonl": '{"id": "x", "prompt_tokens": 374, "completion_tokens": 44}\n',
     "chunk-3-dataset.json": (
         '{"0": {"input_tokens": "{374: 0.9, 999: 0.1}", "output_tokens": "{44: 1.0}"}}'
     ),
