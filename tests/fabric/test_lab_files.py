@@ -1,5 +1,5 @@
 """Labs, drawings and graphs of inventories as tools leave them: routers in containers, what only
-watches a lab, other words for the ends of an edge.
+watches a lab, other words for the ends of an edge, servers whose GPUs are linked in groups.
 """
 
 import json
@@ -8,6 +8,8 @@ import pytest
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder
 
 FRR = "{kind: linux, image: 'quay.io/frrouting/frr:10.4.1'}"
 
@@ -143,3 +145,59 @@ def test_json_that_no_format_knows(tmp_path):
     named = graph(tmp_path, {"nodes": ["x"], "links": [{"a": "x", "b": "y"}]}, "c.json")
     with pytest.raises(RFabricError, match=r"links\[0\].source: a name is expected"):
         parse_fabric(f"{named},format=node-link")
+
+
+def server(*gpus, before=""):
+    """NCCL's topology of GPUs, below two CPUs each half: what stands in each <gpu>."""
+    told = [
+        f'<pci busid="0000:0{i}:00.0" class="0x038000" link_speed="16 GT/s" link_width="16">'
+        f'<gpu dev="{i}" sm="86" gcn="910">{links}</gpu></pci>'
+        for i, links in enumerate(gpus)
+    ]
+    half = len(gpus) // 2
+    cpus = [f'<cpu numaid="{i}">{"".join(told[i * half :][:half])}</cpu>' for i in (0, 1)]
+    return f'{before}<system version="1">{"".join(cpus)}</system>'
+
+
+def bridge(other, kind="xgmi", count=4):
+    return f'<{kind} target="0000:0{other}:00.0" count="{count}" tclass="0x038000"/>'
+
+
+def seconds(fabric, src, dst):
+    """Of 1 GB between two of its hosts."""
+    builder = TraceBuilder(fabric.hosts)
+    builder.flows([src], [dst], 1e9)
+    return simulate(fabric, builder.build()).step_seconds
+
+
+PCIE = 16e9 * 16 * 128 / 130 / 8  # byte/s
+
+
+@pytest.mark.parametrize("kind, rate", [("xgmi", 36e9), ("nvlink", 12e9)])
+def test_pairs_of_gpus_have_pcie_between_them(tmp_path, caplog, kind, rate):
+    path = tmp_path / "pairs.xml"
+    path.write_text(server(*(bridge(other, kind) for other in (1, 0, 3, 2))))
+    fabric = parse_fabric(str(path))
+    assert seconds(fabric, 0, 1) == pytest.approx(1e9 / (4 * rate), rel=0.01)
+    assert seconds(fabric, 1, 2) == pytest.approx(1e9 / min(4 * rate, PCIE), rel=0.01)
+    assert "PCIe between 2 groups of them" in caplog.text and "between CPUs" in caplog.text
+
+
+def test_a_gpu_beside_a_bridged_pair_comes_by_pcie(tmp_path):
+    path = tmp_path / "three.xml"
+    path.write_text(server(bridge(1), bridge(0), "", ""))
+    fabric = parse_fabric(str(path))
+    assert len(fabric.hosts) == 4
+    assert seconds(fabric, 0, 3) == seconds(fabric, 2, 3) == pytest.approx(1e9 / PCIE, rel=0.01)
+
+
+def test_models_of_rccl_are_read_below_their_comments(tmp_path):
+    path, dashes = tmp_path / "hive.xml", "-" * 20
+    text = server(*(bridge(o, count=1) + bridge(p, count=1)
+                    for o, p in ((1, 3), (0, 2), (1, 3), (2, 0))))  # fmt: skip
+    path.write_text(f"<!{dashes}\n - Copyright\n {dashes}>\n{text}")
+    fabric = parse_fabric(str(path))
+    assert {link.rate for link in fabric.links} == {36e9 * 8, 2 * 36e9 * 8}
+    path.write_text(text.replace('gcn="910"', 'gcn="gfx1"'))
+    with pytest.raises(RFabricError, match="no rate of xgmi is known of gcn 'gfx1'; of 906, 908"):
+        parse_fabric(str(path))

@@ -660,7 +660,7 @@ BAD = {
     "node.ns3": ("3 1 1\n2\n0 7 1Gbps 1us 0\n", "line 3: node 7, and there are 0 to 2"),
     "sm.xml": (nvlinked(target="0", tclass="0x068000").replace('sm="80"', 'sm="3"'), "sm '3'"),
     "bus.xml": (nvlinked(target="0").replace(":02:", ":01:"), "busid .*01:.* stands twice"),
-    "xgmi.xml": (nvlinked(target="0").replace("nvlink", "xgmi"), "joined by xgmi"),
+    "xgmi.xml": (nvlinked(target="0").replace("nvlink", "xgmi"), "no rate of xgmi is known of gcn"),
     "cpus.xml": (nvlinked(target="0").replace("<cpu", '<cpu numaid="0"/><cpu'), "numaid cpu0"),
     "width.xml": (
         nvlinked(target="0").replace('link_width="16"', 'link_width="x"', 1), "is no speed such as"

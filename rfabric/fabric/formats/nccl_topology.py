@@ -7,20 +7,22 @@
             <gpu dev="0" sm="80"><nvlink target="..." count="12" tclass="0x068000"/></gpu>
 
 Where GPUs have NVLinks, these are the network (all to one switch, or GPU to GPU), and PCIe is left
-out; else PCIe is, with the CPUs above it. Where NVLink joins several servers (GB200 NVL72) the file
-has all of them, told apart by the `host_hash` of their CPUs. NICs lead out of the server and are
-left out: a fabric of servers is a file of its own. Classes are PCI's; rates as NCCL counts them
-(`src/graph/topo.h`).
+out; else PCIe is, with the CPUs above it. Groups of GPUs that NVLink does not join (bridges of two,
+AMD's hives) have PCIe between them. RCCL's files say `xgmi` of AMD's links. Where NVLink joins
+several servers (GB200 NVL72) the file has all of them, told apart by the `host_hash` of their CPUs.
+NICs lead out of the server and are left out: a fabric of servers is a file of its own. Classes are
+PCI's; rates as NCCL and RCCL count them (`src/graph/topo.h`).
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import RFabricError
 from ...files import twice
-from ...nccl import NVLINK
+from ...nccl import NVLINK, XGMI
 from ..network import NamedCable, Network
 from ..roles import Role
 from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
@@ -29,6 +31,7 @@ GPU, NIC, BRIDGE, NVSWITCH = "0x0302", "0x02", "0x0604", "0x0680"
 # share of what a PCIe lane signals that is data: 8b/10b, from 8 GT/s 128b/130b, from 64 GT/s FLITs
 LANES = ((8.0, 0.8), (64.0, 128 / 130), (float("inf"), 242 / 256))
 CPUS = "between CPUs"
+COMMENT = re.compile(r"<!--.*?-->", re.S)
 
 
 class _Device(NamedTuple):
@@ -44,11 +47,11 @@ class _Device(NamedTuple):
 
 
 def _sniff(text: str) -> bool:
-    return re.search(r"<system\b[^>]*>\s*(?:<!--.*?-->\s*)*<cpu\b", text, re.S) is not None
+    return re.search(r"<system\b[^>]*>\s*<cpu\b", COMMENT.sub("", text)) is not None
 
 
 def _read(path: Path, reading: Reading) -> Network:
-    root = xml_of(text_of(path))
+    root = xml_of(COMMENT.sub("", text_of(path)))  # those of RCCL's models hold `--`, as no XML may
     if root.tag != "system":
         graphs = ": these are the rings and trees that NCCL chose (NCCL_GRAPH_DUMP_FILE)"
         raise RFabricError(
@@ -61,8 +64,6 @@ def _read(path: Path, reading: Reading) -> Network:
     cpus = [_cpu(cpu) for cpu in root.findall("cpu")]
     if (name := twice([*names, *cpus])) is not None:
         raise RFabricError(f"busid or numaid {name} stands twice; keep one")
-    if next(root.iter("xgmi"), None) is not None:
-        raise RFabricError("its GPUs are joined by xgmi, of which NCCL's topology says no rate")
     gpus = [d for d in devices if d.gpu]
     if len(gpus) < 2:
         raise RFabricError(f"{len(gpus)} GPUs (class {GPU}00, or a <gpu>); a network needs two")
@@ -70,6 +71,10 @@ def _read(path: Path, reading: Reading) -> Network:
     if servers > 1 and not linked:
         raise RFabricError(f"{servers} servers that no NVLink joins; give the file of one")
     nodes, cables, said = linked or _pcie(root, devices, gpus)
+    if linked and servers == 1 and (groups := _groups(nodes, cables)) > 1:
+        above, pcie, notes = _pcie(root, devices, gpus)
+        nodes, cables = above | nodes, cables + _from_switches(nodes, pcie)
+        said = [said[0].replace("no PCIe", f"PCIe between {groups} groups of them"), *notes[1:]]
     nics = sum(d.kind.startswith(NIC) for d in devices)
     what = f"{servers} servers on one NVLink" if servers > 1 else "the inside of one server"
     said.append(f"{what}; {nics} NICs, which lead out of it, left out")
@@ -84,7 +89,7 @@ def _tell_apart(root) -> int:
     for cpu in root.findall("cpu") if len(hosts) > 1 else ():
         before = f"server{hosts.index(cpu.get('host_hash', '')) + 1}/"
         cpu.set("numaid", before + cpu.get("numaid", "0"))
-        for key, tag in (("busid", "pci"), ("target", "nvlink")):
+        for key, tag in (("busid", "pci"), ("target", "nvlink"), ("target", "xgmi")):
             for element in cpu.iter(tag):
                 if name := element.get(key):
                     element.set(key, before + name)
@@ -152,22 +157,40 @@ def _nvlinks(root, gpus: list[_Device]):
     NVLink.
     """
     links = dict.fromkeys((gpu.name for gpu in gpus), ())
-    rates = {}
+    rates, kind = {}, "xgmi" if next(root.iter("xgmi"), None) is not None else "nvlink"
     for element in root.iter("pci"):
         gpu = element.find("gpu")
         if element.get("busid") in links and gpu is not None:
-            links[element.get("busid")] = tuple(gpu.iter("nvlink"))
-            rates[element.get("busid")] = _nvlink_rate(gpu, element.get("busid"))
-    if not any(links.values()):
+            links[element.get("busid")] = tuple(gpu.iter(kind))
+            if links[element.get("busid")]:
+                rate_of = _xgmi_rate if kind == "xgmi" else _nvlink_rate
+                rates[element.get("busid")] = rate_of(gpu, element.get("busid"))
+    if not rates:
         return None
-    bare = [name for name in links if not links[name]]
-    if bare:
-        raise RFabricError(f"GPU {bare[0]} has no NVLink and others have; which joins them?")
-    said = [f"GPUs over NVLink, {min(rates.values()) / 8e9:g} GB/s a link and direction; no PCIe"]
+    what = "NVLink" if kind != "xgmi" else kind
+    said = [f"GPUs over {what}, {min(rates.values()) / 8e9:g} GB/s a link and direction; no PCIe"]
     every = (link for own in links.values() for link in own)
     through = all(link.get("tclass", "").startswith(NVSWITCH) for link in every)
+    bare = [name for name in links if not links[name]]
+    if through and bare:
+        raise RFabricError(f"GPU {bare[0]} has no {what} and others have; which joins them?")
     make = _switched if through else _meshed
     return *make(links, rates), said
+
+
+def _groups(nodes: dict[str, Role], cables: list[NamedCable]) -> int:
+    """How many parts of a network no cable joins."""
+    import networkx as nx
+
+    graph = nx.Graph([(cable.a, cable.b) for cable in cables])
+    graph.add_nodes_from(nodes)
+    return nx.number_connected_components(graph)
+
+
+def _from_switches(nodes: dict[str, Role], pcie: list[NamedCable]) -> list[NamedCable]:
+    """PCIe where a GPU that has a switch of its own comes by that."""
+    own = {name: f"{name} links" for name in nodes if f"{name} links" in nodes}
+    return [replace(cable, a=own.get(cable.a, cable.a)) for cable in pcie]
 
 
 def _nvlink_rate(gpu, name: str) -> float:
@@ -176,6 +199,15 @@ def _nvlink_rate(gpu, name: str) -> float:
     if not sm.isdecimal() or int(sm) < min(NVLINK):
         raise RFabricError(f"gpu {name}: sm {sm!r} has no known NVLink; NCCL knows from 60 on")
     return NVLINK[max(known for known in NVLINK if known <= int(sm))] * 8e9
+
+
+def _xgmi_rate(gpu, name: str) -> float:
+    """bit/s of one xgmi link of a GPU."""
+    gcn = gpu.get("gcn", "")
+    if not gcn.isdecimal() or int(gcn) not in XGMI:
+        known = ", ".join(map(str, XGMI))
+        raise RFabricError(f"gpu {name}: no rate of xgmi is known of gcn {gcn!r}; of {known} it is")
+    return XGMI[int(gcn)] * 8e9
 
 
 def _switched(links: dict, rates: dict):
@@ -188,11 +220,12 @@ def _switched(links: dict, rates: dict):
 
 
 def _meshed(links: dict, rates: dict):
-    """A GPU and the switch that its NVLinks are: what passes through takes them too."""
+    """A GPU and the switch that its NVLinks are, if any: what passes through takes them too."""
     nodes = {name: Role("host", "host") for name in links}
-    nodes |= {f"{name} links": Role("eps", "server") for name in links}
+    nodes |= {f"{name} links": Role("eps", "server") for name in rates}
     cables, done = [], set()
-    for name, own in links.items():
+    for name in rates:
+        own = links[name]
         total = sum(_count(n, name) for n in own)
         cables.append(NamedCable(name, f"{name} links", rates[name] * total, 0.0))
         for link in own:
