@@ -201,3 +201,20 @@ def test_models_of_rccl_are_read_below_their_comments(tmp_path):
     path.write_text(text.replace('gcn="910"', 'gcn="gfx1"'))
     with pytest.raises(RFabricError, match="no rate of xgmi is known of gcn 'gfx1'; of 906, 908"):
         parse_fabric(str(path))
+
+
+def test_lldpctl_with_a_list_of_everything(tmp_path, caplog):
+    def seen(port, name):
+        said = [{"value": name}] if name else []
+        chassis = {"id": [{"type": "mac", "value": "02:00:00:00:00:07"}], "name": said}
+        return {"name": port, "via": "LLDP", "chassis": [chassis], "port": [{"ttl": []}]}
+
+    every = [seen("swp1", "gpu1"), seen("swp2", ""), seen("eth0", "mgmt-sw")]
+    path = tmp_path / "leaf1.json"
+    path.write_text(json.dumps({"lldp": [{"interface": every}]}))  # as lldpctl -f json0 writes
+    fabric = parse_fabric(str(path))
+    assert hosts(fabric) == {"gpu1", "02:00:00:00:00:07"} and len(fabric.racks) == 1
+    assert "1 neighbours of management ports left out" in caplog.text
+    path.write_text(json.dumps({"lldp": [{"interface": [{"name": "swp1"}]}]}))
+    with pytest.raises(RFabricError, match="interface swp1.chassis: a name is expected"):
+        parse_fabric(str(path))

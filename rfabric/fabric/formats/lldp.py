@@ -22,7 +22,7 @@ from ...errors import RFabricError
 from ...files import PACKED, parse_json
 from ..network import NamedCable, Network, some
 from ..roles import Role, named_role
-from .base import Reading, TopologyFormat, mapping, name_of, role_of, stem_of, text_of
+from .base import Reading, TopologyFormat, items, mapping, name_of, role_of, stem_of, text_of
 
 HEADER = re.compile(r"^LocalPort\s+RemoteDevice\b", re.M)
 PROMPT = re.compile(r"^(?:\w[\w.-]*@)([\w.-]+)[:#~]")
@@ -189,7 +189,10 @@ def _table(text: str, local: str) -> Iterator[_Neighbour]:
 
 
 def _lldpctl(data: dict, local: str) -> Iterator[_Neighbour]:
-    """`lldpctl -f json`: interfaces as a list, or as one mapping."""
+    """`lldpctl -f json`: interfaces as a list, or as one mapping; `json0`, a list of all."""
+    if isinstance(data["lldp"], list):
+        yield from _json0(data["lldp"], local)
+        return
     listed = mapping(data["lldp"], "lldp").get("interface", [])
     every = listed if isinstance(listed, list) else [{k: v} for k, v in mapping(
         listed, "lldp.interface").items()]  # fmt: skip
@@ -204,6 +207,24 @@ def _lldpctl(data: dict, local: str) -> Iterator[_Neighbour]:
                 ).get("value")
             name = name_of(remote, f"interface {port}.chassis")
             yield _Neighbour(local, str(port), name, None, f"interface {port}")
+
+
+def _json0(every: list, local: str) -> Iterator[_Neighbour]:
+    """`lldpctl -f json0`: a list wherever there may be several, names beside what they name."""
+    listed = [one for said in every for one in items(mapping(said, "lldp").get("interface", []),
+                                                     "lldp.interface")]  # fmt: skip
+    for i, said in enumerate(listed):
+        port = name_of(mapping(said, f"interface[{i}]").get("name"), f"interface[{i}].name")
+        where = f"interface {port}"
+        chassis = _only(said, "chassis", where)
+        named = (_only(chassis, key, where).get("value") for key in ("name", "id"))
+        remote = name_of(next(filter(None, named), None), f"{where}.chassis")
+        yield _Neighbour(local, port, remote, None, where)
+
+
+def _only(said: dict, key: str, where: str) -> dict:
+    """The first mapping of a list of them; an empty one where there is none."""
+    return next((mapping(one, f"{where}.{key}") for one in items(said.get(key, []), key)), {})
 
 
 def _config(
