@@ -100,6 +100,14 @@ def test_other_words_for_the_ends_of_an_edge(tmp_path, caplog, a, b):
     assert "left out" not in caplog.text
 
 
+@pytest.mark.parametrize("inner", ["attributes", "data"])
+def test_what_is_said_one_deeper_counts(tmp_path, inner):
+    nodes = [{"key": i, inner: {"role": role}} for i, role in enumerate(("leaf", "gpu", "gpu"))]
+    edges = [{"source": 0, "target": i, inner: {"speed_gbps": "100"}} for i in (1, 2)]
+    fabric = parse_fabric(graph(tmp_path, {"attributes": {}, "nodes": nodes, "edges": edges}))
+    assert hosts(fabric) == {"1", "2"} and {link.rate for link in fabric.links} == {1e11}
+
+
 def test_elements_of_cytoscape_as_networkx_writes_them(tmp_path):
     networkx = pytest.importorskip("networkx")
     drawn = networkx.MultiGraph()
@@ -132,6 +140,26 @@ def test_what_yed_leaves_without_a_type_is_no_warning(tmp_path, recwarn):
         f"{ends}</graph></graphml>"
     )
     assert hosts(parse_fabric(f"{tmp_path}/d.graphml")) == {"n1", "n2"} and not recwarn
+
+
+def test_keys_of_graphml_that_nodes_and_edges_share_are_refused(tmp_path):
+    keys = "".join(f'<key id="d1" for="{of}" attr.name="{name}" attr.type="string"/>'
+                   for of, name in (("node", "role"), ("edge", "rate")))  # fmt: skip
+    (tmp_path / "d.graphml").write_text(
+        f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{keys}<graph/></graphml>'
+    )
+    with pytest.raises(RFabricError, match="key d1 stands twice; give what is said of nodes"):
+        parse_fabric(f"{tmp_path}/d.graphml")
+
+
+def test_names_that_nodes_and_edges_share_may_be_keys(tmp_path):
+    networkx = pytest.importorskip("networkx")
+    drawn = networkx.star_graph(["leaf1", "x", "y"])
+    for said in (*(drawn.nodes[n] for n in drawn), *(s for *_, s in drawn.edges(data=True))):
+        said["type"] = "gpu"
+    drawn.nodes["leaf1"]["type"] = "leaf"
+    networkx.write_graphml(drawn, f"{tmp_path}/d.graphml", named_key_ids=True)
+    assert hosts(parse_fabric(f"{tmp_path}/d.graphml")) == {"x", "y"}
 
 
 def test_json_that_no_format_knows(tmp_path):

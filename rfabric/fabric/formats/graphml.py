@@ -39,6 +39,13 @@ def _check(root) -> None:
         raise RFabricError(
             f"holds {len(graphs)} graphs of xmlns http://graphml.graphdrawing.org/xmlns; keep one"
         )
+    keys = {
+        tuple(map(key.get, ("id", "attr.name", "attr.type"))) for key in root.iter(f"{SPACE}key")
+    }
+    if (key := twice(identity for identity, *_ in keys)) is not None:
+        raise RFabricError(
+            f"key {key} stands twice; give what is said of nodes and edges ids apart"
+        )
     names = [node.get("id") for node in graphs[0].iter(f"{SPACE}node")]
     if (name := twice(names)) is not None:
         raise RFabricError(f"node {name} stands twice; keep one")

@@ -3,8 +3,8 @@
 {"directed": false, "nodes": [{"id": "leaf1", "role": "leaf"}, ...],
  "links": [{"source": "h1", "target": "leaf1", "rate": "400Gbit/s"}, ...]}
 
-vis.js calls the ends `from` and `to`. Cytoscape puts all of it in `elements`, and what is said of a
-node or an edge in its `data`.
+vis.js calls the ends `from` and `to`. What is said of a node or an edge may stand one deeper, in
+its `attributes` (graphology) or `data` (rustworkx, Cytoscape, which puts all of it in `elements`).
 """
 
 import json
@@ -18,6 +18,7 @@ from ..network import Network
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 from .graphs import Edge, edges_of, network_of, node_attributes
 
+DEEPER = ("attributes", "data", "properties")  # where what is said of a node or an edge may stand
 ENDS = (("source", "target"), ("from", "to"), ("src", "dst"))
 
 
@@ -40,7 +41,7 @@ def _read(path: Path, reading: Reading) -> Network:
         name = _name(node, i)
         if name in nodes:
             raise RFabricError(f"node {name} stands twice; keep one")
-        nodes[name] = node if isinstance(node, dict) else {}
+        nodes[name] = _all_said(node) if isinstance(node, dict) else {}
     order = list(nodes)
     by_row = any(isinstance(n, dict) and "id" not in n for n in data["nodes"])
     edges = [
@@ -65,6 +66,13 @@ def _laid_open(data: dict) -> dict:
     return opened | {"directed": data.get("directed")}
 
 
+def _all_said(one: dict) -> dict:
+    """A node or an edge with what stands one deeper beside what it says itself."""
+    deeper = {key: one[key] for key in DEEPER if isinstance(one.get(key), dict)}
+    said = {key: value for key, value in one.items() if key not in deeper}
+    return {key: value for inner in deeper.values() for key, value in inner.items()} | said
+
+
 def _name(node: Any, i: int) -> str:
     if not isinstance(node, dict):
         return name_of(node, f"nodes[{i}]")
@@ -74,7 +82,7 @@ def _name(node: Any, i: int) -> str:
 
 def _edge(link: Any, i: int, order: list[str]) -> Edge:
     """`order`: the names by row, where links count rows and nodes have no id."""
-    said = mapping(link, f"links[{i}]")
+    said = _all_said(mapping(link, f"links[{i}]"))
     ends = []
     for key in next((keys for keys in ENDS if keys[0] in said), ENDS[0]):
         end = said.get(key)
