@@ -26,15 +26,20 @@ from .loggers import LoggedMetrics, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
 PHASES = {
-    "generation": "gen generate generation rollout generate_sequences exposed_generation",
+    "generation": "gen generate generation rollout generate_sequences exposed_generation "
+    "generate_async",
     "training": "update_actor update_critic update_policy train whole_train actor_train "
     "critic_train policy_training old_log_prob old_log_probs log_probs ref ref_log_prob "
     "ref_log_probs values adv reward policy_and_reference_logprobs ref_log_probs_values_reward",
     "weight_sync": "update_weights weight_sync sync_weights sync_rollout_weights model_update "
-    "transfer_and_update_weights",
+    "transfer_and_update_weights param_sync",
     "step": "step step_total total_step total_step_time",
-    "waiting": "train_wait rollout_wait wait",
+    "waiting": "train_wait rollout_wait wait wait_for_enough_samples",
 }
+# verl's trainers that take responses from a queue call how long they wait for these `gen`; their
+# metrics begin so, or name the whole of a generation beside it (verl 0.9.1: fully_async_trainer.py,
+# trainer_separate_async.py, one_step_off_policy/ray_trainer.py)
+QUEUES, WHOLE, WAITED = ("fully_async/", "separate_async/"), "generate_async", "rollout_wait"
 LOGS = {  # what `read_step_log` reads
     "verl": "console or file of verl: `step:3 - timing_s/gen:48.9`",
     "slime": "console of slime: `perf 3: {'perf/rollout_time': 48.9}`",
@@ -53,7 +58,7 @@ STEP_KEYS = ("step", "_step", "global_step", "train/step", "system/step", "rollo
 LIST = re.compile(r"\s*\[\s*(\{|$)")
 COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
 HOLDS = {  # timings within others of the same phase: verl's generation, slime's training
-    **dict.fromkeys(("gen", "generate", "generation", "rollout"), ("generate_sequences",)),
+    **dict.fromkeys(("gen", "generate", "generation", "rollout", WHOLE), ("generate_sequences",)),
     "whole_train": ("actor_train", "critic_train", "log_probs", "ref_log_probs", "values"),
 }
 NUMBER = r"-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
@@ -141,6 +146,8 @@ def _collected(told: Iterable[LoggedMetrics]) -> StepLog:
                 times[name] = value
             else:
                 unused[key] = None
+        if "gen" in times and any(key.startswith(QUEUES) for key in metrics):
+            times[WAITED] = times.pop("gen")
         if times:
             steps.setdefault(number, {}).update(times)
         else:
@@ -157,6 +164,8 @@ def _collected(told: Iterable[LoggedMetrics]) -> StepLog:
 
 def _by_phase(parts: dict[str, float]) -> dict[str, float]:
     by_phase: dict[str, float] = {}
+    if WHOLE in parts and "gen" in parts:
+        parts = {WAITED if name == "gen" else name: value for name, value in parts.items()}
     within = {name for whole in parts for name in HOLDS.get(whole, ())}
     for name, seconds in parts.items():
         if name in within:

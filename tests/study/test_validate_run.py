@@ -241,6 +241,20 @@ def test_what_loggers_keep_says_the_same(tmp_path, form):
     assert log.steps == LOGGED and not log.notes
 
 
+@pytest.mark.parametrize("others, generation", [
+    ({"fully_async/trainer/idle_ratio": 0.1, "timing_s/timing_s/param_sync": 4.0}, None),
+    ({"separate_async/switch/idle": 1.0, "timing_s/update_weights": 4.0}, None),
+    ({"timing_s/generate_async": 50.0, "timing_s/sync_rollout_weights": 4.0}, 50.0),
+])  # fmt: skip
+def test_what_a_trainer_of_verl_waits_for_its_queue_is_no_generation(tmp_path, others, generation):
+    seconds = {"timing_s/gen": 3.0, "timing_s/update_actor": 30.0, "timing_s/step": 40.0} | others
+    said = " - ".join(f"{key}:{value}" for key, value in seconds.items())
+    (tmp_path / "verl.log").write_text(f"step:1 - {said}\n")
+    (step,) = read_step_log(tmp_path / "verl.log").steps
+    told = {"training": 30.0, "weight_sync": 4.0, "step": 40.0, "waiting": 3.0}
+    assert step == told | ({"generation": generation} if generation else {})
+
+
 def test_a_folder_with_events_of_its_own_is_that_run(tmp_path):
     name = "events.out.tfevents.17.vm.1.0"
     (tmp_path / "1700000000.5").mkdir()
