@@ -4,6 +4,7 @@
     slime     perf 3: {'perf/rollout_time': 48.9, 'perf/train_time': 37.4}
     NeMo-RL   === Step 3/100 === and, below it,   - policy_training: 37.4s (26.4%)
     ROLL      {"time/step_generate": 48.9, "time/step_train": 37.4, "system/step": 3}
+    AReaL     Train step 3/100 done. and, below it, │ timeperf/train_step │ 3.7400e+01 │
 
 What TensorBoard, Weights & Biases and MLflow keep is read by `loggers`.
 
@@ -30,7 +31,9 @@ PHASES = {
     "generate_async",
     "training": "update_actor update_critic update_policy train whole_train actor_train "
     "critic_train policy_training old_log_prob old_log_probs log_probs ref ref_log_prob "
-    "ref_log_probs values adv reward policy_and_reference_logprobs ref_log_probs_values_reward",
+    "ref_log_probs values adv reward policy_and_reference_logprobs ref_log_probs_values_reward "
+    "train_step critic_train_step recompute_logp ref_logp teacher_logp critic_values "
+    "compute_advantage",
     "weight_sync": "update_weights weight_sync sync_weights sync_rollout_weights model_update "
     "transfer_and_update_weights param_sync",
     "step": "step step_total total_step total_step_time",
@@ -45,6 +48,7 @@ LOGS = {  # what `read_step_log` reads
     "slime": "console of slime: `perf 3: {'perf/rollout_time': 48.9}`",
     "nemo-rl": "console of NeMo-RL: `=== Step 3/100 ===`, then its timings",
     "roll": 'JSON lines of ROLL: `{"time/step_generate": 48.9}`',
+    "areal": "console of AReaL, tables below `Train step 3/100 done`: `timeperf/train_step`",
     "steps-csv": ".csv: a step a row, columns such as `timing_s/gen` or `gen_s`",
     "tensorboard": "a file of events, or its folder",
     "wandb": ".wandb: an offline run, or its folder; an exported history is JSON lines or CSV",
@@ -52,7 +56,9 @@ LOGS = {  # what `read_step_log` reads
 }
 KNOWN = {name: phase for phase, names in PHASES.items() for name in names.split()}
 # how a metric that is a time begins; a column of ours ends in _s instead
-TIMINGS = re.compile(r"^(timing_s|timing/train|timing|perf|time)/(step_(?!total|time))?")
+TIMINGS = re.compile(r"^(timing_s|timing/train|timing|timeperf|perf|time)/(step_(?!total|time))?")
+# of AReaL: generation, or where that is asynchronous a wait for its queue; no log says which
+EITHER = "timeperf/rollout"
 ENDS = re.compile(r"(_time_s|_seconds|_time|_s)$")
 STEP_KEYS = ("step", "_step", "global_step", "train/step", "system/step", "rollout/step", "Step")
 LIST = re.compile(r"\s*\[\s*(\{|$)")
@@ -67,6 +73,8 @@ VERL = re.compile(r"\bstep:(\d+) - ")
 PAIR = re.compile(rf"([\w/@.()-]+):{VALUE}(?= - |\s*$)")
 DICT = re.compile(r"\b(?:perf|rollout|step|train) (\d+): \{")
 QUOTED = re.compile(rf"['\"]([\w/@.-]+)['\"]: {VALUE}")
+AREAL_STEP = re.compile(r"\bTrain step (\d+)/\d+ done")
+AREAL = re.compile(rf"│\s*(timeperf/\w+)\s*│\s*({NUMBER})\s*(?=│)")
 NEMO_STEP = re.compile(r"\bStep (\d+)/\d+")
 NEMO = re.compile(rf"^(?:\s*\d+: )?\W*([\w /]+): ({NUMBER})s\b")  # behind srun's label
 PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
@@ -104,9 +112,10 @@ class StepLog:
         return self.steps[self.numbers.index(number)]
 
 
-def read_step_log(path: str | Path) -> StepLog:
-    """The steps that a log tells of. RFabricError, which begins with the path, for one that is no
-    such log or says times that cannot be.
+def read_step_log(path: str | Path, pipeline: str = "") -> StepLog:
+    """The steps that a log tells of. `pipeline`: of the recipe, which says what AReaL's rollout is;
+    '': it is left out. RFabricError, which begins with the path, for one that is no such log or
+    says times that cannot be.
     """
     path, notes = Path(path), list[str]()
     try:
@@ -114,7 +123,7 @@ def read_step_log(path: str | Path) -> StepLog:
         if told is None:
             _refuse_pickles(path)
             told = _told(path, notes)
-        return replace(_collected(told), notes=tuple(notes))
+        return replace(_collected(told, pipeline), notes=tuple(notes))
     except RFabricError as error:
         raise RFabricError("; ".join((f"{path}: {error}", *notes))) from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -129,13 +138,14 @@ def _refuse_pickles(path: Path) -> None:
                                    "lines")  # fmt: skip
 
 
-def _collected(told: Iterable[LoggedMetrics]) -> StepLog:
+def _collected(told: Iterable[LoggedMetrics], pipeline: str) -> StepLog:
     steps: dict[int, dict[str, float]] = {}
     dropped, unused = 0, {}
+    either = {"": EITHER, "sync": "rollout"}.get(pipeline, WAITED)
     for where, number, metrics in told:
         times = {}
         for key, value in metrics.items():
-            name = _timing(key)
+            name = either if key == EITHER else _timing(key)
             if name is None:
                 continue
             if not math.isfinite(value) or value < 0:
@@ -154,8 +164,9 @@ def _collected(told: Iterable[LoggedMetrics]) -> StepLog:
             dropped += 1
     if not steps:
         raise RFabricError(
-            "has no time of a step; what can be read: console logs of verl, slime and NeMo-RL, "
-            "JSON lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, wandb, MLflow"
+            "has no time of a step; what can be read: console logs of verl, slime, NeMo-RL and "
+            "AReaL, JSON lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, "
+            "wandb, MLflow"
         )
     numbers = tuple(sorted(steps))
     told_of = tuple(_by_phase(steps[n]) for n in numbers)
@@ -283,8 +294,10 @@ def _console(lines: Iterator[str]) -> Iterator[LoggedMetrics]:
             yield f"line {number}", int(step[1]), _pairs(PAIR, line[step.end() :])
         elif step := DICT.search(line):
             yield f"line {number}", int(step[1]), _pairs(QUOTED, line[step.end() :])
-        elif step := NEMO_STEP.search(line):
+        elif step := AREAL_STEP.search(line) or NEMO_STEP.search(line):
             now = int(step[1])
+        elif told := _pairs(AREAL, line):
+            yield f"line {number}", now, told
         elif part := NEMO.search(line):
             name = part[1].strip().lower().replace(" ", "_").rpartition("/")[2]
             if name in KNOWN:

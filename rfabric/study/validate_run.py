@@ -132,8 +132,8 @@ def validate_run(
     log: str | Path, recipe: str, settings: Sequence[str] = (), seed: int = 0
 ) -> RunBeside:
     """The RunBeside of a log and a recipe, with `settings` put over it."""
-    step_log = read_step_log(log)
     workload = read_recipe(recipe, settings)
+    step_log = read_step_log(log, workload.pipeline)
     plan = scheduled(workload, seed).plan
     seconds = {
         kind: _median([(p.seconds, p.comm) for p in plan.phases if p.kind == kind])

@@ -255,6 +255,24 @@ def test_what_a_trainer_of_verl_waits_for_its_queue_is_no_generation(tmp_path, o
     assert step == told | ({"generation": generation} if generation else {})
 
 
+@pytest.mark.parametrize("pipeline, more", [
+    ("sync", {"generation": 49.0}), ("async", {"waiting": 49.0}), ("", {}),
+])  # fmt: skip
+def test_tables_of_areal_in_its_console(tmp_path, pipeline, more):
+    rows = [("rollout", 4.9e1, "compute_advantage", 1.0, "save", 1.0),
+            ("recompute_logp", 5.0, "train_step", 27.5, "update_weights", 3.0)]  # fmt: skip
+    cells = (" │ ".join(str(c) if i % 2 else f"timeperf/{c}" for i, c in enumerate(row))
+             for row in rows)  # fmt: skip
+    table = "\n├───┼───┤\n".join(f"│ {row} │" for row in cells)
+    said = "StatsLogger INFO: Epoch 2/10 Step 1/100 Train step 101/1000 done.\n"
+    (tmp_path / "areal.log").write_text(f"20261127-23:00:00.123 {said}\n╒═══╤═══╕\n{table}\n")
+    log = read_step_log(tmp_path / "areal.log", pipeline)
+    assert log.numbers == (101,) and log.unused == ("timeperf/rollout",)[bool(more) :] + (
+        "timeperf/save",
+    )
+    assert log.steps == ({"training": 33.5, "weight_sync": 3.0} | more,)
+
+
 def test_a_folder_with_events_of_its_own_is_that_run(tmp_path):
     name = "events.out.tfevents.17.vm.1.0"
     (tmp_path / "1700000000.5").mkdir()

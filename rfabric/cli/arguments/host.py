@@ -267,7 +267,7 @@ def validate(verb: Parser) -> None:
 def validate_run(verb: Parser) -> None:
     """Compare a recipe's predicted phases with those your job logged.
 
-    rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL
+    rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL, AReaL
     rfabric validate-run tensorboard_log/ --traffic mine.yaml --json
     """
     verb.takes(
