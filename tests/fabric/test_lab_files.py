@@ -44,6 +44,13 @@ def test_an_image_is_that_of_the_kind_the_group_or_all(tmp_path, more, node):
     assert hosts(parse_fabric(path)) == {"pc"}
 
 
+@pytest.mark.parametrize("kind", ["generic_vm", "ext-container", "keysight_ixia-c-one"])
+def test_machines_and_traffic_generators_are_hosts(tmp_path, kind):
+    nodes = {"vm": f"{{kind: {kind}}}", "pc": "{kind: linux}", "sw": "{kind: nokia_srlinux}"}
+    fabric = parse_fabric(lab(tmp_path, nodes, [("vm", "sw"), ("pc", "sw")]))
+    assert hosts(fabric) == {"vm", "pc"} and len(fabric.switches) == 1
+
+
 def test_where_all_are_routers_those_of_one_cable_are_hosts_with_a_note(tmp_path, caplog):
     links = [("ce1", "pe1"), ("up1", "pe1"), ("pe1", "pe2"), ("peer1", "pe2")]
     path = lab(tmp_path, dict.fromkeys(("ce1", "pe1", "pe2", "up1", "peer1"), FRR), links)

@@ -9,12 +9,12 @@
         - endpoints: ["h1:eth1", "leaf1:e1-1"]
           vars: {rate: 400Gbit/s, delay: 500ns}        ours: containerlab itself has no rates
 
-A node of kind `linux` is a host, unless its group, its labels, its own hosts or, where it has
-several cables, its name (`spine1`) say otherwise. One whose image is that of a router (FRR, BIRD,
-...) may be either: with a single cable, where no node is a host otherwise, it is one. Ends such as
-`macvlan:eth0` or `host:eth5` leave the lab and are left out, and so are containers without a link
-(Grafana), which only the management network reaches. Written nodes carry what they are as labels;
-images are examples.
+A node of kind `linux` (or another of HOSTS: virtual machines, traffic generators) is a host, unless
+its group, its labels, its own hosts or, where it has several cables, its name (`spine1`) say
+otherwise. One whose image is that of a router (FRR, BIRD, ...) may be either: with a single cable,
+where no node is a host otherwise, it is one. Ends such as `macvlan:eth0` or `host:eth5` leave the
+lab and are left out, and so are containers without a link (Grafana), which only the management
+network reaches. Written nodes carry what they are as labels; images are examples.
 """
 
 import re
@@ -44,6 +44,8 @@ from .base import (
 
 OUTSIDE = ("host", "macvlan", "mgmt-net", "vxlan", "vxlan-stitch", "dummy")
 LABEL = "rfabric-"
+# kinds of what stands at the end of a network: containerlab's manual, kinds
+HOSTS = ("linux", "generic_vm", "ext-container", "keysight_ixia-c-one", "ixia-c-one")
 # words in the names of images of routers that run as `linux`
 ROUTERS = {"frr", "quagga", "bird", "bird2", "gobgp", "openbgpd", "vyos", "sonic", "openvswitch"}
 IMAGES = {"host": "alpine:3", "eps": "quay.io/frrouting/frr:10.2.1"}
@@ -93,7 +95,7 @@ def _role(name: str, said: Any, topology: dict) -> Role:
     role = role_of(ours | {"group": said.get("group", "")})
     if role.kind:
         return role
-    if kind == "linux":
+    if kind in HOSTS:
         return Role() if _of_router(image) else Role("host", "host")
     return Role("eps")
 
