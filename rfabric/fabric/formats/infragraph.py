@@ -7,7 +7,8 @@
                  ep2: {instance: "tor[0]", component: "port[0:4]"}, scheme: one2one, link: fibre}]
 
 A device with GPUs or NICs (`xpu`, `nic`) is a server: each of its NICs with a cable is a host. All
-others are packet switches. What joins the components inside a device is left out.
+others are packet switches. What joins the components inside a device is left out. one2one of more
+ends with fewer makes as many cables as the fewer, as InfraGraph's own service does (zip).
 """
 
 import re
@@ -17,7 +18,7 @@ from typing import Any
 
 from ...errors import RFabricError, meant
 from ...files import twice
-from ..network import MOST_NODES, NamedCable, Network
+from ..network import MOST_NODES, NamedCable, Network, some
 from ..roles import Role
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 
@@ -46,15 +47,21 @@ def _read(path: Path, reading: Reading) -> Network:
              for name, link in _by_name(data.get("links", []), "links").items()}  # fmt: skip
     nodes: dict[str, Role] = {}
     cables: list[NamedCable] = []
+    uneven: list[str] = []
     for i, edge in enumerate(items(data["edges"], "edges")):
         where = f"edges[{i}]"
-        for a, b in _joined(mapping(edge, where), where, instances, devices):
+        for a, b in _joined(mapping(edge, where), where, instances, devices, uneven):
             nodes |= {end[0]: end[1] for end in (a, b) if end[0] not in nodes}
             cables.append(NamedCable(a[0], b[0], *_link(edge.get("link"), where, rates), where))
             if len(cables) > MOST_NODES:
                 raise RFabricError(f"{where}: more than {MOST_NODES:,} cables")
     hosts = sum(role.kind == "host" for role in nodes.values())
     said.append(f"each of {hosts:,} NICs of servers is a host")
+    if uneven:
+        said.append(
+            f"{len(uneven):,} edges one2one of more ends with fewer ({some(uneven)}): as many "
+            "cables as the fewer"
+        )
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 
 
@@ -91,8 +98,8 @@ def _physical(
     )
 
 
-def _joined(edge: dict, where: str, instances: dict, devices: dict):
-    """Pairs of (name, Role) that an edge joins."""
+def _joined(edge: dict, where: str, instances: dict, devices: dict, uneven: list[str]):
+    """Pairs of (name, Role) that an edge joins; `uneven` gets one of more ends than the other."""
     ends = []
     for key in ("ep1", "ep2"):
         at = f"{where}.{key}"
@@ -104,8 +111,8 @@ def _joined(edge: dict, where: str, instances: dict, devices: dict):
         return list(product(*ends))
     if scheme == "one2one":
         if len(ends[0]) != len(ends[1]):
-            raise RFabricError(f"{where}: one2one of {len(ends[0])} and {len(ends[1])} ends")
-        return list(zip(*ends, strict=True))
+            uneven.append(f"{where} of {len(ends[0])} and {len(ends[1])}")
+        return list(zip(*ends, strict=False))
     if scheme == "ring" and ends[0] == ends[1] and len(ends[0]) > 2:
         return list(zip(ends[0], [*ends[0][1:], ends[0][0]], strict=True))
     raise RFabricError(f"{where}: scheme {scheme!r} is none of one2one, many2many")
