@@ -91,18 +91,40 @@ def parsed(text: str) -> tree_sitter.Node:
     """The tree of a script, by the grammar of tree-sitter-bash.
 
     To it, of a line `A=1 B=2` the end is none, and what follows would see A and B alone: such a
-    line is given a semicolon.
+    line is given a semicolon. What it takes for the end of a word is written otherwise first: the
+    second $ of $A/b/$C/d, and that of $A\\$b.
     """
     source = text.encode("utf-8", "replace")
     root = _parser().parse(source).root_node
-    while ends := list(_ends_of_assignments(root, source)):
-        for at in reversed(ends):
-            source = source[:at] + b";" + source[at:]
-        root = _parser().parse(source).root_node
+    for ways in (_cut_words, _ends_of_assignments):
+        while changes := sorted(ways(root, source)):
+            for start, end, instead in reversed(changes):
+                source = source[:start] + instead + source[end:]
+            root = _parser().parse(source).root_node
     return root
 
 
-def _ends_of_assignments(root: tree_sitter.Node, source: bytes) -> Iterator[int]:
+_Amendment = tuple[int, int, bytes]  # from, to, and what is to stand there
+_NAMED, _LETTER = re.compile(rb"[A-Za-z_]\w*|\d"), re.compile(rb"[\w.})'\"-]")
+
+
+def _cut_words(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:
+    """What bash reads as one word and the grammar as two; $1b is $1 and a letter."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        waiting += [child for child in node.children if b"$" in (child.text or b"")]
+        start, end, text = node.start_byte, node.end_byte, node.text or b""
+        alone = node.type == "$" and node.parent is not None and node.parent.type == "concatenation"
+        if alone and (name := _NAMED.match(source, end)):
+            yield end, name.end(), b"{" + name[0] + b"}"
+        elif node.type == "word" and text[:2] == b"\\$" and _LETTER.match(source, start - 1):
+            yield start, start + 2, b"'$'"
+        elif node.type == "simple_expansion" and re.match(rb"\$\d\w", text):
+            yield start + 1, start + 2, b"{" + text[1:2] + b"}"
+
+
+def _ends_of_assignments(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:
     """Where a line ends between the assignments before a command, and it."""
     waiting = [root]
     while waiting:
@@ -113,7 +135,7 @@ def _ends_of_assignments(root: tree_sitter.Node, source: bytes) -> Iterator[int]
         for one, other in pairwise(node.children):
             between = source[one.end_byte : other.start_byte].replace(b"\\\n", b"")
             if one.type == "variable_assignment" and b"\n" in between:
-                yield one.end_byte
+                yield one.end_byte, one.end_byte, b";"
                 break
 
 

@@ -452,3 +452,7 @@ E
 export $(grep -v '^#' .env | xargs); go $N $M; bash -c 'go $N'
 #----
 printf '%s\n' a=1 'b="2 3"' | xargs bash -c 'go "$@"' name; echo "x,y" | xargs -d , -n 1 bash -c 'go "$@"' n; printf '1 2\n3\n' | xargs -L 1 bash -c 'go "$@"' n
+#----
+A=a; B=b; K=$A/x/$B/y; export L=$A-$B-z M=${A}/$B.c/$A; go $K $L $M data.files=$A/x/$B/t.parquet save="$A"/$B/c
+#----
+set -- 7; A=a; go Qwen-$1b-x ${A}/\$B "$A"\$B/$A
