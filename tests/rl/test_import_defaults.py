@@ -146,10 +146,21 @@ def test_stages_of_verls_engines_widen_them(verl):
     assert megatron.recipe()["generation"]["tp"] == 2
 
 
-@pytest.mark.parametrize("on", [True, False])
-def test_engines_of_their_own_for_prompts_are_noted(verl, on):
-    made = verl(f"{ROLLOUT}.disaggregation.enabled={on}")
-    assert any("say generation.prefill_gpus" in note for note in made.notes) == on
+@pytest.mark.parametrize(
+    ("words", "gpus", "noted"),
+    [
+        (("enabled=False",), None, False),
+        (("enabled=True",), 8, False),
+        (("enabled=True", "prefill_replicas=1", "decode_replicas=3"), 4, False),
+        (("enabled=True", "decode_replicas=2"), None, True),  # 6 of 16 GPUs a replica
+        (("enabled=True", "decode_tensor_model_parallel_size=4"), None, True),
+    ],
+)
+def test_engines_of_their_own_for_prompts(verl, words, gpus, noted):
+    """verl's replica is prefill_replicas and decode_replicas engines, here of two GPUs."""
+    made = verl(*(f"{ROLLOUT}.disaggregation.{word}" for word in words))
+    assert made.recipe()["generation"].get("prefill_gpus") == gpus and not made.misfit
+    assert any("say generation.prefill_gpus" in note for note in made.notes) == noted
 
 
 @pytest.mark.parametrize("model", ["DeepSeek-V3.2", "MiniMax-M2.5"])

@@ -308,7 +308,7 @@ def test_slime_runs_ahead_as_its_entry_and_its_rollout_say(slime, entry, functio
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--prefill-num-servers 1", "generation.prefill_gpus"),
+        ("--prefill-num-servers 2", "say generation.prefill_gpus"),
         ("--update-weights-interval 2", "after each step"),
         ("--opd-teacher-load /ckpt/x", "teacher"),
         ("--dynamic-sampling-filter-path f.check", "alike are dropped"),

@@ -3,6 +3,7 @@
 Defaults are those of slime's and Megatron-LM's argument parsers.
 """
 
+import math
 import re
 from pathlib import PurePosixPath
 
@@ -54,10 +55,6 @@ _APART: dict[str, tuple[int | str, str]] = {  # beside what changes nothing
     ),
     "sglang-pp-size": (1, _STAGES),
     "sglang-pipeline-parallel-size": (1, _STAGES),
-    "prefill-num-servers": (
-        0,
-        "servers of their own for prompts are not read; say generation.prefill_gpus",
-    ),
     "update-weights-interval": (1, "weights are sent after each step here, not after so many"),
     "opd-teacher-load": (0, _TEACHER),
     "use-opd": (False, _TEACHER),
@@ -86,15 +83,23 @@ def _stored(recipe: SourcedValues, s: JobSettings) -> None:
 
 
 def _critic(recipe: SourcedValues, s: JobSettings) -> None:
-    """PPO's critic, which --critic-num-* may give GPUs of its own."""
+    """PPO's critic, whose GPUs are its own; colocated engines stand on those too
+    (create_placement_groups in slime/ray/placement_group.py).
+    """
     recipe.put("training.critic", True, "--advantage-estimator ppo")
     passes = recipe.values["training.log_prob_passes"] + 1
     recipe.put("training.log_prob_passes", passes, "as the policy's, and the critic's values")
-    own = s.find("critic-num-nodes", "critic-num-gpus-per-node") is not None
+    own = [s.number(f"critic-{last}") or s.number(f"actor-{last}") for last in _GROUP]
+    nodes, each = (said[1] if said else usual for said, usual in zip(own, (1, 8), strict=True))
+    engines = ", and engines stand on both" if "placement" in recipe.values else ""
     s.notes += (
-        "--advantage-estimator ppo: a critic of the policy's shape is trained on the policy's GPUs"
-        + (", not on those of --critic-num-*, which are left out" if own else ""),
+        "--advantage-estimator ppo: slime gives the critic GPUs of its own (--critic-num-*, by "
+        f"default as many as the actor's: {nodes * each} here){engines}; a critic of the policy's "
+        "shape is trained on the policy's GPUs here, after it",
     )
+
+
+_GROUP = ("num-nodes", "num-gpus-per-node")
 
 
 def _refuse_others(s: JobSettings) -> None:
@@ -261,12 +266,26 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         default=0.9,
         why="SGLang's usual share",
     )
-    recipe.take(
-        "generation.max_num_seqs",
-        "sglang-max-running-requests",
-        default=1024,
-        why="SGLang fits it to memory",
-    )
+    _sequences_at_once(recipe, s)
+    if servers := s.number("prefill-num-servers"):
+        recipe.prefill(servers[1] * recipe.values["generation.tp"], f"--{servers[0]}")
+
+
+def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
+    """Responses that an engine decodes together: what its server takes, and no more than slime asks
+    of all engines at once, so many of each (GenerateState in slime/rollout/sglang_rollout.py).
+    """
+    asked = s.number("sglang-server-concurrency")
+    said = [way for way in (s.number("sglang-max-running-requests"), asked) if way]
+    least = min(said, key=lambda way: way[1], default=("", math.inf))
+    if asked or least[1] <= _ASKED:
+        recipe.put("generation.max_num_seqs", least[1], f"--{least[0]}")
+    else:
+        why = "slime asks an engine for so many at once; sglang-server-concurrency is not set"
+        recipe.assume("generation.max_num_seqs", _ASKED, why)
+
+
+_ASKED = 512  # of each engine at once, slime's --sglang-server-concurrency by default
 
 
 def _training(recipe: SourcedValues, s: JobSettings) -> None:

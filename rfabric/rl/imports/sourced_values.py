@@ -140,6 +140,18 @@ class SourcedValues:
         self.put("pipeline", "async" if goes_on else "bounded-staleness", goes_on or origin)
         self.put("staleness", staleness, origin)
 
+    def prefill(self, gpus: float, key: str) -> None:
+        """So many of the GPUs that generate prefill for the others, where a recipe can say so."""
+        v = self.values
+        whole, engine = v["cluster.generation_gpus"], v["generation.tp"]
+        fits = 0 < gpus < whole and gpus % engine == 0 == whole % engine
+        if fits and engine <= v["cluster.gpus_per_server"] and v.get("pipeline") != "async":
+            self.put("generation.prefill_gpus", int(gpus), key)
+            return
+        self.settings.notes += (
+            f"{key}: engines of their own for prompts are not read; say generation.prefill_gpus",
+        )
+
     def gpus(self, training: int, generation: int, colocated: bool, origin: str) -> None:
         """The split of the cluster. RFabricError where none are left to generate or to train."""
         for name, count in (("training", training), ("generation", generation)):

@@ -6,14 +6,15 @@ what it includes), and of the asynchronous trainers beside it, as verl 0.9.1 has
 
 import math
 import re
+from itertools import pairwise
 
 from ...errors import RFabricError
 from .approximations import MORE_TURNS
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 from .verl_engines import ACTOR, MEGATRON, engine_of, put_recompute, put_sharded
+from .verl_rollout import ROLLOUT, put_engines
 
-ROLLOUT = "actor_rollout_ref.rollout"
 FILTER, BYPASS = "algorithm.filter_groups.enable", "algorithm.rollout_correction.bypass_mode"
 NO_EFFECT = """
     .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test
@@ -33,8 +34,8 @@ _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
 def fill(recipe: SourcedValues, s: JobSettings) -> None:
     """Put the job's settings into the recipe's keys; RFabricError for a job that is no RL."""
     _refuse_others(s)
-    model = s.find("actor_rollout_ref.model.path")
-    recipe.put("model", str(model[1]) if model else "", "actor_rollout_ref.model.path")
+    model = s.find(_MODEL, "model_path")  # the latter is RAGEN's
+    recipe.put("model", *((str(model[1]), model[0]) if model else ("", _MODEL)))
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
@@ -43,6 +44,16 @@ def fill(recipe: SourcedValues, s: JobSettings) -> None:
         s.notes += ("algorithm.adv_estimator is not set: gae, verl's default",)
     _others(s)
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
+
+
+def _foreign(words: tuple[str, ...]) -> str:
+    """The module or file that starts a job and is of another project; else empty."""
+    module = next((after for word, after in pairwise(words) if word == "-m"), "")
+    entry = module or next((word for word in words if word.endswith(".py")), "")
+    return "" if _OWN.search(entry) else entry
+
+
+_OWN = re.compile(r"^$|^(.*/)?(verl|recipe)[./]|(^|/)main_\w+\.py$")
 
 
 def _refuse_others(s: JobSettings) -> None:
@@ -57,12 +68,13 @@ def _refuse_others(s: JobSettings) -> None:
 def _others(s: JobSettings) -> None:
     """Notes on models and responses beside the policy's, whose time no key says."""
     for switch, who in _BESIDE.items():
-        if s.find(switch) and (s.flag(switch) or switch.endswith("path")):
+        told = switch == _PATH and s.find("reward_model.enable")  # that it is on, or off
+        if s.find(switch) and not told and (s.flag(switch) or switch == _PATH):
             s.notes += (f"{switch}: {who}, and GPUs of its own, are not modelled",)
-    apart = f"{ROLLOUT}.disaggregation.enabled"
-    if s.find(apart) and s.flag(apart):
+    if entry := _foreign(s.words):
         s.notes += (
-            f"{apart}: engines of their own for prompts are not read; say generation.prefill_gpus",
+            f"{entry} is no trainer of verl's own: its settings are read as verl's, and where it "
+            "is silent, as verl's defaults; what it does otherwise is not known",
         )
     if any("main_ppo_split" in word for word in s.words):
         s.notes += (
@@ -81,9 +93,11 @@ def _others(s: JobSettings) -> None:
         )
 
 
+_PATH = "reward_model.model.path"
 _BESIDE = {
     "reward.reward_model.enable": "the passes of the reward model",
-    "reward_model.model.path": "the passes, and with PRIME the training, of the reward model",
+    "reward_model.enable": "the passes of the reward model",
+    _PATH: "the passes, and with PRIME the training, of the reward model",
     "distillation.enabled": "the passes of the teacher",
 }
 
@@ -139,7 +153,7 @@ _NODE = (
 )
 
 
-_MODE = "trainer.v1.trainer_mode"
+_MODE, _MODEL = "trainer.v1.trainer_mode", "actor_rollout_ref.model.path"
 
 
 def _separate(recipe: SourcedValues, s: JobSettings) -> None:
@@ -198,48 +212,32 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         )
     else:
         recipe.take("generation.batch", "data.train_batch_size", default=1024)
-        if s.flag(FILTER):
-            recipe.rolled_out(*(s.number("data.gen_batch_size") or (FILTER, 0)))
+        _begun(recipe, s)
     _group(recipe, s)
     for side in ("prompt", "response"):
         own = f"{ROLLOUT}.{side}_length"  # by default the name of the data's
-        names = (f"data.max_{side}_length", *[own] * (type(s.value(own)) is int))
+        data, told = f"data.max_{side}_length", [own] * (type(s.value(own)) is int)
+        # the data's bounds prompts, which it filters, and the engine's what it generates
+        names = (data, *told) if side == "prompt" else (*told, data)
         recipe.take(f"generation.max_{side}", *names, default=512)
     if over := s.number("data.oversample_factor"):  # PRIME's, whose filter keeps a batch of them
         recipe.rolled_out(over[0], recipe.values["generation.batch"] * over[1])
     overrides, longest = "actor_rollout_ref.model.override_config", "max_position_embeddings"
     recipe.stretched(f"{overrides}.{longest}", f"{overrides}.model_config.{longest}")
     recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
-    _sequences_at_once(recipe, s)
-    _own_words(recipe, s)
+    put_engines(recipe, s)
 
 
-def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
-    """Responses that an engine decodes together: 1024 by default, but 256 since verl 0.9, which a
-    job's words tell from those of long before it alone.
-    """
-    late = next((k for k in (*s.values, *s.words) if _LATE.match(k.replace("/", "."))), "")
-    new = f"verl 0.9's default, 1024 before; {late} is of 0.8 or later"
-    usual, why = (256, new) if late else (1024, "the framework's default")
-    recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=usual, why=why)
-
-
-def _own_words(recipe: SourcedValues, s: JobSettings) -> None:
-    """What is said in the engine's own words, which verl's servers take above its settings."""
-    engine = str(s.values.get(f"{ROLLOUT}.name", ""))
-    for key, word in _ENGINES.get(engine, {}).items():
-        if own := s.number(f"{ROLLOUT}.engine_kwargs.{engine}.{word}"):
-            recipe.put(key, *own[::-1])
-
-
-_ENGINES = {
-    engine: {"generation.max_num_seqs": at_once, "generation.memory_utilisation": share}
-    for engine, at_once, share in (
-        ("vllm", "max_num_seqs", "gpu_memory_utilization"),
-        ("sglang", "max_running_requests", "mem_fraction_static"),
-    )
-} | {"trtllm": {"generation.max_num_seqs": "max_batch_size"}}
-_LATE = re.compile(r"model_engine$|reward\.|distillation\.|trainer\.(use_)?v1|verl\.experimental\.")
+def _begun(recipe: SourcedValues, s: JobSettings) -> None:
+    """Prompts that a step begins: what the loader deals, of which a filter may drop some."""
+    dealt = s.number("data.gen_batch_size")
+    if s.flag(FILTER):
+        recipe.rolled_out(*(dealt or (FILTER, 0)))
+    elif dealt and 1 < dealt[1] != recipe.values["generation.batch"]:
+        s.notes += (
+            f"{dealt[0]} = {dealt[1]}: without {FILTER} verl before 0.9 trains on so many prompts "
+            "a step, in place of data.train_batch_size; 0.9 on the latter, as here",
+        )
 
 
 def _group(recipe: SourcedValues, s: JobSettings) -> None:

@@ -68,11 +68,17 @@ _COPIES = {"torchtitan": "data_parallel_replicate_size", "automodel": "dp_replic
 
 
 def put_recompute(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
-    """What is computed again in the backward pass, which some engines say in their own section."""
-    model = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
+    """What is computed again in the backward pass, which some engines say in their own section, and
+    verl 0.4's Megatron in that of the model (verl/single_controller/base/megatron/worker.py there).
+    """
+    model = s.find(f"{_MODEL}.enable_gradient_checkpointing")
     if engine in MEGATRON:
-        mode = s.value(f"{ACTOR}.{engine}.override_transformer_config.recompute_granularity")
-        recipe.recompute(mode == "full", "recompute_granularity", mode is not None)
+        said = s.find(*(f"{ACTOR}.{engine}.{section}.{_GRANULARITY}" for section in _EXTRAS))
+        old = s.find(f"{_MODEL}.gradient_checkpointing_kwargs.activations_checkpoint_granularity")
+        if model and s.flag(model[0]):
+            said = said or old
+        key, mode = said or (_GRANULARITY, None)
+        recipe.recompute(mode == "full", key.split(".")[-1], said is not None)
     elif engine in _AGAIN:
         key = f"{ACTOR}.{engine}.{_AGAIN[engine]}"
         mode = s.value(key, default="selective" if engine == "torchtitan" else False)
@@ -85,4 +91,7 @@ def put_recompute(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
         recipe.recompute(full, "enable_gradient_checkpointing", model is not None)
 
 
+_MODEL = "actor_rollout_ref.model"
+_GRANULARITY = "recompute_granularity"
+_EXTRAS = ("override_transformer_config", "extra")  # the latter is verl 0.4's
 _AGAIN = {"torchtitan": "activation_checkpoint", "automodel": "activation_checkpointing"}
