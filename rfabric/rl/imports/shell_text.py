@@ -92,7 +92,7 @@ def parsed(text: str) -> tree_sitter.Node:
 
     To it, of a line `A=1 B=2` the end is none, and what follows would see A and B alone: such a
     line is given a semicolon. What it takes for the end of a word is written otherwise first: the
-    second $ of $A/b/$C/d, and that of $A\\$b.
+    second $ of $A/b/$C/d, that of $A\\$b, and a=`b` before a semicolon or bracket.
     """
     source = text.encode("utf-8", "replace")
     root = _parser().parse(source).root_node
@@ -105,7 +105,8 @@ def parsed(text: str) -> tree_sitter.Node:
 
 
 _Amendment = tuple[int, int, bytes]  # from, to, and what is to stand there
-_NAMED, _LETTER = re.compile(rb"[A-Za-z_]\w*|\d"), re.compile(rb"[\w.})'\"-]")
+_NAMED, _LETTER = re.compile(rb"[A-Za-z_]\w*|\d"), re.compile(rb"[\w.})'\"=:/,-]")
+_LISTS = ("command", "array", "for_statement")  # of words, of which each stands by itself
 
 
 def _cut_words(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:
@@ -113,7 +114,7 @@ def _cut_words(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        waiting += [child for child in node.children if b"$" in (child.text or b"")]
+        waiting += [child for child in node.children if re.search(rb"[$`]", child.text or b"")]
         start, end, text = node.start_byte, node.end_byte, node.text or b""
         alone = node.type == "$" and node.parent is not None and node.parent.type == "concatenation"
         if alone and (name := _NAMED.match(source, end)):
@@ -122,6 +123,15 @@ def _cut_words(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:
             yield start, start + 2, b"'$'"
         elif node.type == "simple_expansion" and re.match(rb"\$\d\w", text):
             yield start + 1, start + 2, b"{" + text[1:2] + b"}"
+        elif _is_torn_off(node) and _LETTER.match(source, start - 1):
+            yield from ((start, start + 1, b"$("), (end - 1, end, b")"))
+
+
+def _is_torn_off(node: tree_sitter.Node) -> bool:
+    """Whether the `command` of a word stands beside the rest of it."""
+    text, within = node.text or b"", node.parent.type if node.parent else ""
+    plain = text.startswith(b"`") and b"\\" not in text
+    return node.type == "command_substitution" and within in _LISTS and plain
 
 
 def _ends_of_assignments(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:

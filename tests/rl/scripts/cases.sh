@@ -456,3 +456,5 @@ printf '%s\n' a=1 'b="2 3"' | xargs bash -c 'go "$@"' name; echo "x,y" | xargs -
 A=a; B=b; K=$A/x/$B/y; export L=$A-$B-z M=${A}/$B.c/$A; go $K $L $M data.files=$A/x/$B/t.parquet save="$A"/$B/c
 #----
 set -- 7; A=a; go Qwen-$1b-x ${A}/\$B "$A"\$B/$A
+#----
+A=(a=`echo 4`); B+=(c.d=`echo 5`); go ${A[@]} ${B[@]} e=`echo 6`; for i in x`echo 7`; do go $i; done; A=a; L=(p=`echo $A/b/$A/c`); go ${L[@]}
