@@ -364,6 +364,30 @@ def test_roll_sequence_parallelism_of_fsdp(job):
     assert training["mini_batches"] == 64 * 8 // (64 * 4)
 
 
+@pytest.mark.parametrize(("size", "told"), [(4, 4), (-1, None), (8, None), (16, None)])
+def test_roll_shards_in_copies_of_so_many_gpus(job, size, told):
+    args = {"strategy_name": "fsdp2_train", "strategy_config": {"fsdp_size": size}}
+    training = job("roll", ROLL, actor_train={"strategy_args": args}).recipe()["training"]
+    assert training.get("fsdp_size") == told
+
+
+@pytest.mark.parametrize(
+    ("given", "engine", "most"),
+    [
+        (None, {}, 1024),
+        (2048, {}, 1024),
+        (128, {"max_num_seqs": 256}, 128),
+        (None, {"max_running_requests": 64}, 64),
+        (256, {"max_running_requests": 64}, 64),
+    ],
+)
+def test_roll_gives_an_engine_so_many_at_once(job, given, engine, most):
+    more = {"max_running_requests": given} if given else {}
+    made = job("roll", ROLL, actor_infer={"strategy_args": {"strategy_config": engine}}, **more)
+    assert made.recipe()["generation"]["max_num_seqs"] == most
+    assert not any("max_running_requests" in key for key in made.unmapped)
+
+
 @pytest.mark.parametrize(
     ("more", "passes"),
     [

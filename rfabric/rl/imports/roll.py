@@ -174,12 +174,18 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         default=0.9,
         why="vLLM's default",
     )
-    recipe.take(
-        "generation.max_num_seqs",
-        f"{INFER}.{CONFIG}.max_num_seqs",
-        default=1024,
-        why="vLLM's order of size",
-    )
+    _sequences_at_once(recipe, s)
+
+
+def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
+    """Responses that an engine decodes together: what its settings say, and no more than ROLL's
+    scheduler gives each.
+    """
+    own = (f"{INFER}.{CONFIG}.max_num_seqs", f"{INFER}.{CONFIG}.max_running_requests")
+    key = "generation.max_num_seqs"
+    most = recipe.take(key, *own, default=1024, why="vLLM's order of size")
+    if (given := s.number("max_running_requests")) and given[1] < most:
+        recipe.put(key, *given[::-1])
 
 
 def _prompts(recipe: SourcedValues, s: JobSettings) -> int:
@@ -302,6 +308,9 @@ def _shards(recipe: SourcedValues, s: JobSettings, config: str, strategy: str) -
         recipe.put("training.optimizer", "sharded", f"{strategy}: parameters are sharded")
     elif stage[1] == 0:
         recipe.put("training.optimizer", "replicated", f"{stage[0]} = 0")
+    size = s.value(f"{config}.fsdp_size") if "fsdp" in strategy else None
+    if type(size) is int and 0 < size < recipe.values["cluster.training_gpus"]:
+        recipe.put("training.fsdp_size", size, f"{config}.fsdp_size")
     device = str(s.value(f"{zero}.offload_optimizer.device", default=name))
     if "cpu" in device:
         recipe.put("training.host_optimizer", True, f"{zero}.offload_optimizer")
