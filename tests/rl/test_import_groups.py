@@ -66,6 +66,31 @@ def test_a_folder_that_hydra_also_looks_in_is_the_second(read, folder, answer):
     assert read(files, words).values == {"n": answer, "m": 3}
 
 
+ELSEWHERE = {
+    "extra/common": "n: 4\n",
+    "extra/size/big": "# @package trainer\ndefaults: [each]\nnodes: 6\n",
+    "extra/size/each": "gpus: 8\n",
+}
+PARENTS = "defaults: [common, {size: big}, _self_]\nm: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("begun", "words"),
+    [
+        ("hydra: {searchpath: ['file://extra', 'pkg://verl.trainer.config']}\n", ""),
+        ("hydra: {searchpath: ['file:///root/job/extra']}\n", ""),
+        ("hydra: {searchpath: ['pkg://extra']}\n", "--config-path=cfg --config-name=job"),
+        ("", "-cp cfg -cn job 'hydra.searchpath=[file://extra]'"),
+        ("", "--config-path=cfg --config-dir=extra --config-name=job"),
+    ],
+)
+def test_parents_in_the_folders_of_hydras_search_path(read, begun, words):
+    at = "cfg/job" if words else "job"
+    values = read(ELSEWHERE | {at: begun + PARENTS}, words).values
+    told = {"n": 4, "trainer.nodes": 6, "trainer.gpus": 8, "m": 1}
+    assert {key: value for key, value in values.items() if "hydra" not in key} == told
+
+
 def test_a_choice_on_the_command_line_keeps_what_its_file_sets(read):
     files = {"algo/ppo": "kind: ppo\nn: 1\n", "algo/grpo": "kind: grpo\nn: 2\n"}
     files |= {"job": "defaults: [{algo: ppo}, _self_]\nm: 1\n"}

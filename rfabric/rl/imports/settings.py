@@ -280,7 +280,8 @@ def _over_config(
             why = "is not near the script; what it sets is left out"
             own = resolved(values, str(script.path), environment)
             return own, (f"the config file {name} {why}",)
-        below, notes = read_yaml(file, environment, own, removed, folder)
+        search = tuple(map(readable, filter(None, folders)))
+        below, notes = read_yaml(file, environment, own, removed, folder, search)
     values = {key: each for key, each in own.items() if key in below} | below
     return values, (f"the config file {file.name} is read below the command's words", *notes)
 

@@ -14,7 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import normpath
+from os.path import dirname, normpath
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,20 @@ def read_yaml(
     overrides: Mapping[str, Any] | None = None,
     removed: Sequence[str] = (),
     folder: Path | None = None,
+    search: Sequence[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of a YAML file over those of its parents, and notes on parents that are not there;
     `overrides` by dotted key stand above all, and names of them mean their values; `removed` keys
-    are taken away before; `folder`: where the file would stand, and its parents with it.
+    are taken away before; `folder`: where the file would stand, and its parents with it; `search`:
+    folders in which Hydra looks for parents too.
 
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
     over = dict(overrides or {})
-    choices = _GroupChoices({key: v for key, v in over.items() if isinstance(v, str)})
+    near = (folder or path.parent).resolve()
+    choices = _GroupChoices({key: v for key, v in over.items() if isinstance(v, str)}, near)
+    choices.look_in([*search, *_listed(over.get(_SEARCH))])
     nested = _merged(path, notes, choices, folder=folder)
     for key in removed:
         _take_away(nested, key.split("."))
@@ -105,17 +109,38 @@ def read_text(path: Path) -> str:
 @dataclass
 class _GroupChoices:
     """What is `asked` of groups, by overrides and the command line, which stand above every file;
-    what files have `taken` of them, either by the group as it is written there.
+    what files have `taken` of them, either by the group as it is written there; `search`: folders
+    of configs beside that of the first file, which are looked for from `near` upwards.
     """
 
     asked: dict[str, str]
+    near: Path
     taken: dict[str, str] = field(default_factory=dict)
+    search: list[str] = field(default_factory=list)
+
+    def look_in(self, folders: Sequence[str]) -> None:
+        """Add folders as Hydra's search path names them: plain, file://FOLDER, pkg://a.b.c."""
+        for name in map(str, folders):
+            kind, sign, rest = name.partition("://")
+            self.search.append(rest.replace(".", "/") if kind == "pkg" else rest if sign else name)
+
+    def found(self, name: str) -> Path | None:
+        """The file `name` in the first of the folders that has it and stands near."""
+        above = (self.near, *self.near.parents[:_ABOVE])
+        for folder in self.search:
+            parts = [part for part in folder.split("/") if part not in ("", ".", "..")]
+            tails = [Path(*parts[first:]) for first in range(len(parts))]
+            files = (one / tail / name for tail in tails for one in above)
+            if file := next((file for file in files if file.is_file()), None):
+                return file
+        return None
 
     def named(self, text: str) -> str:
         """A file's name without the `${group}` in it."""
         return _CHOICE.sub(lambda m: self.asked.get(m[1]) or self.taken.get(m[1], m[0]), text)
 
 
+_SEARCH, _ABOVE = "hydra.searchpath", 4  # folders above the first, as a repository has them
 _CHOICE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -125,11 +150,16 @@ def _merged(
     choices: _GroupChoices,
     seen: tuple[Path, ...] = (),
     folder: Path | None = None,
+    group: str = "",
 ) -> dict:
-    """The mapping of a YAML file over those of its parents, in Hydra's order."""
+    """The mapping of a YAML file over those of its parents, in Hydra's order; `group`: the folder
+    below that of configs in which it stands.
+    """
     if path.resolve() in seen:
         raise RFabricError(f"{path}: its defaults lead back to itself")
     own = _loaded(path)
+    if not seen:
+        choices.look_in(_listed(flattened(own).get(_SEARCH)))
     merged: dict = {}
     below = True
     for parent, package in _parents(own.pop("defaults", None), choices):
@@ -139,14 +169,21 @@ def _merged(
         name = parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml"
         # a folder that a script makes is not there: `..` leads out of it by name alone
         file = Path(normpath(folder / name)) if folder else path.parent / name
-        if file.is_file():
-            inherited = _merged(file, notes, choices, (*seen, path.resolve()))
-            package = _own_package(file) if package is None else package
+        within = normpath(f"{group}/{name}").lstrip("/")
+        found = file if file.is_file() else choices.found(within)
+        if found is not None:
+            lead = (*seen, path.resolve())
+            inherited = _merged(found, notes, choices, lead, group=dirname(within))
+            package = _own_package(found) if package is None else package
             package = _key_of(package, parent)
             merged = _over(merged, _nested({package: inherited}) if package else inherited)
         else:
             notes.append(f"defaults: {parent} is not beside {path.name}; left out")
     return _over(merged, own) if below else merged
+
+
+def _listed(value: Any) -> list:
+    return value if isinstance(value, list) else []
 
 
 def _own_package(file: Path) -> str:
