@@ -148,3 +148,14 @@ def test_slime_reads_prompts_on_servers_of_their_own(slime):
 )
 def test_slime_gives_a_critic_gpus_of_its_own(slime, flags, said):
     assert any(said in note for note in slime(f"--advantage-estimator ppo {flags}").notes)
+
+
+@pytest.mark.parametrize(("strategy", "precision"), [("fsdp", None), ("megatron", "fp8")])
+def test_a_section_of_an_engine_that_does_not_train_is_not_read(verl, strategy, precision):
+    config = f"+{ACTOR}.megatron.override_transformer_config"
+    words = f"{config}.fp8=hybrid {ACTOR}.megatron.param_offload=False"
+    offload = f"{ACTOR}.fsdp_config.param_offload=False"
+    made = verl(f"{ACTOR}.strategy={strategy}", words, offload)
+    assert made.recipe()["training"].get("precision") == precision
+    (stay,) = (note for note in made.notes if "stay in the HBM" in note)
+    assert ("megatron" in stay, "fsdp" in stay) == (strategy == "megatron", strategy == "fsdp")

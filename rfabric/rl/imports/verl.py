@@ -12,7 +12,7 @@ from ...errors import RFabricError
 from .approximations import MORE_TURNS
 from .settings import JobSettings
 from .sourced_values import SourcedValues
-from .verl_engines import ACTOR, MEGATRON, engine_of, put_recompute, put_sharded
+from .verl_engines import ACTOR, MEGATRON, drop_unused, engine_of, put_recompute, put_sharded
 from .verl_rollout import ROLLOUT, put_engines
 
 FILTER, BYPASS = "algorithm.filter_groups.enable", "algorithm.rollout_correction.bypass_mode"
@@ -256,6 +256,7 @@ def _group(recipe: SourcedValues, s: JobSettings) -> None:
 def _training(recipe: SourcedValues, s: JobSettings) -> None:
     engine = engine_of(s)
     megatron = engine in MEGATRON
+    drop_unused(s, engine)
     if megatron:
         recipe.parallel(f"{ACTOR}.{engine}.")
     else:

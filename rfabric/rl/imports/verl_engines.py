@@ -32,6 +32,13 @@ def engine_of(s: JobSettings) -> str:
     return engine or ("megatron" if keys else "fsdp")
 
 
+def drop_unused(s: JobSettings, engine: str) -> None:
+    """Forget the sections of engines that do not train, which a config may hold beside the one."""
+    for other in ({*MEGATRON, *_WAYS} | {"fsdp_config"}) - {engine}:
+        if other != "fsdp_config" or engine in MEGATRON:  # what is built on FSDP may read its
+            s.drop(f"{ACTOR}.{other}.")
+
+
 def put_sharded(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
     """An engine that shards parameters: FSDP, and those built on it."""
     recipe.put("training.tp", 1, f"{engine}: parameters are sharded, not cut by tensor")
