@@ -89,18 +89,19 @@ class Layout:
         """`times` of the stage that holds the most layers."""
         return self.pp * max(self.stages) / sum(self.stages) if self.stages else 1.0
 
-    def by_server(self, size: int) -> list[list[float]]:
-        """`times` of the stage of each GPU, server by server of so many GPUs, stages one after the
-        other; one for all servers where all are alike.
+    def stages_by_server(self, size: int) -> set[tuple[int, ...]]:
+        """The stages of the GPUs of each server of so many, stages standing one after the other;
+        servers alike once.
 
-        >>> Layout(pp=2, dp=2, stages=(3, 1)).by_server(2)
-        [[1.5, 1.5], [0.5, 0.5]]
+        >>> sorted(Layout(pp=2, dp=3).stages_by_server(2))
+        [(0, 0), (0, 1), (1, 1)]
         """
-        if not self.stages:
-            return [[1.0]]
         each = self.gpus // self.pp
-        times = [self.times(gpu // each) for gpu in range(self.gpus)]
-        return [times[first : first + size] for first in range(0, self.gpus, size)]
+        firsts = range(0, self.gpus, size)
+        return {
+            tuple(gpu // each for gpu in range(first, min(first + size, self.gpus)))
+            for first in firsts
+        }
 
     def in_flight(self, stage: int) -> float:
         """Micro-batches whose activations a stage holds at most: one for each stage from it to the

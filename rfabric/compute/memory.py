@@ -3,7 +3,8 @@ a training rank.
 
     engine:    weights / (tp pp), those of experts / (ep pp), + KV cache / its shards + what CUDA
                and NCCL hold
-    training:  the same shards with gradients and Adam's states + activations of pp micro-batches
+    training:  shards of a pipeline stage with gradients and Adam's states + activations of the
+               micro-batches that are on their way through it
 
 Bytes on one GPU unless said otherwise. A latent (MLA) cache has no heads to cut, so all tp GPUs
 hold all of it.
@@ -12,6 +13,7 @@ hold all of it.
 from .gpus import Gpu
 from .layout import Layout
 from .models import BF16_BYTES, FP32_BYTES, STORED_BYTES, Model
+from .pipeline_stages import StageParameters, held, learning
 
 # Share of HBM that an engine takes: the default of vLLM's gpu_memory_utilization.
 UTILISATION = 0.9
@@ -131,9 +133,8 @@ def training_bytes(
     learns: float = 1.0,
     stage: int = 0,
 ) -> dict[str, float]:
-    """Bytes on one training GPU of a pipeline stage, by what takes them; the first holds pp
-    micro-batches at a time, each further one less. Embedding and logits are counted as parts of all
-    layers.
+    """Bytes on one training GPU of a pipeline stage, by what takes them. The first holds the most
+    micro-batches at a time (`Layout.in_flight`), and the embedding; the last alone has logits.
 
     micro_batch_tokens: of one context-parallel rank; grad_bytes: of a gradient that is sent, which
     is held so too, but in fp32 beside a sharded parameter; replicated: every data-parallel rank
@@ -143,25 +144,25 @@ def training_bytes(
     parameters that have gradients and states, those of adapters (`adapters`), which are held beside
     all others.
     """
-    shards = training_shards(model, layout)
-    mean, times = sum(size for size, _ in shards), layout.times(stage)
-    shards = [(size * times, ranks) for size, ranks in shards]
-    shard = sum(size for size, _ in shards)
-    states = sum(size / (1 if replicated else ranks) for size, ranks in shards)
+    shards = training_shards(model, layout, held(model, layout)[stage])
+    taught = training_shards(model, layout, learning(model, layout, learns)[stage])
     gathers = layout.sharded and any(ranks > 1 for _, ranks in shards)
-    kept, layer = states if layout.sharded else shard, mean * layout.pp / model.layers
+    kept, learnt = (_shared(some, layout.sharded) for some in (shards, taught))
+    states, grads = learns * _shared(taught, not replicated), learns * grad_bytes
+    whole = training_shards(model, layout, StageParameters.of(model))
+    layer = sum(size for size, _ in whole) / model.layers
     each, adam = parameter_bytes(layout.sharded and not on_host)
-    states, grads = learns * states, learns * grad_bytes
     adam = 0.0 if on_host else adam * states
     added = (not on_host) * learns * FP32_BYTES if layout.sharded else grads
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
-    passing = times * min(layout.pp, layout.in_flight(stage)) / layout.pp
+    passing = layout.times(stage) * layout.in_flight(stage) / layout.pp
+    logits = FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp
     return {
-        "parameters": each * (1 + learns * (learns < 1)) * kept,
-        "gradients": added * kept,
+        "parameters": each * (kept + learns * (learns < 1) * learnt),
+        "gradients": added * learnt,
         "optimizer": adam,
-        "activations": activation * model.layers * passing,  # pp of layers / pp layers each
-        "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,
+        "activations": activation * model.layers * passing,
+        **({"logits": logits} if stage == layout.pp - 1 else {}),
         "reserved": RESERVED_BYTES,
         **({"critic": each * kept + adam} if critic else {}),
         # The layer that computes and the one that is gathered beside it, and a layer's gradients
@@ -170,20 +171,22 @@ def training_bytes(
     }
 
 
-def training_shards(model: Model, layout: Layout) -> list[tuple[float, int]]:
-    """(parameters on one training GPU of the mean pipeline stage, how many GPUs hold the same, in
+def _shared(shards: list[tuple[float, int]], among_ranks: bool) -> float:
+    """Parameters of one GPU, which has all of its shards or its part of what all ranks hold."""
+    return sum(size / (ranks if among_ranks else 1) for size, ranks in shards)
+
+
+def training_shards(
+    model: Model, layout: Layout, stage: StageParameters
+) -> list[tuple[float, int]]:
+    """(parameters on one training GPU of a stage that holds these, how many GPUs hold the same, in
     one copy of what is sharded): of what all tokens pass, and of experts.
 
     Experts are dealt to `ep` GPUs and not cut by tp, but by `etp` (Megatron's
     expert_tensor_parallel_size), so the GPUs of a stage hold dp x cp x tp / (ep x etp) copies.
     """
     ranks = layout.dp * layout.cp // layout.copies
-    shards = [(model.dense_parameters / (layout.tp * layout.pp), ranks)]
+    shards = [(stage.dense / layout.tp, ranks)]
     if model.experts:
-        shards.append(
-            (
-                model.expert_parameters / (layout.expert_gpus * layout.pp),
-                ranks * layout.tp // layout.expert_gpus,
-            )
-        )
+        shards.append((stage.experts / layout.expert_gpus, ranks * layout.tp // layout.expert_gpus))
     return shards

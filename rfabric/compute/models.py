@@ -180,6 +180,21 @@ class Model:
         return (0 if self.tied else self._embedding) + self.positions * self.hidden
 
     @property
+    def logits_parameters(self) -> int:
+        """Those of the matrix that makes logits, which is the embedding where they are tied."""
+        return self._embedding
+
+    @property
+    def parameters_before_layers(self) -> int:
+        """Those of the embedding, and of learned positions."""
+        return self._embedding + self.positions * self.hidden
+
+    @property
+    def parameters_behind_layers(self) -> int:
+        """Those of the matrix of the logits, where it is one of its own, and of the last norm."""
+        return self._outside - self.parameters_before_layers
+
+    @property
     def mtp_parameters(self) -> int:
         """Those of the layers that predict further tokens: each a layer like the last, and a matrix
         that joins two vectors.

@@ -180,7 +180,7 @@ def weight_sync_seconds(sync: Sync, software: Software = SOFTWARE) -> float:
 
 
 def unpacking(
-    size: float, senders: float, expert_tensors: int = 0, software: Software = SOFTWARE
+    size: float, senders: float, expert_tensors: float = 0.0, software: Software = SOFTWARE
 ) -> dict[str, float]:
     """Seconds that the trainer gathers `size` bytes, `senders` at once each its own part, and that
     an engine loads them.

@@ -33,6 +33,7 @@ from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
 from .layout import ALL_REDUCES_PER_LAYER, Layout
 from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, parameter_bytes, training_shards
 from .models import BF16_BYTES, FP32_BYTES, Model
+from .pipeline_stages import held, learning
 
 # Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels
 # are chosen, not tuned. Fitted on llm-foundry's table of H100 (github.com/mosaicml/llm-foundry
@@ -148,13 +149,19 @@ class Trainer:
         """What joins its GPUs: NVLink as in the catalog, or in servers of `gpus_per_server`."""
         return network(self.gpu, self.nic_bps, self.gpus_per_server)
 
-    @property
-    def shards(self) -> list[tuple[float, int]]:
-        """(parameters on one GPU of the widest stage, GPUs that hold the same): of what all tokens
+    @cached_property
+    def held(self) -> list[list[tuple[float, int]]]:
+        """By stage, (parameters on one of its GPUs, GPUs that hold the same): of what all tokens
         pass, of experts.
         """
-        widest = self.layout.widest
-        return [(size * widest, ranks) for size, ranks in training_shards(self.model, self.layout)]
+        stages = held(self.model, self.layout)
+        return [training_shards(self.model, self.layout, stage) for stage in stages]
+
+    @cached_property
+    def learning(self) -> list[list[tuple[float, int]]]:
+        """The same of the parameters a share of which learns."""
+        stages = learning(self.model, self.layout, self.learns)
+        return [training_shards(self.model, self.layout, stage) for stage in stages]
 
     def matmul_flops(self, precision: str = "bf16") -> float:
         """FLOP/s that large matmuls sustain."""
@@ -320,8 +327,7 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
     passed = t, micro * each, micro * each * length, micro
     ahead, back = forward(*passed), backward(*passed)
     bubble = bubble_share(t.layout, micro) * (ahead + back).seconds
-    widest = t.layout.widest
-    data = data_seconds(t, widest * ahead.seconds / micro, widest * back.seconds / micro, micro)
+    data = data_seconds(t, ahead.seconds / micro, back.seconds / micro, micro)
     return Breakdown(ahead + back, bubble, data, optimizer_seconds(t))
 
 
@@ -350,20 +356,31 @@ def bubble_share(layout: Layout, micro_batches: float) -> float:
 
 def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> float:
     """What parameters and gradients among data-parallel ranks add to a step whose micro-batch takes
-    `ahead` + `back` s.
+    `ahead` + `back` s in the mean stage; the stage to which they add the most counts.
 
     Sharded (FSDP): every micro-batch gathers parameters twice and scatters gradients, which copies
     (HSDP) then all-reduce. Else once a step: gradients beside the last backward pass, parameters
     beside the first forward pass. One layer's worth is never hidden.
     """
-    layers = t.model.layers / t.layout.pp * t.layout.widest
-    gather = sum(_among_data_ranks(t, "all-gather", BF16_BYTES))
-    scatter = t.learns * sum(_among_data_ranks(t, "reduce-scatter", t.gradient_bytes))
+    times = [t.layout.times(stage) for stage in range(t.layout.pp)]
+    return max(
+        _data_seconds(t, stage, some * ahead, some * back, micro_batches)
+        for stage, some in enumerate(times)
+    )
+
+
+def _data_seconds(t: Trainer, stage: int, ahead: float, back: float, micro_batches: int) -> float:
+    """The same of one stage, in which a micro-batch takes `ahead` + `back` s."""
+    layers = t.model.layers / t.layout.pp * t.layout.times(stage)
+    whole, learning = t.held[stage], t.learning[stage]
+    scatter = t.learns * sum(_among_data_ranks(t, "reduce-scatter", learning, t.gradient_bytes))
     if not t.layout.sharded:
-        return _exposed(t.learns * gather, ahead, layers) + _exposed(scatter, back, layers)
+        gather = t.learns * sum(_among_data_ranks(t, "all-gather", learning, BF16_BYTES))
+        return _exposed(gather, ahead, layers) + _exposed(scatter, back, layers)
+    gather = sum(_among_data_ranks(t, "all-gather", whole, BF16_BYTES))
+    summed = t.learns * sum(_among_copies(t, learning))
     return micro_batches * (
-        _exposed(gather, ahead, layers)
-        + _exposed(gather + scatter + t.learns * sum(_among_copies(t)), back, layers)
+        _exposed(gather, ahead, layers) + _exposed(gather + scatter + summed, back, layers)
     )
 
 
@@ -371,60 +388,76 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     """Adam on one GPU's share, through HBM: gradient and states read, states and bf16 parameters
     written.
 
-    replicated: every data-parallel rank holds all states, none a part of them.
+    The stage with the largest share counts. replicated: every data-parallel rank holds all states,
+    none a part of them.
     """
-    share = t.learns * sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
+    share = max(_updated(t, replicated))
     return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
+
+
+def _updated(t: Trainer, replicated: bool) -> list[float]:
+    """Parameters that a GPU of each stage updates."""
+    return [
+        t.learns * sum(size / (1 if replicated else ranks) for size, ranks in shards)
+        for shards in t.learning
+    ]
 
 
 def host_optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     """Adam on the CPUs of the servers, whose GPUs it serves one after the other; gradients come and
     bf16 parameters go over PCIe. replicated: as `optimizer_seconds`.
 
-    Where pipeline stages hold unequally many layers, PCIe takes as long as for the widest stage of
-    a server, its CPUs as for the mean of its GPUs; the last server to update counts.
+    Where pipeline stages share a server, PCIe takes as long as for the GPU that updates the most,
+    its CPUs as for the mean of its GPUs; the last server to update counts.
     """
-    widest = t.learns * sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
-    share, gpus = widest / t.layout.widest, t.gpus_per_server or t.gpu.gpus_per_server
-    moved, updated = share * (t.gradient_bytes + BF16_BYTES) / PCIE_BYTES_PER_S, share * gpus
-    return max(
-        moved * max(times) + updated * fmean(times) / HOST_ADAM
-        for times in t.layout.by_server(gpus)
-    )
+    shares, gpus = _updated(t, replicated), t.gpus_per_server or t.gpu.gpus_per_server
+    each = (t.gradient_bytes + BF16_BYTES) / PCIE_BYTES_PER_S
+    servers = ([shares[stage] for stage in stages] for stages in t.layout.stages_by_server(gpus))
+    return max(max(some) * each + fmean(some) * gpus / HOST_ADAM for some in servers)
 
 
 def share_recomputed(t: Trainer, micro_batch: float) -> float:
     """Share of the layers that must recompute their activations, 0 to 1, so that a GPU's HBM holds
-    the others'.
+    the others', in the stage that must the most.
 
     micro_batch: tokens of one. It is Megatron's --recompute-method block, with no more layers than
     needed.
     """
-    room = t.gpu.hbm_bytes - RESERVED_BYTES - state_bytes(t)
-    kept = activation_bytes(t, micro_batch)
-    return min(1.0, max(0.0, 1 - room / kept))
+    stages = range(t.layout.pp)
+    room = [t.gpu.hbm_bytes - RESERVED_BYTES - state_bytes(t, stage) for stage in stages]
+    needed = (1 - room[stage] / activation_bytes(t, micro_batch, stage) for stage in stages)
+    return min(1.0, max(0.0, *needed))
 
 
-def state_bytes(t: Trainer) -> float:
-    """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which
-    data-parallel ranks share; adapters alone have these two, and stand beside all parameters.
+def state_bytes(t: Trainer, stage: int = 0) -> float:
+    """Bytes on one GPU of a stage of parameters, gradients added up in fp32, and Adam's states,
+    which data-parallel ranks share; adapters alone have these two, and stand beside all parameters.
     Megatron keeps a bf16 copy of its master where it shards them, too (Megatron-FSDP).
     """
     each, adam = parameter_bytes(t.layout.sharded and t.stack is not MEGATRON)
-    held = each * (1 + t.learns * (t.learns < 1)) + t.learns * FP32_BYTES
-    return sum(
-        size * (held / (ranks if t.layout.sharded else 1) + t.learns * adam / ranks)
-        for size, ranks in t.shards
-    )
+
+    added = FP32_BYTES * t.learns
+
+    def of(shards: list[tuple[float, int]], whole: float, shared: float) -> float:
+        """Bytes of so many a parameter, and of so many of which each rank has a part."""
+        return sum(
+            size * (whole / (ranks if t.layout.sharded else 1) + shared / ranks)
+            for size, ranks in shards
+        )
+
+    if t.learns == 1:
+        return of(t.held[stage], each + added, adam)
+    beside = of(t.learning[stage], t.learns * each + added, t.learns * adam)
+    return of(t.held[stage], each, 0.0) + beside
 
 
-def activation_bytes(t: Trainer, micro_batch: float) -> float:
-    """Bytes that the backward pass needs of the micro-batches on their way through the stage of the
-    pipeline that holds the most of them, the first one where all are alike.
+def activation_bytes(t: Trainer, micro_batch: float, stage: int = 0) -> float:
+    """Bytes that the backward pass needs of the micro-batches on their way through a stage of the
+    pipeline, of which the first holds the most where all are alike.
 
     What matmuls, norms, flash attention and activations read, once each, 8-bit matmuls' inputs in 8
-    bits (the accounting of arXiv 2205.05198); tokens copied for their experts; and the logits with
-    their gradient.
+    bits (the accounting of arXiv 2205.05198); tokens copied for their experts; and in the last
+    stage the logits with their gradient.
     """
     m, lay = t.model, t.layout
     (queries, keys), stored = attention_columns(m), BF16_BYTES if t.precision == "bf16" else 1
@@ -435,11 +468,10 @@ def activation_bytes(t: Trainer, micro_batch: float) -> float:
     columns += (3 if m.gated else 2) * BF16_BYTES * m.mlp_columns + copies * (
         2 * BF16_BYTES + stored
     ) * m.hidden
-    # through the first of equal stages: pp; interleaved, a share (pp - 1) / (pp vp) more (the same
-    # paper)
-    waiting = max(lay.times(stage) * lay.in_flight(stage) for stage in range(lay.pp))
+    waiting = lay.times(stage) * lay.in_flight(stage)
     tokens = micro_batch / (lay.cp * lay.tp)
-    return tokens * (columns * m.layers / lay.pp * waiting + 3 * BF16_BYTES * m.vocab)
+    logits = 3 * BF16_BYTES * m.vocab if stage == lay.pp - 1 else 0
+    return tokens * (columns * m.layers / lay.pp * waiting + logits)
 
 
 def attention_columns(model: Model) -> tuple[int, int]:
@@ -598,20 +630,22 @@ def _among_cut(t: Trainer, own: float) -> float:
     return collective_of(t, "all-gather", size, etp, etp)
 
 
-def _among_data_ranks(t: Trainer, kind: str, bytes_per_parameter: float) -> list[float]:
+def _among_data_ranks(
+    t: Trainer, kind: str, shards: list[tuple[float, int]], bytes_per_parameter: float
+) -> list[float]:
     lay = t.layout
     span = lay.tp * lay.cp * lay.dp // lay.copies
     return [
-        collective_of(t, kind, size * bytes_per_parameter, ranks, span) for size, ranks in t.shards
+        collective_of(t, kind, size * bytes_per_parameter, ranks, span) for size, ranks in shards
     ]
 
 
-def _among_copies(t: Trainer) -> list[float]:
+def _among_copies(t: Trainer, shards: list[tuple[float, int]]) -> list[float]:
     """All-reduces of the gradients that a GPU holds, among the GPUs that hold the same of every
     copy.
     """
     copies, stage = t.layout.copies, t.layout.gpus // t.layout.pp
-    sizes = [size / ranks * t.gradient_bytes for size, ranks in t.shards]
+    sizes = [size / ranks * t.gradient_bytes for size, ranks in shards]
     return [collective_of(t, "all-reduce", size, copies, stage) for size in sizes]
 
 

@@ -269,12 +269,13 @@ def _check_memory(w: Setup) -> None:
 
 
 def _at(w: Setup) -> str:
-    """Which stage needs the most, where they are unlike."""
-    if w.layout.widest == 1:
+    """Which stage needs the most, and of unequal ones, with how many layers."""
+    if w.layout.pp == 1:
         return ""
     totals = [sum(held.values()) for held in w.stage_bytes]
     stage = totals.index(max(totals))
-    return f" of stage {stage + 1} with its {w.layout.stages[stage]} layers"
+    layers = f" with its {w.layout.stages[stage]} layers" if w.layout.widest > 1 else ""
+    return f" of stage {stage + 1}{layers}"
 
 
 def _held(w: Setup) -> str:

@@ -109,6 +109,7 @@ _HANDOVER = {
 def _training(w: Workload, step: Step) -> list[Item]:
     t, trained = w.training, step.trained
     batches, updates = trained.mini_batches, len(trained.mini_batches)
+    ahead = _bubble(w, trained.log_prob_micro_batches)
     bubble = _bubble(w, batches[0].micro_batches)
     again = "all activations computed again, " if t.recompute == "full" else ""
     log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
@@ -126,7 +127,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             t.log_prob_passes,
             log_prob,
             0,
-            f"{bubble}: {_shares(w, trained.log_prob_pass)}",
+            f"{ahead}: {_shares(w, trained.log_prob_pass)}",
         ),
         Item(
             "training",

@@ -33,6 +33,7 @@ import numpy as np
 from ..compute.context_exchange import CONTEXT_BACKWARD, context_bytes
 from ..compute.expert_exchange import DISPATCH_AND_COMBINE
 from ..compute.models import BF16_BYTES
+from ..compute.pipeline_stages import StageParameters
 from ..trace import Flows, point_to_point, ring
 from ..trace.collectives import all_to_all, by_server
 from ..units import transfer_seconds
@@ -53,9 +54,8 @@ def gradients(w: Workload) -> Flows:
     """
     if w.training.optimizer == "sharded":
         return NONE
-    return arrays(
-        _among_data_ranks(w, gradient_collective(w), gradient_bytes(w) / w.training.buckets)
-    )
+    each = gradient_bytes(w) / w.training.buckets
+    return arrays(_among_data_ranks(w, gradient_collective(w), w.stages_learning, each))
 
 
 def gradient_bytes(w: Workload) -> float:
@@ -73,7 +73,7 @@ def parameters(w: Workload) -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
     if w.training.optimizer != "distributed":
         return NONE
-    return arrays(_among_data_ranks(w, "all-gather", w.learns * BF16_BYTES))
+    return arrays(_among_data_ranks(w, "all-gather", w.stages_learning, w.learns * BF16_BYTES))
 
 
 def gathered(w: Workload) -> Flows:
@@ -82,7 +82,7 @@ def gathered(w: Workload) -> Flows:
     """
     if w.training.optimizer != "sharded":
         return NONE
-    return _among_data_ranks(w, "all-gather", w.synced * BF16_BYTES)
+    return _among_data_ranks(w, "all-gather", w.stages_sent, w.synced * BF16_BYTES)
 
 
 @lru_cache(2)
@@ -90,10 +90,11 @@ def sharded(w: Workload) -> dict[str, Flows]:
     """The all-gather of all parameters of a stage, the reduce-scatter of their gradients and the
     all-reduce of what each GPU has of these among copies, as a micro-batch needs them.
     """
+    of, size = w.stages_learning, gradient_bytes(w)
     return {
-        "all-gather": _among_data_ranks(w, "all-gather", BF16_BYTES),
-        "reduce-scatter": _among_data_ranks(w, "reduce-scatter", gradient_bytes(w)),
-        "all-reduce": _among_data_ranks(w, "all-reduce", gradient_bytes(w), copies=True),
+        "all-gather": _among_data_ranks(w, "all-gather", w.stages_held, BF16_BYTES),
+        "reduce-scatter": _among_data_ranks(w, "reduce-scatter", of, size),
+        "all-reduce": _among_data_ranks(w, "all-reduce", of, size, copies=True),
     }
 
 
@@ -307,17 +308,12 @@ def reshard(w: Workload) -> Flows:
     place in their stage, or in turn from the servers that hold its experts. Sharded parameters are
     gathered by all that train, as verl does.
     """
-    each = w.synced * BF16_BYTES / (w.generation.tp * w.training.pp)
-    of_expert = w.synced * BF16_BYTES / (w.generation.gpus * w.training.pp)
-    parts = [
-        _stage_weights(w, stage, each * w.model.dense_parameters * times)
-        for stage, times in enumerate(w.stage_times)
-    ]
+    each = w.synced * BF16_BYTES / w.generation.tp
+    of_expert = w.synced * BF16_BYTES / w.generation.gpus
+    stages = list(enumerate(w.stages_sent))
+    parts = [_stage_weights(w, stage, each * what.dense) for stage, what in stages]
     if w.model.experts:
-        parts += [
-            _expert_weights(w, stage, of_expert * w.model.expert_parameters * times)
-            for stage, times in enumerate(w.stage_times)
-        ]
+        parts += [_expert_weights(w, stage, of_expert * what.experts) for stage, what in stages]
     return join([*parts, gathered(w)])
 
 
@@ -373,20 +369,25 @@ def wire_seconds(w: Workload, flows: Flows) -> float:
 
 
 def _among_data_ranks(
-    w: Workload, kind: str, bytes_per_parameter: float, copies: bool = False
+    w: Workload,
+    kind: str,
+    of: Sequence[StageParameters],
+    bytes_per_parameter: float,
+    copies: bool = False,
 ) -> Flows:
-    """A ring collective in each copy of every data-parallel group at once, or of what each GPU has
-    among the `copies`; neighbouring groups go opposite ways round.
+    """A ring collective `of` these parameters of each stage in each copy of every data-parallel
+    group at once, or of what each GPU has among the `copies`; neighbouring groups go opposite ways
+    round.
     """
-    t, m = w.training, w.model
-    kinds = [(w.data_groups, bytes_per_parameter * m.dense_parameters / (t.tp * t.pp))]
-    if m.experts:
-        size = bytes_per_parameter * m.expert_parameters / (t.expert_gpus * t.pp)
-        kinds.append((w.expert_groups, size))
+    t = w.training
+    kinds = [(w.data_groups, [bytes_per_parameter * stage.dense / t.tp for stage in of])]
+    if w.model.experts:
+        sizes = [bytes_per_parameter * stage.experts / t.expert_gpus for stage in of]
+        kinds.append((w.expert_groups, sizes))
     held = (
-        (i, w.of_copies(group), size * times)
-        for groups, size in kinds
-        for stage, times in enumerate(w.stage_times)
+        (i, w.of_copies(group), size)
+        for groups, sizes in kinds
+        for stage, size in enumerate(sizes)
         for i, group in enumerate(groups(stage))
     )
     return join(

@@ -176,8 +176,8 @@ class Training(Section):
     pp: stages of the pipeline;
     stage_layers: layers of each stage, such as 3,4,4,3 (Megatron's pipeline_model_parallel_layout
     or num_layers_in_first_pipeline_stage). The widest decides how long a step takes; the stage with
-    the most bytes whether it fits. Embedding and logits count as parts of the layers. Default: all
-    alike;
+    the most bytes whether it fits. The first holds the embedding beside its layers, the last the
+    matrix of the logits, whose time counts as parts of all layers. Default: all alike;
     cp: GPUs over which a sequence is split (context parallelism);
     ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp;
     etp: GPUs of a server over which each expert is split (Megatron's expert_tensor_parallel_size,

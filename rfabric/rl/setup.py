@@ -27,13 +27,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..compute import memory
+from ..compute import memory, pipeline_stages
 from ..compute.adapters import share_that_learns
 from ..compute.cpu_servers import CPU_SERVERS
 from ..compute.ffn_apart import side_weight_bytes
 from ..compute.gpus import GPUS, Gpu
 from ..compute.layout import Layout
 from ..compute.models import Model
+from ..compute.pipeline_stages import StageParameters
 from ..fabric import Needs
 from .sections import Cluster, Efficiency, Environments, Generation, Training, WeightSync
 
@@ -195,6 +196,27 @@ class Setup:
         layout = self.layout
         return [layout.times(stage) for stage in range(layout.pp)]
 
+    @cached_property
+    def stages_held(self) -> list[StageParameters]:
+        """What each stage trains of the model."""
+        return pipeline_stages.held(self.model, self.layout)
+
+    @cached_property
+    def stages_learning(self) -> list[StageParameters]:
+        """What of each stage the share `learns` learns of."""
+        return pipeline_stages.learning(self.model, self.layout, self.learns)
+
+    @cached_property
+    def stages_sent(self) -> list[StageParameters]:
+        """What of each stage a weight sync sends the share `synced` of."""
+        return pipeline_stages.sent(self.model, self.layout, self.synced)
+
+    @property
+    def largest_part(self) -> float:
+        """How many times the mean of all stages the largest one gives to a weight sync."""
+        sizes = [stage.total for stage in self.stages_sent]
+        return max(sizes) * len(sizes) / sum(sizes)
+
     @property
     def stage_bytes(self) -> list[dict[str, float]]:
         """Bytes on one training GPU of each stage, by what takes them."""
@@ -212,7 +234,7 @@ class Setup:
                 self.learns,
                 stage,
             )
-            for stage in range(t.pp if t.stage_layers else 1)  # of equal ones the first has most
+            for stage in range(t.pp)
         ]
 
     @property

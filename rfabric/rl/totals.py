@@ -41,6 +41,7 @@ import numpy as np
 from ..compute.expert_exchange import DISPATCH_AND_COMBINE
 from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..compute.models import BF16_BYTES
+from ..compute.pipeline_stages import StageParameters
 from ..errors import RunError
 from ..trace import Trace
 from ..trace.collectives import RING_FACTOR
@@ -155,18 +156,18 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
         sent["pipeline"] += hops * _between_stages(w, tokens)
         sent["tensor"] += passes * _tensor(w, tokens)
         sent[EXPERTS] += passes * _to_experts(w, tokens, trained)
-    grads = flows.gradient_bytes(w)
+    of, grads = w.stages_learning, flows.gradient_bytes(w)
     if t.optimizer == "sharded":
         micro = sum(b.micro_batches for b in trained.mini_batches)
         gathers = micro * GATHERS + ahead * trained.log_prob_micro_batches
-        sent["all-gather"] += gathers * _data_parallel(w, "all-gather", BF16_BYTES)
-        sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", grads)
-        sent["all-reduce"] += micro * _copies_summed(w, grads)
+        sent["all-gather"] += gathers * _data_parallel(w, "all-gather", w.stages_held, BF16_BYTES)
+        sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", of, grads)
+        sent["all-reduce"] += micro * _copies_summed(w, of, grads)
         return sent
     collective = flows.gradient_collective(w)
-    sent[collective] += updates * _data_parallel(w, collective, grads)
+    sent[collective] += updates * _data_parallel(w, collective, of, grads)
     if t.optimizer == "distributed":
-        sent["all-gather"] += updates * _data_parallel(w, "all-gather", w.learns * BF16_BYTES)
+        sent["all-gather"] += updates * _data_parallel(w, "all-gather", of, w.learns * BF16_BYTES)
     return sent
 
 
@@ -183,7 +184,7 @@ def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
 
 
 def _gathered(w: Workload) -> dict[str, float]:
-    return {"gather": _data_parallel(w, "all-gather", w.synced * BF16_BYTES)}
+    return {"gather": _data_parallel(w, "all-gather", w.stages_sent, w.synced * BF16_BYTES)}
 
 
 def _copies(w: Workload) -> dict[str, float]:
@@ -251,35 +252,39 @@ def _apart(
     )
 
 
-def _data_parallel(w: Workload, kind: str, bytes_per_parameter: float) -> float:
-    """A collective of all parameters, or gradients, in each copy of every data-parallel group."""
+def _data_parallel(
+    w: Workload, kind: str, of: Sequence[StageParameters], bytes_per_parameter: float
+) -> float:
+    """A collective `of` these parameters of each stage, or of their gradients, in each copy of
+    every data-parallel group.
+    """
     return sum(
         _ring(w, kind, group[first : first + len(group) // w.copies], size)
-        for group, size in _held_alike(w, bytes_per_parameter)
+        for group, size in _held_alike(w, of, bytes_per_parameter)
         for first in range(0, len(group), len(group) // w.copies)
     )
 
 
-def _copies_summed(w: Workload, bytes_per_parameter: float) -> float:
+def _copies_summed(w: Workload, of: Sequence[StageParameters], bytes_per_parameter: float) -> float:
     """All-reduces of each shard among the copies."""
     return sum(
         _ring(w, "all-reduce", group[shard :: len(group) // w.copies], size * w.copies / len(group))
-        for group, size in _held_alike(w, bytes_per_parameter)
+        for group, size in _held_alike(w, of, bytes_per_parameter)
         for shard in range(len(group) // w.copies)
     )
 
 
-def _held_alike(w: Workload, bytes_per_parameter: float) -> Iterator[tuple[list[int], float]]:
+def _held_alike(
+    w: Workload, of: Sequence[StageParameters], bytes_per_parameter: float
+) -> Iterator[tuple[list[int], float]]:
     """The GPUs of every data-parallel group, and the bytes of what they hold."""
-    m, t = w.model, w.training
-    for groups, parameters, ways in (
-        (w.data_groups, m.dense_parameters, t.tp),
-        (w.expert_groups, m.expert_parameters, t.expert_gpus),
-    ):
-        if parameters:
-            for stage, times in enumerate(w.stage_times):
-                for group in groups(stage):
-                    yield group, bytes_per_parameter * parameters / (ways * t.pp) * times
+    for stage, what in enumerate(of):
+        for groups, parameters, ways in (
+            (w.data_groups, what.dense, w.training.tp),
+            (w.expert_groups, what.experts, w.training.expert_gpus),
+        ):
+            for group in groups(stage) if parameters else ():
+                yield group, bytes_per_parameter * parameters / ways
 
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:
@@ -369,5 +374,7 @@ def _taken_over(w: Workload) -> float | None:
         homes = -(-t.expert_gpus // server)
         total += (t.pp * w.gpus - w.gpus / homes) * of_expert * m.expert_parameters
     return total + (
-        _data_parallel(w, "all-gather", w.synced * BF16_BYTES) if t.optimizer == "sharded" else 0.0
+        _data_parallel(w, "all-gather", w.stages_sent, w.synced * BF16_BYTES)
+        if t.optimizer == "sharded"
+        else 0.0
     )

@@ -6,17 +6,23 @@ from ..trace.collectives import by_server
 from .workload import Workload
 
 
-def needs(w: Workload, k: int) -> tuple[int, tuple[int, int], tuple[int, int] | None]:
-    """Of what all tokens pass, the parameters that GPU `k` of a replica has a part of, and which
-    part of how many; and of the experts (None: no part).
+def needs(w: Workload, k: int, stage: int) -> tuple[float, tuple[int, int], tuple[int, int] | None]:
+    """Of what all tokens pass in a training stage, the parameters that GPU `k` of a replica has a
+    part of, and which part of how many; and of the experts (None: no part).
     """
-    g, m = w.generation, w.model
+    g, dense = w.generation, w.stages_sent[stage].dense
     if not g.ffn_gpus:
-        return m.dense_parameters, (k % g.tp, g.tp), (k, g.gpus)
+        return dense, (k % g.tp, g.tp), (k, g.gpus)
+    mlps = stage_mlps(w, stage)
     if k < g.attending:
-        return m.dense_parameters - m.mlp_parameters, (k % g.tp, g.tp), None
+        return dense - mlps, (k % g.tp, g.tp), None
     part = (k - g.attending, g.ffn_gpus)
-    return m.mlp_parameters, part, part
+    return mlps, part, part
+
+
+def stage_mlps(w: Workload, stage: int) -> float:
+    """Parameters of the MLPs that all tokens pass in the layers of a training stage."""
+    return w.model.mlp_parameters * w.stage_times[stage] / w.training.pp
 
 
 def slices(w: Workload, k: int, n: int) -> list[tuple[int, float]]:

@@ -16,11 +16,12 @@ One interface, a name a strategy:
     delta    as flat, but only what changed            SparrowRL, 2602.11456  R x S x delta_factor
 
 R replicas, S bytes of one copy, n generation GPUs in several servers. A level begins flow by flow,
-when what it passes on has arrived. A stage of the pipeline has its own layers and, where experts or
-tensors are dealt to more than one server, a server its own part of them: every byte comes from a
-GPU that holds it. Shards that ranks of one server hold are made whole over NVLink first, which
-costs the fabric nothing (not in p2p, where each rank sends what it holds). Parameters that training
-shards over servers are gathered by a level of their own before these (`traffic.weight_levels`).
+when what it passes on has arrived. A stage of the pipeline has its own layers, the first the
+embedding and the last the matrix of the logits; where experts or tensors are dealt to more than one
+server, a server has its own part of them: every byte comes from a GPU that holds it. Shards that
+ranks of one server hold are made whole over NVLink first, which costs the fabric nothing (not in
+p2p, where each rank sends what it holds). Parameters that training shards over servers are gathered
+by a level of their own before these (`traffic.weight_levels`).
 
 Who sends: all GPUs that hold a part share its wire, one a stage packs. `weight_sync.senders` names
 so many GPUs of a stage that gather, pack and send, each through `weight_sync.nics` NICs of its
@@ -44,6 +45,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from ..compute.between import NIC_REACHED
 from ..compute.sync_time import (
     GROUP_SETUP,
@@ -57,7 +60,7 @@ from ..compute.sync_time import (
 )
 from ..trace import Flows, ring
 from .flows import NONE, join, leaving, wire_seconds
-from .weight_parts import needs, overlaps, slices
+from .weight_parts import needs, overlaps, slices, stage_mlps
 from .workload import Workload
 
 
@@ -77,22 +80,23 @@ class HeldShare:
     """A `share` of the weights, and the GPUs that hold it or can make it whole over NVLink.
 
     taken: the share that a GPU takes of it, times generation.tp: less than `share` where
-    generation.ep deals experts to more. experts: the share that is experts.
+    generation.ep deals experts to more. experts, mlps: the share that is experts, and MLPs that all
+    tokens pass.
     """
 
     share: float
     gpus: tuple[int, ...]
     taken: float
     experts: float
+    mlps: float
 
     def of_gpus(self, w: Workload) -> list[float]:
         """Bytes that each GPU of a replica takes of it."""
-        g, m, size = w.generation, w.model, sync_bytes(w)
+        g, size = w.generation, sync_bytes(w)
         if not g.ffn_gpus:
             return [size / g.tp * self.taken] * g.gpus
-        mlps = (self.share - self.experts) * m.mlp_parameters / m.dense_parameters
-        attends = (self.share - self.experts - mlps) / g.tp
-        ffn = (self.experts + mlps) / g.ffn_gpus
+        attends = (self.share - self.experts - self.mlps) / g.tp
+        ffn = (self.experts + self.mlps) / g.ffn_gpus
         return [size * attends] * g.attending + [size * ffn] * g.ffn_gpus
 
 
@@ -220,7 +224,7 @@ def software_parts(w: Workload) -> dict[str, float]:
 def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
     """Seconds of set-up, of packing, and of what follows by its name."""
     strategy, size = w.weight_sync.strategy, sync_bytes(w)
-    senders = packers(w) / w.layout.widest  # those of the widest stage are done last
+    senders = packers(w) / w.largest_part  # those of the largest stage are done last
     if strategy == "p2p":
         return 0.0, size / (PACK * senders), {}
     if w.weight_sync.gather == "bucket":
@@ -229,7 +233,9 @@ def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
     if strategy == "scatter":
         return 0.0, size / (PACK * senders), {"load": size / (UNPACK * w.cluster.generation_gpus)}
     setup = 0.0 if strategy == "relay" else GROUP_SETUP
-    whole = 0 if strategy == "delta" else expert_tensors(w.model)
+    # matrices that a sender of the stage with most layers gathers, beside bytes of the largest
+    whole = expert_tensors(w.model) * w.layout.widest / w.largest_part
+    whole = 0.0 if strategy == "delta" else whole
     return setup, size / (PACK * senders), _compared(w) | unpacking(size, senders, whole)
 
 
@@ -237,7 +243,7 @@ def _compared(w: Workload) -> dict[str, float]:
     if w.weight_sync.strategy != "delta":
         return {}
     shards = w.cluster.training_gpus // w.copies
-    return {"compare": comparing(w.synced * w.model.weight_bytes * w.layout.widest, shards)}
+    return {"compare": comparing(w.synced * w.model.weight_bytes * w.largest_part, shards)}
 
 
 def packers(w: Workload) -> int:
@@ -258,29 +264,30 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
     first_rank: only the GPUs of data-parallel rank 0.
     """
     t, m, g = w.training, w.model, w.generation
-    share_of: dict[tuple[int, ...], tuple[float, float, float]] = {}
-    kinds = (
-        (m.dense_parameters, t.tp, 1.0, False),
-        (m.expert_parameters, t.expert_gpus, g.tp / g.gpus, True),
-    )
-    for stage in range(t.pp):
-        for size, wide, part, chosen in kinds:
+    share_of: dict[tuple[int, ...], np.ndarray] = {}
+    for stage, what in enumerate(w.stages_sent):
+        # parameters; of which GPUs take so many times generation.tp, are experts, are MLPs
+        kinds = (
+            (t.tp, (what.dense, what.dense, 0.0, stage_mlps(w, stage))),
+            (t.expert_gpus, (what.experts, what.experts * g.tp / g.gpus, what.experts, 0.0)),
+        )
+        for wide, sizes in kinds:
             gpus = range(
                 w.rank(stage, 0),
                 w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus),
             )
             servers = -(-wide // w.gpus_per_server)
-            for server in range(servers) if size else ():
+            for server in range(servers) if sizes[0] else ():
                 key = tuple(
                     g
                     for g in gpus
                     if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server
                 )
-                share, taken, experts = share_of.get(key, (0.0, 0.0, 0.0))
-                more = size / m.parameters / t.pp / servers * w.stage_times[stage]
-                share_of[key] = share + more, taken + more * part, experts + more * chosen
+                more = np.array(sizes) / m.parameters / servers
+                share_of[key] = share_of.get(key, 0.0) + more
     return [
-        HeldShare(share, _senders(w, gpus), *parts) for gpus, (share, *parts) in share_of.items()
+        HeldShare(shares[0], _senders(w, gpus), *shares[1:])
+        for gpus, shares in ((gpus, each.tolist()) for gpus, each in share_of.items())
     ]
 
 
@@ -359,20 +366,20 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
     from who holds it.
     """
     t, m = w.training, w.model
-    size = sync_bytes(w) / m.parameters / t.pp
-    dense, cut, experts = needs(w, k)
+    size = sync_bytes(w) / m.parameters
     src, sizes = [], []
-    for stage in range(t.pp):
+    for stage, what in enumerate(w.stages_sent):
+        dense, cut, experts = needs(w, k, stage)
         first = w.rank(stage, 0)
         of = first + replica % (w.stage_gpus // t.tp) * t.tp
         for j, share in overlaps(*cut, t.tp):
             src.append(of + j)
-            sizes.append(share * dense * size * w.stage_times[stage])
+            sizes.append(share * dense * size)
         if m.experts and experts:
             of = first + replica % (w.stage_gpus // t.expert_gpus) * t.expert_gpus
             for place, share in _expert_sources(w, k, experts):
                 src.append(of + place)
-                sizes.append(m.expert_parameters * share * size * w.stage_times[stage])
+                sizes.append(what.experts * share * size)
     return Flows(src, [gpu] * len(src), sizes)
 
 

@@ -12,6 +12,7 @@ from rfabric.compute.layout import Layout
 from rfabric.compute.named import load_model
 from rfabric.compute.training import (
     HOST_ADAM,
+    PCIE_BYTES_PER_S,
     Trainer,
     activation_bytes,
     bubble_share,
@@ -147,18 +148,51 @@ def test_a_stage_holds_the_micro_batches_that_it_is_ahead(chunks):
         assert layout.in_flight(stage) == pytest.approx(most / chunks)
 
 
+VOCABULARY = 151936 * 4096  # parameters of Qwen3-8B's embedding, and of the matrix of its logits
+LAYER = (8190735360 - 2 * VOCABULARY - 4096) / 36
+
+
+def own(layers):
+    """Parameters of each stage of Qwen3-8B by hand."""
+    sizes = [count * LAYER for count in layers]
+    sizes[0] += VOCABULARY
+    sizes[-1] += VOCABULARY + 4096
+    return sizes
+
+
 def test_bytes_of_each_stage():
-    """Parameters and states as the layers, activations as layers and micro-batches on their way."""
+    """Parameters and states as the layers, and of the ends what stands before and behind them;
+    activations as layers and micro-batches on their way.
+    """
     model = load_model("Qwen3-8B")
     layers = (6, 10, 8, 12)
-    unlike, alike = Layout(pp=4, dp=2, stages=layers), Layout(pp=4, dp=2)
-    mean = memory.training_bytes(model, alike, 4096)
+    unlike, whole = Layout(pp=4, dp=2, stages=layers), Layout(dp=2)
+    one = memory.training_bytes(model, whole, 4096)
     for stage, count in enumerate(layers):
         held = memory.training_bytes(model, unlike, 4096, stage=stage)
-        for kind in ("parameters", "gradients", "optimizer"):
-            assert held[kind] == pytest.approx(mean[kind] * count / 9)
-        assert held["activations"] == pytest.approx(mean["activations"] * (4 - stage) * count / 36)
-        assert held["logits"] == mean["logits"] and held["reserved"] == mean["reserved"]
+        parameters = own(layers)[stage]
+        assert held["parameters"] == pytest.approx(2 * parameters)
+        assert held["gradients"] == pytest.approx(4 * parameters)
+        assert held["optimizer"] == pytest.approx(12 * parameters / 2)
+        assert held["activations"] == pytest.approx(one["activations"] * (4 - stage) * count / 36)
+        assert held.get("logits") == (one["logits"] if stage == 3 else None)
+        assert held["reserved"] == one["reserved"]
+
+
+def test_interleaved_stages_hold_more_micro_batches():
+    """pp (1 + (pp - 1) / (pp vp)) times a stage's layers in the first (arXiv 2205.05198, section
+    4.2.3), none more in the last than without chunks but those of its other chunks.
+    """
+    model = load_model("Qwen3-8B")
+    first, last = (
+        [
+            memory.training_bytes(model, Layout(pp=4, vp=chunks), 4096, stage=stage)["activations"]
+            for chunks in (1, 3)
+        ]
+        for stage in (0, 3)
+    )
+    assert first[1] == pytest.approx(first[0] * (1 + 3 / (4 * 3)))
+    assert last[1] == pytest.approx(last[0] * (4 - 3 / 3))
 
 
 def test_a_gathered_layer_is_as_wide_in_every_stage():
@@ -166,40 +200,40 @@ def test_a_gathered_layer_is_as_wide_in_every_stage():
     layout = Layout(pp=2, dp=8, sharded=True, stages=(12, 24))
     first, second = (memory.training_bytes(model, layout, 4096, stage=stage) for stage in (0, 1))
     assert first["gathered"] == second["gathered"]
-    assert 2 * first["parameters"] == pytest.approx(second["parameters"])
+    sizes = own((12, 24))
+    assert first["parameters"] / second["parameters"] == pytest.approx(sizes[0] / sizes[1])
 
 
-def test_the_widest_stage_is_last_to_update():
+def test_the_largest_stage_is_last_to_update():
     model, gpu = load_model("Qwen3-8B"), GPUS["H100"]
     alike, unlike = (
         Trainer(model, gpu, Layout(pp=2, dp=2, stages=layers)) for layers in ((), (12, 24))
     )
-    for took in (optimizer_seconds, state_bytes):
-        assert took(unlike) == pytest.approx(took(alike) * 24 / 18)
-    early = Trainer(model, gpu, Layout(pp=2, dp=2, stages=(24, 12)))
-    parts = [activation_bytes(one, 4096) for one in (early, alike, unlike)]
-    # 24 x 2 layers' activations, 18 x 2, 12 x 2 or 24 x 1: the logits are the rest
-    assert parts[0] - parts[1] == pytest.approx(parts[1] - parts[2])
+    times = max(own((12, 24))) / max(own((18, 18)))
+    assert optimizer_seconds(unlike) == pytest.approx(optimizer_seconds(alike) * times)
+    assert state_bytes(unlike, 1) == pytest.approx(state_bytes(alike, 1) * times)
+    # the second stage holds one micro-batch, the first two and no logits
+    early, late = (activation_bytes(unlike, 4096, stage) for stage in (0, 1))
+    logits = late - activation_bytes(Trainer(model, gpu, Layout(pp=2, stages=(24, 12))), 4096) / 2
+    assert early == pytest.approx(late - logits) and logits == pytest.approx(4096 * 6 * 151936)
 
 
 @pytest.mark.parametrize(
-    ("size", "times"), [(2, 12 / 9), (4, 10 / 9), (8, 1)], ids=["a stage", "two", "all"]
+    ("size", "stages"), [(2, [3]), (4, [2, 3]), (8, [0, 1, 2, 3])], ids=["a stage", "two", "all"]
 )
-def test_the_cpus_of_a_server_update_the_stages_that_it_holds(size, times):
+def test_the_cpus_of_a_server_update_the_stages_that_it_holds(size, stages):
     """One GPU after the other; what goes over the PCIe of each GPU is as much as it holds."""
-    alike, unlike = (
-        Trainer(
-            load_model("Qwen3-8B"),
-            GPUS["H100"],
-            Layout(pp=4, dp=2, stages=layers),
-            gpus_per_server=size,
-        )
-        for layers in ((), (8, 8, 8, 12))
+    layers = (8, 8, 8, 12)
+    unlike = Trainer(
+        load_model("Qwen3-8B"),
+        GPUS["H100"],
+        Layout(pp=4, dp=2, stages=layers),
+        gpus_per_server=size,
     )
-    share = sum(parameters / ranks for parameters, ranks in alike.shards)
-    on_cpus = share * size / HOST_ADAM
-    moved = host_optimizer_seconds(alike) - on_cpus
-    assert host_optimizer_seconds(unlike) == pytest.approx(moved * 12 / 9 + on_cpus * times)
+    shares = [parameters / 2 for parameters in own(layers)]
+    on_cpus = sum(shares[stage] for stage in stages) / len(stages) * size / HOST_ADAM
+    moved = max(shares) * (2 + 2) / PCIE_BYTES_PER_S
+    assert host_optimizer_seconds(unlike) == pytest.approx(moved + on_cpus)
 
 
 @pytest.mark.parametrize("layers", [(3, 3), (1, 2, 0)])

@@ -12,6 +12,7 @@ from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import Layout
 from rfabric.compute.memory import training_shards
 from rfabric.compute.named import find_model
+from rfabric.compute.pipeline_stages import StageParameters
 from rfabric.compute.training import Trainer, forward, optimizer_seconds
 from rfabric.errors import RFabricError
 from rfabric.rl import flows, read_recipe, trace_of
@@ -43,7 +44,7 @@ def cut(ep, etp):
 def test_a_gpu_holds_its_part_of_its_experts(ep, etp, each, copies):
     layout = Layout(tp=4, dp=8, ep=ep, etp=etp)
     assert MODEL.expert_parameters == EXPERTS
-    assert training_shards(MODEL, layout)[1] == (each, copies)
+    assert training_shards(MODEL, layout, StageParameters.of(MODEL))[1] == (each, copies)
     assert layout.replicas == 32 // max(4, ep * etp)
 
 
@@ -67,7 +68,7 @@ def test_gradients_meet_those_of_gpus_with_the_same_part():
 
 
 def _gradients(w):
-    return flows._among_data_ranks(w, "reduce-scatter", 4.0)
+    return flows._among_data_ranks(w, "reduce-scatter", w.stages_learning, 4.0)
 
 
 @pytest.mark.parametrize(

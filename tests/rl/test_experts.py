@@ -228,7 +228,7 @@ def test_gradients_of_experts_meet_in_their_own_groups():
     # same experts
     ends = 4 * (15 / 16 * dense / 2) * 8 * 2 + 16 * (3 / 4 * experts) * 4
     assert sum(sent.size) == pytest.approx(t.grad_bytes / t.buckets * ends)
-    shards = memory.training_shards(m, w.layout)
+    shards = memory.training_shards(m, w.layout, w.stages_held[0])
     assert shards == [(dense, 16), (experts, 4)]
     need = w.training_bytes
     assert need["parameters"] == 2 * (dense + experts)

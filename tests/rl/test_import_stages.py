@@ -56,7 +56,7 @@ def test_unlike_stages_are_read(read, stages, more, layers, said):
     assert job.values["training.stage_layers"] == layers
     assert more.split()[0].strip("-") in job.origin["training.stage_layers"]
     (note,) = [note for note in job.notes if "layers" in note]
-    assert f": stages of {said} layers; the embedding and the logits, which are" in note
+    assert f": stages of {said} layers; the logits, which the last makes, take" in note
     assert yaml.safe_load(job.yaml())["training"]["stage_layers"] == layers
 
 
@@ -87,7 +87,7 @@ def test_embedding_and_loss_counted_as_layers(notes, read):
     both = f"{INSIDE}.account_for_embedding_in_pipeline_split=True "
     both += f"{INSIDE}.account_for_loss_in_pipeline_split=True"
     (note,) = notes("verl", VERL.format(more=both))
-    assert "stages of 11, 6 x 12, 11 layers; the embedding" in note
+    assert "stages of 11, 6 x 12, 11 layers; the logits" in note
     layers = read("verl", VERL.format(more=both)).values["training.stage_layers"]
     assert layers == [11, *[12] * 6, 11]
     (note,) = notes("verl", VERL.format(more=both.replace("True", "False")))
@@ -100,7 +100,7 @@ LAYOUT = "actor_rollout_ref.actor.megatron.pipeline_model_parallel_layout"
 def test_a_layout_says_the_layers_of_each_stage(notes, read):
     even = "|".join(["t*12"] * 7)
     (note,) = notes("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
-    assert ": stages of 10, 7 x 12 layers; the embedding" in note
+    assert ": stages of 10, 7 x 12 layers; the logits" in note
     job = read("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
     assert job.values["training.stage_layers"] == [10, *[12] * 7]
     assert "training.vp" not in job.values

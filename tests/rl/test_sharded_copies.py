@@ -17,6 +17,7 @@ from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import Layout
 from rfabric.compute.memory import training_shards
 from rfabric.compute.named import find_model
+from rfabric.compute.pipeline_stages import StageParameters
 from rfabric.compute.training import FSDP, MEGATRON, Trainer, data_seconds, state_bytes
 from rfabric.errors import RFabricError
 from rfabric.rl import explain, flows, plan_of, read_recipe, trace_of
@@ -110,7 +111,7 @@ def test_what_a_trainer_holds_and_sends():
         Trainer(model, gpu, Layout(dp=32, sharded=True, copies=n), "bf16", "full", FSDP)
         for n in (1, 4)
     )
-    assert training_shards(model, four.layout) == [(model.parameters, 8)]
+    assert training_shards(model, four.layout, StageParameters.of(model)) == [(model.parameters, 8)]
     assert state_bytes(four) == pytest.approx(4 * state_bytes(one))
     assert state_bytes(one) == pytest.approx(16 * model.parameters / 32)
     megatron = replace(one, stack=MEGATRON)

@@ -55,13 +55,20 @@ def test_every_gpu_receives_its_shard_once(layout, strategy):
 @settings(max_examples=25, deadline=None)
 @given(layout=LAYOUTS, strategy=st.sampled_from(sorted(STRATEGIES)))
 def test_what_leaves_training_comes_from_who_holds_it(layout, strategy):
-    """Stage by stage, training sends as many copies of that stage's weights as of any other's."""
+    """Stage by stage, training sends as many copies of that stage's weights as of any other's: the
+    embedding with the first, the logits' matrix with the last.
+    """
     w = of(layout, strategy)
     first = STRATEGIES[strategy](w)[0].flows
     assert max(first.src) < w.cluster.training_gpus <= min(first.dst)
     sent = np.bincount(first.src, first.size, minlength=w.cluster.training_gpus)
     stages = sent.reshape(w.training.pp, -1).sum(axis=1)
-    assert stages == pytest.approx(np.full(w.training.pp, sum(first.size) / w.training.pp))
+    ends = w.model.vocab * w.model.hidden
+    own = np.full(w.training.pp, (w.model.parameters - 2 * ends) / w.training.pp)
+    own[0] += ends
+    own[-1] += ends
+    each = sum(first.size) / w.model.parameters  # but for a norm of 5,120
+    assert stages == pytest.approx(own * each, rel=1e-5)
 
 
 @settings(max_examples=25, deadline=None)

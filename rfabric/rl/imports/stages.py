@@ -59,8 +59,8 @@ def _unlike(recipe: SourcedValues, s: JobSettings, said: str, layers: list[int])
         return
     recipe.put("training.stage_layers", layers, " ".join(said.split()))
     s.notes += (
-        f"{stages}; the embedding and the logits, which are the first and the last stage's, count "
-        "here as parts of all layers, so that these two may take longer and hold more",
+        f"{stages}; the logits, which the last makes, take time here as parts of all layers, so "
+        "that it may take longer",
     )
 
 
