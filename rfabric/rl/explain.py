@@ -10,7 +10,7 @@ import numpy as np
 from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import PHASES
 from ..units import show_rate, show_time
-from . import flows
+from . import flows, tied_embedding
 from .exchanges import Repeated
 from .generation_items import generation_items
 from .items import Item, sent_item
@@ -120,6 +120,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
     hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"
     gradients = [flows.gradients(w)] * (t.buckets * updates)
     parameters = [flows.parameters(w)] * updates
+    tied = [tied_embedding.summed(w)] * updates
     return [
         Item(
             "training",
@@ -155,6 +156,13 @@ def _training(w: Workload, step: Step) -> list[Item]:
             flows.gradient_collective(w),
             gradients,
             f"{ring_of}; {t.grad_dtype}{learn}, {hidden}",
+        ),
+        *sent_item(
+            w,
+            "training",
+            tied_embedding.LABEL,
+            tied,
+            f"{t.grad_dtype} gradients of a tied embedding, between the first stage and the last",
         ),
         *sent_item(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters{learn}"),
     ]

@@ -18,6 +18,7 @@ By label:
                     generation.ffn_gpus hold them
     pipeline        activations and their gradients between stages that stand in two servers
     KV              of prompts, from the GPUs that read them to those that decode, each a part
+    embedding       gradients of a tied one, between the first and the last stage: tied_embedding
     experience      tokens and log-probabilities from a replica to a training server
     gather          parameters, where they are sharded, before a weight sync sends them
     weights         where generation is colocated: the parts of a replica's weights that no GPU of

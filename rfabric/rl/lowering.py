@@ -21,7 +21,7 @@ from .. import __version__
 from ..compute.models import Model
 from ..errors import RunError
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
-from . import flows
+from . import flows, tied_embedding
 from .environments import REWARD, servers_paid
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, ready_at, step_of
@@ -277,9 +277,7 @@ def _log_probs(out: _StepBuilder, trained: Trained, sent: LogProbTraffic, before
 def _update(
     out: _StepBuilder, batch: MiniBatch, sent: UpdateTraffic, optimizer: float, before: int
 ) -> int:
-    """Forward and backward; buckets of gradients beside the last backward pieces; optimizer;
-    parameters.
-    """
+    """Forward and backward, gradients beside the last pieces and after; optimizer; parameters."""
     w = out.workload
     beside = [out.repeat(sent.sharded, [before])] if sent.sharded else []
     if sent.loops:  # these compute what comes before the last backward pass as well
@@ -293,6 +291,7 @@ def _update(
         done = out.repeat(loop, [done]) if loop else out.compute(0, batch.piece, "backward", [done])
         bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *summed])
         summed = [out.barrier(0, bucket)] if bucket else []
+    summed = out.send(tied_embedding.summed(w), tied_embedding.LABEL, [done, *summed]) or summed
     done = out.compute(0, optimizer, "optimizer", [done, *summed, *beside])
     gathered = out.send(flows.parameters(w), "all-gather", [done])
     return out.barrier(0, gathered) if gathered else done

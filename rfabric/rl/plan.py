@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..trace import PHASES, PhaseKey
-from . import flows
+from . import flows, tied_embedding
 from .environments import environments_exposed
 from .exchanges import Repeated
 from .in_flight import period
@@ -221,11 +221,12 @@ def training_comm(w: Workload, step: Step) -> float:
 
 def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
     """Exchanges of an update and what goes beside them: gradients, also behind them, or layers
-    gathered and scattered; parameters.
+    gathered and scattered; gradients of a tied embedding; parameters.
     """
     pieces = [Repeated((), 0, batch.piece)] * w.training.buckets
     beside = update_exposed_sharded(w, sent.loops or pieces, sent.sharded)
-    return beside + flows.wire_seconds(w, flows.parameters(w))
+    after = (tied_embedding.summed(w), flows.parameters(w))
+    return beside + sum(flows.wire_seconds(w, sent) for sent in after)
 
 
 def weight_sync_comm(w: Workload) -> float:

@@ -20,6 +20,8 @@ worked out without a flow.
     observation       (min(turns, tokens) - 1) x (text of an observation + what it holds beside)
     reward            text of prompts and responses + what calls carry beside
     experience        12 bytes a token of each replica whose sink is in another server
+    embedding         gradients of vocabulary x hidden / tp, there and back, for each GPU of the
+                      first stage whose place in the last is in another server
     all-reduce        sharded in several copies: a collective of S / (tp pp n), n = GPUs of a copy,
                       among the GPUs that hold the same shard
     gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
@@ -45,7 +47,7 @@ from ..compute.pipeline_stages import StageParameters
 from ..errors import RunError
 from ..trace import Trace
 from ..trace.collectives import RING_FACTOR
-from . import flows
+from . import flows, tied_embedding
 from .exchanges import EXPERTS, FFN, training_passes
 from .phases import Step, Trained
 from .weight_sync import sync_bytes
@@ -166,6 +168,7 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
         return sent
     collective = flows.gradient_collective(w)
     sent[collective] += updates * _data_parallel(w, collective, of, grads)
+    sent[tied_embedding.LABEL] += updates * _embedding_summed(w)
     if t.optimizer == "distributed":
         sent["all-gather"] += updates * _data_parallel(w, "all-gather", of, w.learns * BF16_BYTES)
     return sent
@@ -285,6 +288,16 @@ def _held_alike(
         ):
             for group in groups(stage) if parameters else ():
                 yield group, bytes_per_parameter * parameters / ways
+
+
+def _embedding_summed(w: Workload) -> float:
+    """A tied embedding's gradients, to and from the first stage and the last."""
+    if not tied_embedding.is_summed(w):
+        return 0.0
+    away = w.rank(w.training.pp - 1, 0)
+    apart = sum(_servers(w, (gpu, gpu + away)) - 1 for gpu in range(w.stage_gpus))
+    vocabulary = w.model.vocab * w.model.hidden / w.training.tp
+    return 2 * apart * w.training.grad_bytes * vocabulary
 
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:
