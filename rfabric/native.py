@@ -17,9 +17,17 @@ from .errors import RFabricError
 LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).parent / "simulate" / "core.so"))
 SOURCES = tuple(
     Path(__file__).parent / "simulate" / name
-    for name in ("core.cpp", "ways.cpp", "matching.cpp", "sweeps.cpp", "serving.cpp", "tables.cpp")
+    for name in (
+        "core.cpp",
+        "ways.cpp",
+        "matching.cpp",
+        "swaps.cpp",
+        "sweeps.cpp",
+        "serving.cpp",
+        "tables.cpp",
+    )
 )
-INTERFACE = 10  # rf_interface() of core.cpp
+INTERFACE = 11  # rf_interface() of core.cpp
 
 
 @cache

@@ -66,6 +66,16 @@ class Cabling:
         """int64[nodes]: how many cables each has."""
         return np.bincount(self.node, minlength=len(self._names))
 
+    @cached_property
+    def order(self) -> np.ndarray:
+        """int64[2m]: all ports, `ascending`."""
+        return self.ascending(np.arange(len(self.node)))
+
+    @cached_property
+    def rank(self) -> np.ndarray:
+        """int64[2m]: where each port stands in `order`."""
+        return np.argsort(self.order)
+
     def ascending(self, ports: np.ndarray) -> np.ndarray:
         """These ports in the order of Ports: by the name of their node, then by number."""
         return ports[np.lexsort((self.number[ports], self.place[self.node[ports]]))]

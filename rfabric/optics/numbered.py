@@ -27,11 +27,15 @@ class NumberedCircuits(Circuits):
 
     def __init__(self, fabric: Fabric, ends: np.ndarray):
         c = cabling_of(fabric)
-        code = c.place[c.node[ends]] << 32 | c.number[ends]
-        ends = np.where(code[0] < code[1], ends, ends[::-1])[:, np.argsort(code.min(0))]
-        self._keep(fabric, ends.astype(np.int32))
-        if np.bincount(ends.ravel(), minlength=1).max() > 1:
+        a, b = c.rank[ends]
+        low, high = np.minimum(a, b), np.maximum(a, b)
+        taken, joined = np.zeros(len(c.rank), bool), np.full(len(c.rank), -1)
+        taken[ends], joined[low] = True, high
+        if np.count_nonzero(taken) < ends.size:
+            self._keep(fabric, ends)
             Circuits(self.items)  # says which port is held twice
+        some = np.flatnonzero(joined >= 0)
+        self._keep(fabric, c.order[np.stack((some, joined[some]))].astype(np.int32))
 
     def _keep(self, fabric: Fabric, ends: np.ndarray) -> None:
         object.__setattr__(self, "fabric", fabric)

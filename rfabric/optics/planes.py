@@ -36,7 +36,13 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[RackPair]]) -> Circuits:
     """The circuits that join, in each plane, the pairs of racks of its matching; each rack at most
     once a plane.
     """
-    return join(fabric, {plane: numbers(fabric, plane, p) for plane, p in matchings.items()})
+    mates = np.full((len(planes(fabric)), len(fabric.racks)), -1)
+    for plane, pairs in matchings.items():
+        racks = numbers(fabric, plane, pairs)
+        if racks.size:
+            _check(fabric, plane, racks)
+            mates[planes(fabric).index(plane)][racks] = racks[::-1]
+    return join(fabric, mates)
 
 
 def numbers(fabric: Fabric, plane: int, pairs: Iterable[RackPair]) -> np.ndarray:
@@ -52,34 +58,69 @@ def numbers(fabric: Fabric, plane: int, pairs: Iterable[RackPair]) -> np.ndarray
         ) from None
 
 
-def join(fabric: Fabric, matchings: dict[int, np.ndarray]) -> Circuits:
-    """`light`, of pairs as numbers of racks, int64[2, pairs]."""
-    ends = [np.zeros((2, 0), np.int64)]
-    for plane, racks in matchings.items():
-        if racks.size:
-            _check(fabric, plane, racks)
-            ends += _ends(fabric, plane, racks)
+def join(fabric: Fabric, mates: np.ndarray) -> Circuits:
+    """The circuits that join each rack to mates[plane, rack], -1 for nobody (int64[planes, racks]):
+    those of one OCS there; others up, in the core, and up on the other side.
+    """
+    c, (port, rises) = cabling_of(fabric), _uplink_table(fabric)
+    plane, racks = _pairs(fabric, mates)
+    ports = port[plane, racks]
+    far = c.node[ports[0]] != c.node[ports[1]]
+    below, above = ports[:, far], rises[plane, racks][:, far]
+    for number, several in _cores(fabric).items():
+        for cores in several:
+            here = plane[far] == planes(fabric).index(number)
+            here &= (cores.pod[c.node[below[0]]] >= 0) & c.is_ocs[c.node[above[0] ^ 1]]
+            above[:, here] = _through_cores(c.node[below[:, here]], cores)
+    core = above ^ 1
+    core = core[:, c.is_ocs[c.node[core]].all(0)]
+    ends = ports[:, ~far], *np.stack((below, above), axis=1), core
     return NumberedCircuits(fabric, np.concatenate(ends, axis=1))
 
 
-def _ends(fabric: Fabric, plane: int, racks: np.ndarray) -> list[np.ndarray]:
-    """The ports that circuits join (int64[2, n]) for pairs of racks (numbers, int64[2, pairs]):
-    those of one OCS there; others up, in the core, and up on the other side.
+def _pairs(fabric: Fabric, mates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The plane (a row of `mates`) and the racks of each pair, int64[2, pairs]; in the order of
+    their names where cores are dealt by it.
     """
-    up, several, c = uplinks(fabric)[plane], _cores(fabric).get(plane, []), cabling_of(fabric)
-    if several:
-        name = c.place[np.flatnonzero(c.rack >= 0)][racks]
-        racks = racks[:, np.lexsort((name[1], name[0]))]
-    ports = up.port[racks]
-    far = c.node[ports[0]] != c.node[ports[1]]
-    below, above = ports[:, far], up.above[racks[:, far]]
-    for cores in several:
-        here = (cores.pod[c.node[below[0]]] >= 0) & c.is_ocs[c.node[above[0] ^ 1]]
-        above[:, here] = _through_cores(c.node[below[:, here]], cores)
-    core = above ^ 1
-    return [
-        ports[:, ~far], *np.stack((below, above), axis=1), core[:, c.is_ocs[c.node[core]].all(0)]
-    ]  # fmt: skip
+    plane, low = np.nonzero(mates > np.arange(mates.shape[1]))
+    racks = np.stack((low, mates[plane, low]))
+    if not any(_cores(fabric).values()):
+        return plane, racks
+    c = cabling_of(fabric)
+    name = c.place[np.flatnonzero(c.rack >= 0)]
+    racks = np.where(name[racks[0]] < name[racks[1]], racks, racks[::-1])
+    order = np.lexsort(name[racks[::-1]])
+    return plane[order], racks[:, order]
+
+
+@kept
+def _uplink_table(fabric: Fabric) -> np.ndarray:
+    """int64[2, planes, racks]: `port` and `above` of `uplinks`."""
+    every = uplinks(fabric).values()
+    table = [[up.port for up in every], [up.above for up in every]]
+    return np.array(table, np.int64).reshape(2, len(every), len(fabric.racks))
+
+
+def joinable(fabric: Fabric, mates: np.ndarray) -> np.ndarray:
+    """`mates` (int64[..., planes, racks]), without those that a plane cannot join."""
+    region = region_table(fabric)
+    met = (region == _of_mates(region, mates)) & (region >= 0)
+    return np.where((mates >= 0) & met, mates, -1)
+
+
+def lights_alone(fabric: Fabric, mates: np.ndarray) -> np.ndarray:
+    """`mates` (int64[planes, racks]) whose circuits are one light path, not two to a packet switch
+    above.
+    """
+    c, (port, rises) = cabling_of(fabric), _uplink_table(fabric)
+    ocs, optical = c.node[port], c.is_ocs[c.node[rises ^ 1]]
+    met = (ocs == _of_mates(ocs, mates)) | (optical & _of_mates(optical, mates))
+    return np.where((mates >= 0) & met, mates, -1)
+
+
+def _of_mates(table: np.ndarray, mates: np.ndarray) -> np.ndarray:
+    """What a table [planes, racks] says of each rack's mate."""
+    return table[np.arange(len(table))[:, None], mates]
 
 
 @kept

@@ -20,7 +20,7 @@ decides in the simulator and in Ryu. Whether its answer is worth a rewire is dec
 By default `demand` is asked per collective, `rotor` by the slot and all others per phase.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Protocol, TypeVar
@@ -31,13 +31,21 @@ from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept, kept_last
 from ..routing import routes_of
-from ..routing.rows import distinct
 from ..specs import escaped, head_of, read_spec
 from ..units import parse_time, transfer_seconds
 from . import templates
-from .circuits import Circuits, Demand, Rewire
-from .planes import join, numbers, planes, region_table
-from .solvers import MOST_SLOTS, SOLVERS, asked, bridged, slots_of, starve
+from .circuits import Circuits, Demand
+from .planes import join, joinable, lights_alone, numbers, planes, region_table
+from .solvers import (
+    MOST_SLOTS,
+    SOLVERS,
+    asked,
+    bridged,
+    fewest_rounds,
+    joined_parts,
+    slots_of,
+    starve,
+)
 from .solvers import slots as decomposed
 from .templates import Matchings
 
@@ -139,7 +147,8 @@ class CircuitPolicy:
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
         """Decompositions of a demand to choose from: sets of circuits, lit one after another until
-        every pair that can be joined was.
+        every pair that can be joined was. By the rounds of a tournament in each group of racks that
+        talk, and by weight (`slots_of`).
 
         No rack relays in a round, so circuits need not connect all racks, as those of `cycle` must.
         """
@@ -147,36 +156,40 @@ class CircuitPolicy:
         most = int(partners.max(initial=0))
         if most < 2 or not count:
             return []
-        every = templates.rounds(np.array(demand.racks)[partners > 0].tolist())
-        decompositions = [[every[i : i + count] for i in range(0, len(every), count)]]
-        turns = range(_even_turns(len(every), count))
-        decompositions.append(
-            [[every[(i * count + j) % len(every)] for j in range(count)] for i in turns]
-        )
+        every = templates.tournaments(_groups(demand), len(demand.racks))
+        turns = [np.arange(len(every)), np.arange(_even_turns(len(every), count) * count)]
+        decompositions = [_in_planes(every, turn, count) for turn in turns]
         if len(demand.racks) <= MOST_RACKS_COMPARED:
             edges = asked(self.fabric, demand, every=True)
-            decompositions += slots_of(edges, (0, _even_turns(most, count)))
+            few = fewest_rounds(edges)
+            wanted = {min(turns, MOST_SLOTS) for turns in (few, max(few, _even_turns(most, count)))}
+            decompositions += [slots_of(edges, turns) for turns in sorted(wanted)]
         return [
             self._in_turn(slots, circuits)
             for i, slots in enumerate(decompositions)
-            if 1 < len(slots) <= MOST_SLOTS and slots not in decompositions[:i]
+            if 1 < len(slots) <= MOST_SLOTS
+            and not any(np.array_equal(slots, others) for others in decompositions[:i])
         ]
 
-    def _in_turn(self, slots: list[Matchings], circuits: Circuits) -> list[Circuits]:
-        """The slots, lit in turn, beginning with the one nearest to what is lit now."""
-        count = len(planes(self.fabric))
-        padded = [[*slot, *[[]] * (count - len(slot))] for slot in slots]
-        moved = [Rewire.between(circuits, self._moved_to(slot, circuits)).size for slot in padded]
-        first = moved.index(min(moved))
-        lit = [circuits]
-        for slot in padded[first:] + padded[:first]:
-            lit.append(self._moved_to(slot, lit[-1]))
-        return list(dict.fromkeys(lit[1:]))
+    def _in_turn(self, slots: np.ndarray, circuits: Circuits) -> list[Circuits]:
+        """The slots (int64[slots, planes, racks]: who a rack is joined to, -1 for nobody), lit in
+        turn, beginning with the one nearest to what is lit now.
+        """
+        fabric, had = self.fabric, _partners(self.fabric, circuits)
+        mates = joinable(fabric, slots)
+        stay = _staying(mates, had)
+        kept = [int(some[range(len(had)), _dealt(fabric, some)].sum()) for some in stay]
+        first = int(np.argmin(np.count_nonzero(mates >= 0, axis=(1, 2)) - kept))
+        lit: dict[bytes, Circuits] = {}
+        for slot in np.roll(mates, -first, axis=0):
+            slot = _least_moved(fabric, slot, had)
+            had = lights_alone(fabric, slot)
+            if slot.tobytes() not in lit:
+                lit[slot.tobytes()] = join(fabric, slot)
+        return list(lit.values())
 
     def _moved_to(self, matchings: Matchings, circuits: Circuits) -> Circuits:
-        return _lit(
-            self.fabric, _least_moved(self.fabric, _numbered(self.fabric, matchings), circuits)
-        )
+        return _moved(self.fabric, _numbered(self.fabric, matchings), circuits)
 
 
 class Static(CircuitPolicy):
@@ -187,7 +200,7 @@ class Static(CircuitPolicy):
     ) -> Circuits:
         if len(circuits):
             return circuits
-        return _lit(self.fabric, _numbered(self.fabric, templates.mesh_of_all(self.fabric)))
+        return join(self.fabric, _numbered(self.fabric, templates.mesh_of_all(self.fabric)))
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         return [self.decide(demand, circuits, 0.0)]
@@ -232,14 +245,14 @@ class BySolver(CircuitPolicy):
 
     def _solved(self, solver: str, demand: Demand, circuits: Circuits) -> Circuits:
         asked = solver, *(column.tobytes() for column in demand.sent)
-        pairs = _kept(
+        mates = _kept(
             self.fabric,
             asked,
             lambda: _numbered(
                 self.fabric, bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand)
             ),
         )
-        return _lit(self.fabric, _least_moved(self.fabric, pairs, circuits))
+        return _moved(self.fabric, mates, circuits)
 
 
 class ByTemplate(CircuitPolicy):
@@ -326,12 +339,13 @@ class Rotor(CircuitPolicy):
         return every[int(now / self.slot) % len(every)] if every else circuits
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        count, every = len(planes(self.fabric)), templates.rounds(self.fabric.racks)
+        racks, count = len(self.fabric.racks), len(planes(self.fabric))
+        every = templates.tournaments([np.arange(racks)], racks)
         slots = [
-            [every[(i + j) % len(every)] for j in range(count)]
+            np.take(every, range(i, i + count), axis=0, mode="wrap")
             for i in range(0, len(every), max(count, 1))
         ]
-        return [_lit(self.fabric, _numbered(self.fabric, slot)) for slot in slots] if count else []
+        return [join(self.fabric, joinable(self.fabric, slot)) for slot in slots] if count else []
 
 
 POLICIES: dict[str, type[CircuitPolicy]] = {
@@ -438,47 +452,74 @@ def _even_turns(matchings: int, count: int) -> int:
     return matchings // gcd(matchings, count)
 
 
-def _lit(fabric: Fabric, pairs: Sequence[np.ndarray]) -> Circuits:
-    """Circuits that join these pairs of racks (see `_numbered`), plane by plane."""
-    wanted = dict(zip(planes(fabric), pairs, strict=True))
-    return _kept(fabric, tuple(a.tobytes() for a in pairs), lambda: join(fabric, wanted))
+def _groups(demand: Demand) -> list[np.ndarray]:
+    """The racks (numbers) of each group that has no pair with another."""
+    rows, columns, _ = demand.joint
+    part, alone = joined_parts(len(demand.racks), rows, columns), demand.partners == 0
+    return [np.flatnonzero(part == one) for one in np.unique(part[~alone])]
 
 
-def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
+def _in_planes(every: np.ndarray, turns: np.ndarray, count: int) -> np.ndarray:
+    """int64[slots, planes, racks]: who each rack is joined to where `count` planes light these
+    turns of a tournament (int64[turns, racks]), one after another.
+    """
+    slots = np.full((-(-len(turns) // count), count, every.shape[1]), -1)
+    slots.reshape(-1, every.shape[1])[: len(turns)] = every[turns % len(every)]
+    return slots
+
+
+def _moved(fabric: Fabric, mates: np.ndarray, circuits: Circuits) -> Circuits:
+    """Circuits that join racks to these (int64[planes, racks], -1 for nobody), the nearest to
+    `circuits`.
+    """
+    mates = _least_moved(fabric, mates, _partners(fabric, circuits))
+    return _kept(fabric, mates.tobytes(), lambda: join(fabric, mates))
+
+
+def _kept(fabric: Fabric, question: Hashable, answer: Callable[[], T]) -> T:
     return kept_last(fabric.memo.setdefault("policies", {}), question, answer, KEPT)
 
 
-def _numbered(fabric: Fabric, matchings: Matchings) -> list[np.ndarray]:
-    """The pairs of each plane as numbers of racks, int64[2, pairs]. Where a fabric has regions,
+def _numbered(fabric: Fabric, matchings: Matchings) -> np.ndarray:
+    """int64[planes, racks]: who each rack is joined to, -1 for nobody. Where a fabric has regions,
     pairs of a template that the plane cannot join are left out.
     """
-    every = zip(planes(fabric), region_table(fabric), matchings, strict=True)
-    pairs = [(numbers(fabric, plane, pairs), here) for plane, here, pairs in every]
-    return [
-        racks[:, (here[racks[0]] == here[racks[1]]) & (here[racks[0]] >= 0)]
-        for racks, here in pairs
-    ]
+    mates = np.full((len(matchings), len(fabric.racks)), -1)
+    for row, plane, pairs in zip(mates, planes(fabric), matchings, strict=True):
+        a, b = numbers(fabric, plane, pairs)
+        row[a], row[b] = b, a
+    return joinable(fabric, mates)
 
 
-def _least_moved(
-    fabric: Fabric, pairs: Sequence[np.ndarray], circuits: Circuits
-) -> list[np.ndarray]:
-    """The same matchings (see `_numbered`), assigned to planes such that as many circuits as
-    possible stay; free racks keep the ones they have.
-
-    Only planes that join the same racks may swap their matchings.
+def _least_moved(fabric: Fabric, mates: np.ndarray, had: np.ndarray) -> np.ndarray:
+    """The same matchings (int64[planes, racks]), assigned to planes such that as many racks as
+    possible stay joined as they were; free racks keep who they `had`.
     """
-    alike, lit = _planes_alike(fabric), _partners(fabric, circuits)
-    rest, by_plane = dict(enumerate(pairs)), []
-    for row, had in enumerate(lit):
-        some = [i for i in rest if alike[i] == alike[row]]
-        best = max(some, key=lambda i: (np.count_nonzero(had[rest[i][0]] == rest[i][1]), -i))
-        taken = rest.pop(best)
-        free = had >= 0
-        free[taken] = False
-        a = np.flatnonzero(free & free[had] & (had > np.arange(len(had))))
-        by_plane.append(_ordered(fabric, np.concatenate((taken, (a, had[a])), axis=1)))
-    return by_plane
+    stay = _staying(mates[None], had)[0]
+    mates = mates[_dealt(fabric, stay)]
+    free = (mates < 0) & (had >= 0)
+    free &= free[np.arange(len(had))[:, None], had]
+    return np.where(free, had, mates)
+
+
+def _staying(slots: np.ndarray, had: np.ndarray) -> np.ndarray:
+    """int64[slots, planes, planes]: how many racks are joined in a plane as they `had` been, if
+    that lights each of a slot's matchings.
+    """
+    had = np.where(had < 0, -2, had)
+    return np.array([(had[:, None] == slot).sum(axis=2) for slot in slots])
+
+
+def _dealt(fabric: Fabric, stay: np.ndarray) -> list[int]:
+    """For each plane in turn the matching (of `_staying`) with which most racks stay. Only planes
+    that join the same racks may swap their matchings.
+    """
+    alike, rest, dealt = _planes_alike(fabric), list(range(len(stay))), []
+    for row, staying in enumerate(stay.tolist()):
+        some = [i for i in rest if alike[i] == alike[row]] if any(alike) else rest
+        dealt.append(max(some, key=staying.__getitem__))
+        rest.remove(dealt[-1])
+    return dealt
 
 
 @kept
@@ -498,19 +539,3 @@ def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
     racks = (a >= 0) & (b >= 0)
     partners[np.searchsorted(every, plane[racks]), a[racks]] = b[racks]
     return partners
-
-
-def _ordered(fabric: Fabric, racks: np.ndarray) -> np.ndarray:
-    """Pairs of racks (numbers, int64[2, pairs]) in the order of their names, each once."""
-    place, order = _by_name(fabric)
-    low, high = np.sort(place[racks], axis=0)
-    codes = distinct(low * len(order) + high)
-    return order[np.stack(np.divmod(codes, len(order)))]
-
-
-@kept
-def _by_name(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
-    """The place of each rack in the order of names, and the racks in that order."""
-    c = cabling_of(fabric)
-    order = np.argsort(c.place[np.flatnonzero(c.rack >= 0)])
-    return np.argsort(order), order

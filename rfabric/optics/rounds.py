@@ -16,6 +16,7 @@ turns meanwhile sends nothing. In the exchanges of grpo-64-moe with ep 16 and 32
 planes and on 2, they would have saved less than 0.02 % of the time that rounds send.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +24,15 @@ import numpy as np
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..routing import routes_of
+from ..routing.lightpaths import crossed
 from .circuits import Circuits, Demand
 from .policies import Policy
+from .solvers import cables_join_all
 
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """Circuits of round after round; `weight` float64[rounds, racks, racks]: in which of them a
+    """Circuits of round after round; `weight` int16[rounds, racks, racks]: in which of them a
     pair that is to send does so, and how much; one that is not may in any.
     """
 
@@ -48,25 +51,49 @@ def decompositions(
         for lit in policy.rounds(demand, circuits)
         if len(lit) > 1
     )
+    return [rounds for rounds in every if rounds]
+
+
+def _weighted(fabric: Fabric, every: tuple[Circuits, ...], demand: Demand) -> Rounds | None:
+    """None where a pair could never send."""
+    met, racks = _met(fabric, every), len(fabric.racks)
+    weight = np.bincount(met, minlength=len(every) * racks**2).astype(np.int16)
+    weight = weight.reshape(len(every), racks, racks)
+    joined = weight.any(axis=0)
     rows, columns, _ = demand.sent
-    return [rounds for rounds in every if rounds.weight[:, rows, columns].any(axis=0).all()]
-
-
-def _weighted(fabric: Fabric, every: tuple[Circuits, ...], demand: Demand) -> Rounds:
-    weight = np.array([joins(fabric, circuits) for circuits in every], dtype=float)
-    joined, (rows, columns, _) = weight.any(axis=0), demand.sent
-    if joined[rows, columns].all():
-        return Rounds(every, np.where(joined, weight, 1.0))
-    reach = [routes_of(fabric, c).ways.reach for c in every]
-    return Rounds(every, np.where(joined, weight, reach))
+    if cables_join_all(fabric) or joined[rows, columns].all():
+        np.copyto(weight, 1, where=~joined)
+        return Rounds(every, weight)
+    reach = np.array([routes_of(fabric, circuits).ways.reach for circuits in every])
+    np.copyto(weight, reach, where=~joined)
+    return Rounds(every, weight) if weight[:, rows, columns].any(axis=0).all() else None
 
 
 def joins(fabric: Fabric, circuits: Circuits) -> np.ndarray:
     """int64[racks, racks]: how many optical light paths lead from rack to rack."""
-    src, dst, _ = direct(fabric, circuits)
-    count = np.zeros((len(fabric.racks),) * 2, np.int64)
-    np.add.at(count, (src, dst), 1)
-    return count
+    racks = len(fabric.racks)
+    return np.bincount(_met(fabric, [circuits]), minlength=racks**2).reshape(racks, racks)
+
+
+def _met(fabric: Fabric, every: Sequence[Circuits]) -> np.ndarray:
+    """Of each optical light path between racks the set of circuits, from which rack and to which:
+    (set * racks + from) * racks + to. For many sets at once, and without all else that Routes know.
+    """
+    c, racks = cabling_of(fabric), len(fabric.racks)
+    cross = np.array([crossed(fabric, circuits) for circuits in every])
+    over = c.node.reshape(-1, 2)[:, ::-1].ravel()  # the node at the other end of the cable
+    leaving = np.flatnonzero((c.rack[c.node] >= 0) & c.is_ocs[over])
+    port = np.tile(leaving, len(every))
+    number, origin = np.repeat(np.arange(len(every)), len(leaving)), c.rack[c.node[port]]
+    met = [np.zeros(0, np.int64)]
+    while len(port):  # circuits join ports one to one: what begins at a rack goes round no ring
+        port = cross[number, port ^ 1]
+        there = np.where(port >= 0, over[port], -1)
+        rack, on = c.rack[there], (there >= 0) & c.is_ocs[there]
+        here = (there >= 0) & (rack >= 0)
+        met.append((number[here] * racks + origin[here]) * racks + rack[here])
+        port, number, origin = port[on], number[on], origin[on]
+    return np.concatenate(met)
 
 
 def direct(fabric: Fabric, circuits: Circuits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

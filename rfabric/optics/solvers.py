@@ -14,9 +14,9 @@ the circuits it has, as in D'Hondt's apportionment: the next circuit goes where 
 longest transfer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -30,12 +30,15 @@ from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
 from .matched import heaviest
 from .planes import RackPair, region_table, uplinks
+from .swapped import NOBODY, swapped
 from .templates import Matchings
 
 # looked at are each rack's heaviest pairs, so many more than it has uplinks: lighter ones get no
 # circuit anyway
 PAIRS_MORE = 2
 MOST_SLOTS = 32
+# edges times matchings up to which these are exact: some 20 ms at most
+MOST_LOOKS = 20_000
 HALVINGS = 14  # of the interval of T: to 1/16,384 of it
 
 
@@ -156,20 +159,19 @@ def greedy(demand: Demand, fabric: Fabric) -> Matchings:
 def matching(demand: Demand, fabric: Fabric) -> Matchings:
     """Plane by plane, the maximum-weight matching for demand / (circuits so far + 1)."""
     a = asked(fabric, demand)
-    return _plane_by_plane(a, np.zeros(len(a.wanted)))
+    return list(map(a.named, _plane_by_plane(a, np.zeros(len(a.wanted)))))
 
 
-def _plane_by_plane(a: Asked, given: np.ndarray, first: float = 0.0) -> Matchings:
-    """In each plane the matching of maximum weight for demand / (circuits so far + 1); an edge that
-    has no circuit yet weighs `first` more. Counts on in `given`, the circuits of each edge.
+def _plane_by_plane(a: Asked, given: np.ndarray, first: float = 0.0) -> Iterator[np.ndarray]:
+    """In each plane the edges of the matching of maximum weight for demand / (circuits so far + 1);
+    one that has no circuit yet weighs `first` more. Counts on in `given`, the circuits of each
+    edge.
     """
-    matchings = []
     for edges in a.openings:
         weight = a.wanted[edges] / (given[edges] + 1) + first * (given[edges] == 0)
         best = best_matching(a, edges, weight)
         given[best] += 1
-        matchings.append(a.named(best))
-    return matchings
+        yield best
 
 
 def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
@@ -197,34 +199,50 @@ def slots(
     demand: Demand, fabric: Fabric, every: bool = False, most: int = MOST_SLOTS
 ) -> list[Matchings]:
     """The demand as configurations of all planes, to be lit one after another, until every edge had
-    its share.
+    its share (`slots_of`). `every`: edges are all pairs that send, not each rack's heaviest.
+    """
+    a = asked(fabric, demand, every)
+    names, made = np.array(a.racks, object), slots_of(a, fewest_rounds(a), most)
+    return [[_named(names, mates) for mates in slot] for slot in made]
+
+
+def slots_of(a: Asked, rounds: int, most: int = MOST_SLOTS) -> np.ndarray:
+    """int64[slots, planes, racks]: who each rack is joined to, -1 for nobody.
 
     As `matching`, going on after the last plane: what a configuration carries counts for those
-    after it. As many as the busiest rack needs to meet all its partners once; then edges that had
-    none come first, at most `most` in all.
-    `every`: edges are all pairs that send, not each rack's heaviest.
+    after it. So many `rounds`; then edges that had none come first, until all had, `most` in all.
+    Up to MOST_LOOKS the matchings are of maximum weight, beyond nearly so (`swapped`).
     """
-    return slots_of(asked(fabric, demand, every), (0,), most)[0]
+    rounds, given = min(rounds, most), np.zeros(len(a.wanted))
+    solved = partial(swapped, a.rows, a.columns, a.wanted, a.region)
+    if rounds * len(a.region) * len(a.wanted) <= MOST_LOOKS:
+        solved = partial(_heaviest_slots, a)
+    met = solved(rounds, given, False)
+    return np.concatenate((met, solved(most - rounds, given, True)))
 
 
-def slots_of(a: Asked, least: Sequence[int], most: int = MOST_SLOTS) -> list[list[Matchings]]:
-    """`slots`, once for each of `least`: so many at least before edges that had none come first.
-    What these begin alike is worked out once.
-    """
+def fewest_rounds(a: Asked) -> int:
+    """As many as the busiest rack needs to meet all its partners once."""
     partners = np.bincount(np.concatenate((a.rows, a.columns)), minlength=len(a.racks))
-    fewest = int(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0))
-    given, heaviest = np.zeros(len(a.wanted)), a.wanted.max(initial=0.0)
-    alike: list[Matchings] = []
-    every: dict[int, list[Matchings]] = {}
-    wanted = [min(max(fewest, n), most) for n in least]
-    for rounds in sorted(set(wanted)):
-        while len(alike) < rounds:
-            alike.append(_plane_by_plane(a, given))
-        mine, had = list(alike), given.copy()
-        while len(mine) < most and (had == 0).any():
-            mine.append(_plane_by_plane(a, had, heaviest))
-        every[rounds] = mine
-    return [every[rounds] for rounds in wanted]
+    return int(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0))
+
+
+def _heaviest_slots(a: Asked, rounds: int, given: np.ndarray, until_met: bool) -> np.ndarray:
+    """What `swapped` says, by matchings of maximum weight."""
+    first = a.wanted.max(initial=0.0) if until_met else 0.0
+    made = np.full((rounds, *a.region.shape), NOBODY)
+    for number, mates in enumerate(made):
+        if until_met and given.all():
+            return made[:number]
+        for plane, best in enumerate(_plane_by_plane(a, given, first)):
+            mates[plane, a.rows[best]] = a.columns[best]
+            mates[plane, a.columns[best]] = a.rows[best]
+    return made
+
+
+def _named(names: np.ndarray, mates: np.ndarray) -> list[RackPair]:
+    low = np.flatnonzero(mates > np.arange(len(mates)))
+    return list(zip(names[low], names[mates[low]], strict=True))
 
 
 def starve(fabric: Fabric, some: list[Matchings], demand: Demand) -> bool:
@@ -367,6 +385,11 @@ def joined_parts(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarra
         while (part != (further := part[part])).any():
             part = further
     return part
+
+
+def cables_join_all(fabric: Fabric) -> bool:
+    """Whether every two racks have a way over cables alone."""
+    return not _calm_parts(fabric).any()
 
 
 @kept

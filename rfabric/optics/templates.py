@@ -57,6 +57,20 @@ def meeting(racks: int, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray,
     return turn, np.where(low < 0, 0, np.minimum(*seats))
 
 
+def tournaments(groups: Sequence[np.ndarray], racks: int) -> np.ndarray:
+    """`rounds` of each of these groups of so many racks, by number, side by side: int64[rounds,
+    racks], who each meets, -1 for nobody. A smaller group begins again.
+    """
+    meets = np.full((max((turns(len(group)) for group in groups), default=0), racks), -1)
+    for group in groups:
+        one, other = np.triu_indices(len(group), 1)
+        mine = np.full((turns(len(group)), len(group)), -1)
+        turn, _ = meeting(len(group), one, other)
+        mine[turn, one], mine[turn, other] = group[other], group[one]
+        meets[:, group] = np.take(mine, range(len(meets)), axis=0, mode="wrap")
+    return meets
+
+
 def mesh(racks: Sequence[str], count: int) -> Matchings:
     """One tournament round per plane, started over when there are more planes than rounds."""
     return [_turned(racks, j) for j in range(count)]

@@ -48,7 +48,7 @@ class Lights:
 def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights:
     """Every light path that `circuits` complete, both directions."""
     c = cabling_of(fabric)
-    cross = _cross(fabric, circuits)
+    cross = crossed(fabric, circuits)
     path, port = np.arange(len(c.packet_ports)), c.packet_ports
     into = np.full(len(path), -1, np.int32)
     paths, ports = [path], [port]
@@ -81,7 +81,8 @@ def ends_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray
     return known(fabric) if known else None
 
 
-def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
+def crossed(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
+    """`cross` of Lights."""
     ends, cross = ends_of(fabric, circuits), np.full(2 * len(fabric.links), -1, np.int32)
     a, b = _looked_up(fabric, list(circuits)) if ends is None else ends
     cross[a], cross[b] = b, a

@@ -53,7 +53,7 @@ class RunningRounds:
         src, dst = (
             cabling_of(fabric).host_rack[host[ends[rows]]] for ends in (trace.src, trace.dst)
         )
-        self.weight = rounds.weight[:, src, dst]
+        self.weight = rounds.weight[:, src, dst].astype(float)
         self.to_come = list(range(len(rounds.circuits)))  # of this pass, the present round first
         self.number, self.until = 0, None
         self.goal = np.full(len(rows), np.nan)  # what each row has left when its share is sent

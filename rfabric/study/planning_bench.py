@@ -9,12 +9,14 @@ several.
     one plane  the maximum-weight matching of the heaviest edges alone, ours and
                networkx's on the same edges; equal weight is checked
 
-Demands, of which each policy has one that it was made for:
+Demands, of which each policy has one that it was made for, and two that are hard to match:
 
     rings       what data-parallel training sends: each rack to racks 1, 2, 4 and 8 further on
     all-to-all  a log-normal amount between every two racks, the worst a planner can be asked
     answers     generation whose racks answer one another: each of one half and four of the other
     sync        new weights: every eighth rack to all that do not train
+    experts     an all-to-all to experts some of whom all ask for much more than for others
+    hot         one rack sends each other one much, those send each other little
 """
 
 import time
@@ -57,6 +59,8 @@ PHASES = {  # of each demand
     "all-to-all": "training",
     "answers": "generation",
     "sync": "weight_sync",
+    "experts": "training",
+    "hot": "training",
 }
 TRIES, LONG_S = 3, 3.0  # s: what takes longer is not tried again
 CASES = (
@@ -112,16 +116,23 @@ def measure(
 def demand(racks: int, kind: str) -> Demand:
     """The demand of a case; the same numbers every time."""
     every, sent = np.arange(racks), np.zeros((racks, racks))
+    rng = np.random.default_rng(racks)
     if kind == "rings":
         for far, size in ((1, 4e10), (2, 3e10), (4, 2e10), (8, 1e10)):
             sent[every, (every + far) % racks] = size
     elif kind == "all-to-all":
-        sent = 1e9 * np.random.default_rng(racks).lognormal(0, 1, (racks, racks))
+        sent = 1e9 * rng.lognormal(0, 1, (racks, racks))
     elif kind == "answers":
         half = racks // 2
         for far in range(4):
             one, other = every[:half], half + (every[:half] + far) % half
             sent[one, other] = sent[other, one] = 1e10
+    elif kind == "experts":
+        wanted = np.outer(rng.lognormal(0, 0.2, racks), (1 + rng.permutation(racks)) ** -0.6)
+        sent = 1e9 * wanted * rng.lognormal(0, 0.3, (racks, racks))
+    elif kind == "hot":
+        sent = 1e8 * rng.random((racks, racks))
+        sent[3] = 2e10 * rng.random(racks)
     else:
         sent[: racks // 8, racks // 8 :] = 1e9
     np.fill_diagonal(sent, 0)

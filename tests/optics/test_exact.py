@@ -642,8 +642,12 @@ def test_whole_circuits_are_tried_where_racks_have_twice_as_many_partners_as_upl
 
 def least_moved(matchings, start):
     """The pairs of each plane, by name."""
-    dealt = policies._least_moved(LONELY, policies._numbered(LONELY, matchings), start)
-    return [[(LONELY.racks[a], LONELY.racks[b]) for a, b in racks.T] for racks in dealt]
+    mates = policies._numbered(LONELY, matchings)
+    dealt = policies._least_moved(LONELY, mates, policies._partners(LONELY, start))
+    return [
+        [(LONELY.racks[a], LONELY.racks[b]) for a, b in enumerate(row) if a < b]
+        for row in dealt.tolist()
+    ]
 
 
 def test_matchings_swap_planes_before_a_circuit_moves():

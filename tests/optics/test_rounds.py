@@ -16,7 +16,9 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, Timing, parse_policy
-from rfabric.optics.rounds import decompositions, joins
+from rfabric.optics.planes import join, joinable, lights_alone, planes
+from rfabric.optics.policies import _partners
+from rfabric.optics.rounds import decompositions, direct, joins
 from rfabric.report.result import Scale
 from rfabric.routing import routes_of
 from rfabric.simulate.world import simulate
@@ -199,6 +201,38 @@ def test_every_pair_meets_in_some_round_and_no_rack_has_more_circuits_than_uplin
         met = sum(joins(SMALL, circuits) for circuits in rounds.circuits)
         assert (met[sent > 0] > 0).all() and rounds.weight.any(axis=0).all()
         assert all(joins(SMALL, circuits).sum(axis=1).max() <= 2 for circuits in rounds.circuits)
+
+
+BROUGHT = (
+    "rfabric,pods=3,tors=3,gpus=2,planes=2",
+    "mixnet,servers=8,gpus=4",
+    "opus,servers=6,gpus=2",
+    "topoopt,servers=24,gpus=2,degree=2,ocs_ports=16",
+    "rotor,tors=6",
+)
+
+
+@pytest.mark.parametrize("spec", BROUGHT)
+def test_racks_joined_are_those_that_light_paths_join(spec):
+    """Counted port by port, from all light paths, and by who was to be joined."""
+    fabric = parse_fabric(spec)
+    rng = np.random.default_rng(0)
+    racks, count = len(fabric.racks), len(planes(fabric))
+    for _ in range(5):
+        mates = np.full((count, racks), -1)
+        for row in mates:
+            a, b = rng.permutation(racks)[: racks // 2 * 2].reshape(2, -1)
+            row[a], row[b] = b, a
+        mates = joinable(fabric, mates)
+        circuits = join(fabric, mates)
+        src, dst, _ = direct(fabric, circuits)
+        light = np.zeros((racks, racks), int)
+        np.add.at(light, (src, dst), 1)
+        np.testing.assert_array_equal(joins(fabric, circuits), light)
+        np.testing.assert_array_equal(_partners(fabric, circuits), lights_alone(fabric, mates))
+        plane, a = np.nonzero(lights_alone(fabric, mates) >= 0)
+        np.testing.assert_array_equal(np.bincount(a, minlength=racks), light.sum(axis=1))
+        assert mates.max() >= 0
 
 
 def test_waves_are_counted_by_instant_and_by_what_follows_what():

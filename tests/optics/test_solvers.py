@@ -27,7 +27,16 @@ from rfabric.optics.solvers import (
     thin_rates,
 )
 from rfabric.optics.solvers import asked as edges_of
-from rfabric.optics.templates import bipartite, mesh, mesh_of_all, round_of, rounds, tree, turns
+from rfabric.optics.templates import (
+    bipartite,
+    mesh,
+    mesh_of_all,
+    round_of,
+    rounds,
+    tournaments,
+    tree,
+    turns,
+)
 from rfabric.units import bytes_in, transfer_seconds
 
 # --- solvers --------------------------------------------------------------------------------------
@@ -157,7 +166,7 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
     assert slots(Demand.none(LONELY.racks), LONELY) == []
     wanted = asks(LONELY, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
     assert len(slots(wanted, LONELY)) == 2  # three partners, two uplinks
-    assert [len(each) for each in slots_of(edges_of(LONELY, wanted), (0, 3, 1))] == [2, 3, 2]
+    assert [len(slots_of(edges_of(LONELY, wanted), n)) for n in (0, 3, 1)] == [2, 3, 2]
     single = asks(LONELY, (0, 1, 1e9))
     assert len(slots(single, LONELY)) == 1
 
@@ -179,17 +188,7 @@ def test_slots_end_at_their_limit_whoever_is_left_out(most):
     everybody = asks(fabric, *((a, b, 1e9) for a, b in permutations(range(6), 2)))
     assert len(slots(everybody, fabric, every=True, most=most)) == most
     edges = edges_of(fabric, everybody, every=True)
-    assert [len(each) for each in slots_of(edges, (0, 9), most)] == [most, most]
-
-
-@given(st.lists(st.integers(0, 10**9), min_size=15, max_size=15), st.lists(st.integers(0, 9)))
-def test_slots_asked_for_together_are_those_asked_for_one_by_one(sizes, least):
-    fabric = rfabric(pods=1, tors=6, gpus=1, planes=2, electrical=0)
-    ends = combinations(range(6), 2)
-    wanted = asks(fabric, *((a, b, float(n)) for (a, b), n in zip(ends, sizes, strict=True) if n))
-    edges = edges_of(fabric, wanted, every=True)
-    alone = [slots_of(edges, (n,))[0] for n in least]
-    assert slots_of(edges, least) == alone
+    assert [len(slots_of(edges, least, most)) for least in (0, 9)] == [most, most]
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=10, max_size=10))
@@ -333,6 +332,31 @@ def test_a_tournament_of_four_and_of_five_is_the_one_drawn():
     assert [turns(n) for n in range(7)] == [0, 1, 1, 3, 3, 5, 5]
     assert all(len(one) == 2 for one in rounds("abcde"))
     assert mesh("abcd", 4)[3] == mesh("abcd", 4)[0]
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [[], [[1]], [[2, 5]], [[0, 2, 3, 6], [1, 4]], [[1, 2, 4], [0, 3, 5, 6, 7]], [range(8)]],
+)
+def test_tournaments_by_number_are_those_by_name_side_by_side(groups):
+    """The smaller begins again when it is through."""
+    meets = tournaments([np.array(group, int) for group in groups], 8)
+    assert len(meets) == max((turns(len(group)) for group in groups), default=0)
+    for number, mates in enumerate(meets):
+        wanted = [-1] * 8
+        for group in groups:
+            for a, b in round_of(group, number % max(turns(len(group)), 1)):
+                wanted[a], wanted[b] = b, a
+        assert mates.tolist() == wanted
+
+
+def test_groups_of_racks_meet_in_as_many_rounds_as_the_largest_needs():
+    """Two groups of four and one uplink: three rounds, not the seven of all eight."""
+    fabric = rfabric(pods=1, tors=9, gpus=1, planes=1, electrical=0)
+    groups = (range(4), range(4, 8))
+    wanted = asks(fabric, *((a, b, 1e9) for some in groups for a, b in permutations(some, 2)))
+    first, *_ = decompositions(fabric, parse_policy("demand", fabric), wanted, Circuits())
+    assert len(first.circuits) == 3
 
 
 def test_each_plane_of_a_bipartite_brings_another_partner():

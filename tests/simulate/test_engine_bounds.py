@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 sys.path.insert(0, sys.argv[1])
 import test_engine as t
 import rfabric
+from rfabric.optics import swapped
 from rfabric.optics.matched import by_core
 from rfabric.simulate import workloads as w
 
@@ -89,6 +90,11 @@ for seed in range(300):
     some[0] = True
     weight = rng.integers(0, 10 ** rng.integers(0, 9), some.sum())
     by_core(one[some], other[some], weight)
+    racks, planes = other.max() + 1, rng.integers(1, 4)
+    region, given = rng.integers(-1, 2, (planes, racks)), np.zeros(some.sum())
+    for until_met in (False, True):
+        wanted = weight.astype(float) + 1
+        swapped.swapped(one[some], other[some], wanted, region, 3, given, until_met)
 for fabric, policy in ("rfabric", "demand"), ("fat-tree,oversubscription=2", "static"):
     with TemporaryDirectory() as folder:
         rfabric.simulate(fabric, "grpo-64-moe", policy, routing="placed").save(folder + "/run")

@@ -1,5 +1,6 @@
 """The benchmark of planning: every try is a plan of its own, of demands that policies are for."""
 
+import numpy as np
 import pytest
 
 from rfabric.optics import POLICIES
@@ -31,3 +32,11 @@ def test_demands_are_those_that_templates_are_for():
     assert (answers.bytes == answers.bytes.T).all() and (answers.partners == 4).all()
     assert sync.sends.sum() == 8 and (sync.receives & ~sync.sends).sum() == 56
     assert (answers.phase, sync.phase) == ("generation", "weight_sync")
+
+
+def test_two_demands_are_hard_to_match():
+    """Some racks are sent far more than others by all; one rack sends far more than any other."""
+    experts, hot = demand(64, "experts").bytes, demand(64, "hot").bytes
+    received = np.sort(experts.sum(axis=0))
+    assert received[-1] > 5 * received[0] and (experts.sum(axis=1).std() < received.std())
+    assert hot[3].sum() > 100 * np.delete(hot.sum(axis=1), 3).max()
