@@ -153,10 +153,73 @@ private:
         return price_[at_[e]] + price_[at_[e ^ 1]] - kFine * weight_[e / 2];
     }
 
+    // The heaviest edges first: of each rack the edge by which it is matched then, or none. Each
+    // asks its heaviest partner who has no heavier offer; whoever that one had before asks on.
+    std::vector<End> offers() const {
+        std::vector<End> offer(racks_, kNone);  // [rack]: the way to it from who asked
+        const auto heavier = [&](End one, End other) {
+            if (other == kNone) return true;
+            const int64_t a = weight_[one / 2], b = weight_[other / 2];
+            return a != b ? a > b : one / 2 < other / 2;
+        };
+        for (int32_t rack = 0; rack < racks_; ++rack) {
+            for (int32_t asking = rack; asking != kNone;) {
+                End best = kNone;
+                ways_from(asking, [&](const Way& way) {
+                    if (heavier(way.end, offer[way.to]) && heavier(way.end, best)) best = way.end;
+                });
+                if (best == kNone) break;
+                const End before = std::exchange(offer[at_[best]], best);
+                asking = before == kNone ? kNone : at_[before ^ 1];
+            }
+        }
+        return offer;
+    }
+
+    // Half of a rack's heaviest edge. Near what is right where all want each other alike.
+    std::vector<int64_t> halves() const {
+        std::vector<int64_t> price(racks_, 0);
+        for (const Way& way : ways_) price[way.to] = std::max(price[way.to], way.weight / 2);
+        return price;
+    }
+
+    // Of every edge one end has an offer no lighter: with half of the other end's offer it makes up
+    // the edge. So racks that all want dearly cost most of it, and those who want them little.
+    std::vector<int64_t> by_offers() const {
+        std::vector<int64_t> half(racks_, 0);
+        const std::vector<End> offer = offers();
+        for (int32_t rack = 0; rack < racks_; ++rack) {
+            if (offer[rack] != kNone) half[rack] = kFine / 2 * weight_[offer[rack] / 2];
+        }
+        std::vector<int64_t> price = half;
+        for (int32_t rack = 0; rack < racks_; ++rack) {
+            ways_from(rack, [&](const Way& way) {
+                if (half[way.to] > half[rack]) return;
+                price[rack] = std::max(price[rack], way.weight - half[way.to]);
+            });
+        }
+        return price;
+    }
+
+    // What is left of prices when each rack's in turn is as low as its edges allow.
+    int64_t lowered(std::vector<int64_t> price) const {
+        int64_t sum = 0;
+        for (int32_t rack = 0; rack < racks_; ++rack) {
+            price[rack] = 0;
+            ways_from(rack, [&](const Way& way) {
+                price[rack] = std::max(price[rack], way.weight - price[way.to]);
+            });
+            sum += price[rack];
+        }
+        return sum;
+    }
+
     // Prices as low as what stands before allows, and edges matched that are tight between two
-    // racks still alone.
+    // racks still alone. They begin with those of two that come to less: in the end prices add up
+    // to the weight of the matching, so there is less to go.
     void take_tight() {
-        for (const Way& way : ways_) price_[way.to] = std::max(price_[way.to], way.weight / 2);
+        price_ = halves();
+        if (auto other = by_offers(); lowered(other) < lowered(price_)) price_ = std::move(other);
         for (int32_t rack = 0; rack < racks_; ++rack) {
             if (mate_[rack] != kNone) continue;
             int64_t least = 0;

@@ -76,6 +76,16 @@ def test_no_matching_is_heavier_where_heavy_rings_of_odd_length_are_lightly_join
 
 
 @pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=100, deadline=None)
+@given(st.integers(3, 20), st.integers(1, 3), st.integers(1, 200), st.integers(0, 2**32 - 1))
+def test_no_matching_is_heavier_where_all_want_the_same_few(way, vertices, hubs, dear, seed):
+    """Prices of the few begin high and those of the others low."""
+    one, other, weight = some_edges(vertices, 0.7, 100, seed)
+    edges = one, other, np.where(np.minimum(one, other) < hubs, dear * weight, weight)
+    assert is_heaviest(edges, way(*edges))
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_two_heavy_triangles_are_joined_by_the_light_edge_between_them(way):
     """Two edges of 20 and the one of 1: without that, two racks would be left alone."""
     edges = [(0, 1, 20), (0, 2, 20), (1, 2, 20), (2, 3, 1), (3, 4, 20), (3, 5, 20), (4, 5, 20)]
