@@ -43,6 +43,7 @@ from .solvers import (
     bridged,
     fewest_rounds,
     joined_parts,
+    named,
     slots_of,
     starve,
 )
@@ -55,6 +56,7 @@ SLOT_DELAYS = 10
 DEFAULT_SLOT = 0.1  # s, at least: ten times the delay of a 3D-MEMS switch
 # `demand` asks both solvers up to this many racks, beyond it the matching only
 MOST_RACKS_COMPARED = 256
+ALIKE = 0.01  # amounts that are no further apart than this share of the largest are alike
 SAME = 1e-6  # two times that differ by a smaller share are the same
 MOST_PARTNERS = 2  # and up to this many partners an uplink
 KEPT = 8  # answers that are kept, because the stages of a job repeat
@@ -138,12 +140,26 @@ class CircuitPolicy:
         """
         if demand.idle:
             return []
-        lit, slots = [circuits], decomposed(demand, self.fabric)
+        lit, slots = [circuits], self._even_slots(demand) or decomposed(demand, self.fabric)
         if len(demand.racks) <= MOST_RACKS_COMPARED and starve(self.fabric, slots, demand):
             slots = decomposed(demand, self.fabric, every=True, most=2 * len(demand.racks))
         for slot in slots:
             lit.append(self._moved_to(bridged(self.fabric, slot, demand), lit[-1]))
         return lit[1:]
+
+    def _even_slots(self, demand: Demand) -> list[Matchings]:
+        """The rounds of a tournament in each group of racks that talk, where all of a group want
+        alike of each other: nothing serves them sooner. None elsewhere.
+        """
+        region, groups, wanted = region_table(self.fabric), _groups(demand), demand.joint[2]
+        pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
+        alike = len(wanted) == pairs and np.ptp(wanted) <= ALIKE * wanted.max()
+        if not (alike and region.size and region[0, 0] >= 0 and (region == region[0, 0]).all()):
+            return []
+        every, count = templates.tournaments(groups, len(demand.racks)), len(region)
+        made = _in_planes(every, np.arange(-(-len(every) // count) * count), count)
+        names = np.array(demand.racks, object)
+        return [[named(names, mates) for mates in slot] for slot in made]
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
         """Decompositions of a demand to choose from: sets of circuits, lit one after another until

@@ -203,7 +203,7 @@ def slots(
     """
     a = asked(fabric, demand, every)
     names, made = np.array(a.racks, object), slots_of(a, fewest_rounds(a), most)
-    return [[_named(names, mates) for mates in slot] for slot in made]
+    return [[named(names, mates) for mates in slot] for slot in made]
 
 
 def slots_of(a: Asked, rounds: int, most: int = MOST_SLOTS) -> np.ndarray:
@@ -240,7 +240,8 @@ def _heaviest_slots(a: Asked, rounds: int, given: np.ndarray, until_met: bool) -
     return made
 
 
-def _named(names: np.ndarray, mates: np.ndarray) -> list[RackPair]:
+def named(names: np.ndarray, mates: np.ndarray) -> list[RackPair]:
+    """The pairs of one plane by name: `mates` of each rack, -1 for nobody."""
     low = np.flatnonzero(mates > np.arange(len(mates)))
     return list(zip(names[low], names[mates[low]], strict=True))
 

@@ -311,3 +311,17 @@ def test_one_shot_sees_the_collectives_that_the_sum_of_all_hides():
     b.flows(range(18), other, size, start=5.0, phase="weight_sync", label="weights")
     once, mesh = (simulate(fabric, b.build(), policy) for policy in ("own", STATIC))
     assert once.step_seconds < mesh.step_seconds and not once.rewires
+
+
+@pytest.mark.parametrize("size", [6, 8])
+def test_slots_of_an_even_exchange_join_every_pair_in_the_fewest(size):
+    fabric = rfabric(pods=size, tors=6, gpus=1, planes=4)
+    racks, even = 6 * size, 1e9 * (1 - np.eye(6 * size))
+    policy = parse_policy("demand,granularity=time-slotted", fabric)
+    cycle = policy.cycle(Demand(fabric.racks, even), Circuits())
+    assert len(cycle) == -(-(racks - 1) // 4)
+    joined = sum(joins(fabric, lit) for lit in cycle) + np.eye(racks)
+    assert (joined > 0).all() and joined.max() <= 2
+    even[0, 1] = even[1, 0] = 1.1e9  # no longer even: pairs by what they want
+    uneven = policy.cycle(Demand(fabric.racks, even), Circuits())
+    assert uneven != cycle and sum(joins(fabric, lit)[0, 1] for lit in uneven) >= 1

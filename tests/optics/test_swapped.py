@@ -167,7 +167,7 @@ def two_ways(a):
     st.integers(0, 2**32 - 1),
 )
 def test_swaps_serve_a_demand_about_as_soon_as_matchings_of_maximum_weight(kind, delay, seed):
-    """Demands for which swaps are used. They lost 12 % at most and gained as often."""
+    """Demands for which swaps are used. They lost a quarter at most, and gained as often."""
     rng = np.random.default_rng(seed)
     sent = 1e9 * rng.lognormal(0, 0.1 if kind == "nearly even" else 1, (48, 48))
     sent *= ~np.eye(48, dtype=bool) & (rng.random((48, 48)) < (0.4 if kind == "some pairs" else 1))
