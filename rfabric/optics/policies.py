@@ -149,7 +149,7 @@ class CircuitPolicy:
 
     def _even_slots(self, demand: Demand) -> list[Matchings]:
         """The rounds of a tournament in each group of racks that talk, where all of a group want
-        alike of each other: nothing serves them sooner. None elsewhere.
+        alike of each other: all equally often, if MOST_SLOTS suffice. None elsewhere.
         """
         region, groups, wanted = region_table(self.fabric), _groups(demand), demand.joint[2]
         pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
@@ -157,7 +157,10 @@ class CircuitPolicy:
         if not (alike and region.size and region[0, 0] >= 0 and (region == region[0, 0]).all()):
             return []
         every, count = templates.tournaments(groups, len(demand.racks)), len(region)
-        made = _in_planes(every, np.arange(-(-len(every) // count) * count), count)
+        slots = _even_turns(len(every), count)
+        if slots > MOST_SLOTS:  # through once, and a little further
+            slots = -(-len(every) // count)
+        made = _in_planes(every, np.arange(slots * count), count)
         names = np.array(demand.racks, object)
         return [[named(names, mates) for mates in slot] for slot in made]
 

@@ -17,7 +17,7 @@ from rfabric.fabric import parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, Timing, parse_policy
 from rfabric.optics.planes import join, joinable, lights_alone, planes
-from rfabric.optics.policies import _partners
+from rfabric.optics.policies import CircuitPolicy, _partners
 from rfabric.optics.rounds import decompositions, direct, joins
 from rfabric.report.result import Scale
 from rfabric.routing import routes_of
@@ -313,15 +313,29 @@ def test_one_shot_sees_the_collectives_that_the_sum_of_all_hides():
     assert once.step_seconds < mesh.step_seconds and not once.rewires
 
 
-@pytest.mark.parametrize("size", [6, 8])
-def test_slots_of_an_even_exchange_join_every_pair_in_the_fewest(size):
-    fabric = rfabric(pods=size, tors=6, gpus=1, planes=4)
-    racks, even = 6 * size, 1e9 * (1 - np.eye(6 * size))
+@pytest.mark.parametrize(
+    ("pods", "tors", "count", "slots", "often"),
+    [(1, 6, 3, 5, 3), (2, 3, 5, 1, 1), (1, 4, 4, 3, 4), (8, 6, 8, 6, 1), (3, 3, 4, 9, 4)],
+)
+def test_slots_of_an_even_exchange_join_all_pairs_alike(pods, tors, count, slots, often):
+    """Each pair `often`, where so many slots are not too many; else once, a few twice."""
+    fabric = rfabric(pods=pods, tors=tors, gpus=count, planes=count)
+    racks = pods * tors
+    even = 1e9 * (1 - np.eye(racks))
     policy = parse_policy("demand,granularity=time-slotted", fabric)
     cycle = policy.cycle(Demand(fabric.racks, even), Circuits())
-    assert len(cycle) == -(-(racks - 1) // 4)
-    joined = sum(joins(fabric, lit) for lit in cycle) + np.eye(racks)
-    assert (joined > 0).all() and joined.max() <= 2
+    joined = sum(joins(fabric, lit) for lit in cycle)[~np.eye(racks, dtype=bool)]
+    assert len(cycle) == slots and joined.min() == often
+    assert joined.max() == (often if slots != 6 else 2)
     even[0, 1] = even[1, 0] = 1.1e9  # no longer even: pairs by what they want
-    uneven = policy.cycle(Demand(fabric.racks, even), Circuits())
-    assert uneven != cycle and sum(joins(fabric, lit)[0, 1] for lit in uneven) >= 1
+    assert policy.cycle(Demand(fabric.racks, even), Circuits()) != cycle
+
+
+def test_slots_of_an_even_exchange_serve_it_no_later_than_matchings(monkeypatch):
+    """Six racks on three planes: two rounds of five in every slot would be lit twice as long."""
+    fabric = parse_fabric("rfabric,pods=1,tors=6,gpus=3,planes=3,delay=100us,electrical=1Gbit/s")
+    trace = exchange(fabric, 9 * 2e9).build()
+    policy = "demand,granularity=time-slotted,slot=10ms"
+    even = simulate(fabric, trace, policy).step_seconds
+    monkeypatch.setattr(CircuitPolicy, "_even_slots", lambda *_: [])
+    assert even <= simulate(fabric, trace, policy).step_seconds
