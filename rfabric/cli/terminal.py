@@ -20,7 +20,8 @@ from ..report.result import Pace
 from ..units import show_size, show_time
 
 PATIENCE = 2.0  # s before progress is worth showing
-BREATH = 0.2  # s between two lines about the phases of a run, which may be thousands
+# lines about the phases of a run, which may be thousands, before the next has to wait, s
+MOST_LINES, BREATH = 100, 0.2
 # keys of what is done, and of how much there is
 PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"), ("done", "of"))
 PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
@@ -171,7 +172,7 @@ class Talk:
         self.quiet = quiet
         self.began = time.monotonic()
         self.bars: Progress | None = None
-        self.said, self.said_at = "", 0.0
+        self.said, self.said_at, self.lines = "", 0.0, 0
         self.tasks: dict[str, int] = {}
         self.latest: tuple[str, dict] | None = None
         self.late = threading.Timer(PATIENCE, self._when_late)
@@ -214,9 +215,10 @@ class Talk:
     def _line(self, name: str, news: dict) -> None:
         text = f"{name}: {_what(news)}"
         runs, now = news.get("stage") == "run", time.monotonic()
-        between = runs and (not news.get("phase") or now - self.said_at < BREATH)
+        too_soon = self.lines > MOST_LINES and now - self.said_at < BREATH
+        between = runs and (not news.get("phase") or too_soon)
         if text != self.said and not between:
-            self.said, self.said_at = text, now
+            self.said, self.said_at, self.lines = text, now, self.lines + 1
             with contextlib.suppress(OSError):  # talk is no reason to end a run
                 print(text, file=sys.stderr, flush=True)
 

@@ -40,7 +40,7 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[RackPair]]) -> Circuits:
     for plane, pairs in matchings.items():
         racks = numbers(fabric, plane, pairs)
         if racks.size:
-            _check(fabric, plane, racks)
+            check_pairs(fabric, plane, racks)
             mates[planes(fabric).index(plane)][racks] = racks[::-1]
     return join(fabric, mates)
 
@@ -191,7 +191,7 @@ def reach_table(fabric: Fabric) -> np.ndarray:
     return np.array(made, dtype=np.int64).reshape(len(made), len(fabric.racks))
 
 
-def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
+def check_pairs(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
     """RFabricError unless every rack has an uplink in the plane, stands once, and can reach its
     partner.
     """

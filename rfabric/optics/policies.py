@@ -35,7 +35,7 @@ from ..specs import escaped, head_of, read_spec
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand
-from .planes import join, joinable, lights_alone, numbers, planes, region_table
+from .planes import check_pairs, join, joinable, lights_alone, numbers, planes, region_table
 from .solvers import (
     MOST_SLOTS,
     SOLVERS,
@@ -504,10 +504,13 @@ def _numbered(fabric: Fabric, matchings: Matchings) -> np.ndarray:
     pairs of a template that the plane cannot join are left out.
     """
     mates = np.full((len(matchings), len(fabric.racks)), -1)
-    for row, plane, pairs in zip(mates, planes(fabric), matchings, strict=True):
-        a, b = numbers(fabric, plane, pairs)
-        row[a], row[b] = b, a
-    return joinable(fabric, mates)
+    every = zip(mates, region_table(fabric), planes(fabric), matchings, strict=True)
+    for row, here, plane, pairs in every:
+        racks = numbers(fabric, plane, pairs)
+        racks = racks[:, (here[racks[0]] == here[racks[1]]) & (here[racks[0]] >= 0)]
+        check_pairs(fabric, plane, racks)
+        row[racks] = racks[::-1]
+    return mates
 
 
 def _least_moved(fabric: Fabric, mates: np.ndarray, had: np.ndarray) -> np.ndarray:

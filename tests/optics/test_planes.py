@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rfabric.errors import RFabricError
-from rfabric.fabric import Fabric
+from rfabric.fabric import Fabric, parse_fabric
 from rfabric.fabric.builders.parts import Sketch
-from rfabric.optics import Circuits, Demand, joined, light
+from rfabric.optics import Circuits, Demand, joined, light, parse_policy
 from rfabric.optics.bound import bound
 from rfabric.optics.planes import regions
 from rfabric.simulate.world import simulate
@@ -167,3 +167,12 @@ def test_a_job_on_two_optical_regions_gets_their_circuits():
     job = TraceBuilder(fabric.hosts)
     job.flows([0, 4], [2, 6], 1e9, phase="training")
     assert simulate(fabric, job.build(), "demand").finish.max() == pytest.approx(0.08, rel=0.1)
+
+
+@pytest.mark.parametrize("both", [("t2", "t3"), ("t2", "t2")])
+def test_pairs_of_a_policy_that_have_a_rack_twice_are_refused(both):
+    fabric = parse_fabric("rfabric,pods=2,tors=2,gpus=1,planes=2")
+    policy, wanted = parse_policy("demand", fabric), Demand.none(fabric.racks)
+    pairs = [("t1", other) for other in both]
+    with pytest.raises(RFabricError, match="plane 0: rack t1 has one uplink, it cannot be joined"):
+        policy.light([pairs, []], wanted, Circuits())
