@@ -23,9 +23,9 @@ def packet6(dst):
     return SOME + SOME + b"\x86\xdd" + told + struct.pack("!HHHH", 1, 2, 8, 0)
 
 
-def capture(path, *frames):
+def capture(path, *frames, link=1):
     told = (struct.pack("<IIII", 5, i, len(f), len(f)) + f for i, f in enumerate(frames))
-    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1) + b"".join(told))
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, link) + b"".join(told))
     return path
 
 
@@ -35,6 +35,31 @@ def test_who_is_sent_to_with_many_others_is_no_host(tmp_path):
     trace = PCAP.read(capture(tmp_path / "t.pcap", *many, packet("10.0.0.1", "10.0.0.2")))
     assert trace.hosts == ("h1", "h2") and trace.size.tolist() == [42]
     assert "4 packets to many hosts (multicast, broadcast) dropped" in trace.provenance["notes"]
+
+
+def test_a_host_with_a_multicast_address_of_ethernet_is_one(tmp_path):
+    """As clusters of Windows' network load balancing have it, whose IP address is one host's."""
+    frame = packet("10.0.0.9", "10.0.0.1", bytes.fromhex("0100bf0a0001"))
+    trace = PCAP.read(capture(tmp_path / "t.pcap", frame))
+    assert trace.size.tolist() == [42] and trace.provenance["hosts"]["h2"] == "10.0.0.1"
+
+
+def cooked(link, kind, frame):
+    """A frame's IP behind a header of Linux: kind 0 is to this machine, 1 to all, 4 from it."""
+    if link == 113:
+        return struct.pack("!HHH8sH", kind, 1, 6, bytes(8), 0x800) + frame[14:]
+    return struct.pack("!HHIHBB8s", 0x800, 0, 2, 1, kind, 6, bytes(8)) + frame[14:]
+
+
+@pytest.mark.parametrize("link", [113, 276])
+def test_the_broadcast_of_a_cooked_capture_is_no_host(tmp_path, link):
+    """Nor where this machine sends to it, of which the header says no more than that."""
+    one = [cooked(link, 4, packet("10.0.0.2", "10.0.0.255"))]
+    one += [cooked(link, 0, packet("10.0.0.1", "10.0.0.2"))]
+    one += [cooked(link, 1, packet("10.0.0.1", ip)) for ip in ("10.0.0.255", "10.0.0.2")]
+    trace = PCAP.read(capture(tmp_path / "t.pcap", *one, link=link))
+    assert trace.provenance["hosts"] == {"h1": "10.0.0.1", "h2": "10.0.0.2"}
+    assert "3 packets to many hosts (multicast, broadcast) dropped" in trace.provenance["notes"]
 
 
 @pytest.mark.parametrize("frames, why", [

@@ -4,7 +4,8 @@ Packets of one way of a 5-tuple (addresses, protocol, ports) are one flow, until
 `gap` seconds: then a new one begins. Its bytes are those of the packets on the wire, with all
 headers, as the capture says (not cut to what it kept); it starts with its first packet. Flows of
 less than `threshold` bytes are left out, and so is what goes to many hosts at once (multicast,
-broadcast). Addresses are hosts in the order in which they first appear: the first is h1.
+broadcast, an address that got a broadcast and never sends). Addresses are hosts in the order in
+which they first appear: the first is h1.
 
     setting     default
     gap         1s        nothing for so long ends a flow
@@ -27,6 +28,8 @@ PCAP_MAGIC = (b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\
 NG_MAGIC, NG_ORDER = b"\x0a\x0d\x0d\x0a", (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
 # link type: where its EtherType stands; LINKTYPE_ numbers of tcpdump.org
 ETHERTYPE_AT = {1: 12, 113: 14, 276: 0}
+# link type: where and how its header says that a packet goes to all: an address, a type of packet
+TO_ALL = {1: (0, b"\xff" * 6), 113: (0, b"\x00\x01"), 276: (10, b"\x01")}
 PAST = {276: 20}  # bytes of the header where IP does not follow the EtherType
 RAW_IP = (12, 14, 101, 228, 229)
 IPV4, IPV6 = b"\x08\x00", b"\x86\xdd"
@@ -43,7 +46,7 @@ TIMELESS = "packets without a time (simple packet blocks) put at that of the pac
 def _read(path: Path, threshold: str = "0", gap: str = "1s") -> Trace:
     least = parse_size(threshold, "threshold", bare=True)
     pause = parse_time(gap, "gap")
-    talks, counts, before = _Talks(pause), Counter(), 0.0
+    talks, counts, before, many = _Talks(pause), Counter(), 0.0, set[bytes]()
     for link, data, wire, told in packets_of(path):
         counts["packets"] += 1
         counts[TIMELESS] += told is None
@@ -51,13 +54,15 @@ def _read(path: Path, threshold: str = "0", gap: str = "1s") -> Trace:
         key = _tuple_of(link, data, counts)
         if key and _to_many(link, data, _hosts(key)[1]):
             counts[TO_MANY] += 1
+            many.add(_hosts(key)[1])
         elif key:
             talks.add(key, time, wire)
-    return _trace(path, talks.all(), counts, least, f"gap {gap}, threshold {threshold}")
+    flows = _to_one(talks.all(), many, counts)
+    return _trace(path, flows, counts, least, f"gap {gap}, threshold {threshold}")
 
 
 class _Talks:
-    """Conversations, each way for itself: (5-tuple, first, last, bytes)."""
+    """Conversations, each way for itself: (5-tuple, first, last, bytes, packets)."""
 
     def __init__(self, gap: float):
         self.gap, self.open, self.closed = gap, {}, []
@@ -65,13 +70,14 @@ class _Talks:
     def add(self, key: bytes, time: float, size: int) -> None:
         one = self.open.get(key)
         if one is None:
-            self.open[key] = [key, time, time, size]
+            self.open[key] = [key, time, time, size, 1]
         elif time - one[2] > self.gap:
             self.closed.append(one)
-            self.open[key] = [key, time, time, size]
+            self.open[key] = [key, time, time, size, 1]
         else:
             one[1], one[2] = min(one[1], time), max(one[2], time)
             one[3] += size
+            one[4] += 1
 
     def all(self) -> list[list]:
         """Every flow, by its start."""
@@ -87,7 +93,7 @@ def _trace(path: Path, flows: list[list], counts: Counter, least: float, how: st
     ends = [[index.setdefault(h, len(index)) for h in _hosts(one[0])] for one in kept]
     first, sizes = kept[0][1], [one[3] for one in kept]
     builder = TraceBuilder([f"h{i + 1}" for i in range(len(index))])
-    for (src, dst), (key, start, _, size) in zip(ends, kept, strict=True):
+    for (src, dst), (key, start, _, size, _) in zip(ends, kept, strict=True):
         builder.flows([src], [dst], size, start=start - first, label=_protocol(key))
     packets = counts.pop("packets")
     small = len(flows) - len(kept)
@@ -126,11 +132,21 @@ def _no_flow(counts: Counter, flows: list, between: list, least: float) -> str:
 
 
 def _to_many(link: int, data: bytes, dst: bytes) -> bool:
-    """Whether a packet goes to many: by its IP address, or that of Ethernet, whose first bit says
-    so of a subnet's broadcast too.
+    """Whether a packet goes to many: by its IP address, or by the header before it, which says so
+    of a subnet's broadcast too. A unicast IP address may have a multicast one of Ethernet (NLB).
     """
     first = dst[0] == 255 if len(dst) == 16 else 224 <= dst[0] < 240 or dst == b"\xff" * 4
-    return first or (link == 1 and data[0] & 1 == 1)
+    at, told = TO_ALL.get(link, (0, b""))
+    return first or bool(told) and data[at : at + len(told)] == told
+
+
+def _to_one(flows: list[list], many: set[bytes], counts: Counter) -> list[list]:
+    """Without the flows to those of `many`, which got packets to many, that send nothing as a host
+    does: of what its own machine sends a cooked capture does not say whether it goes to all.
+    """
+    silent = many - {_hosts(one[0])[0] for one in flows}
+    counts[TO_MANY] += sum(one[4] for one in flows if _hosts(one[0])[1] in silent)
+    return [one for one in flows if _hosts(one[0])[1] not in silent]
 
 
 def _tuple_of(link: int, data: bytes, counts: Counter) -> bytes:
