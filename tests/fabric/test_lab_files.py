@@ -51,6 +51,40 @@ def test_machines_and_traffic_generators_are_hosts(tmp_path, kind):
     assert hosts(fabric) == {"vm", "pc"} and len(fabric.switches) == 1
 
 
+ALPINE, LEAF = "{kind: linux, image: alpine}", "{kind: nokia_srlinux}"
+
+
+def vm(image):
+    return f"{{kind: generic_vm, image: '{image}'}}"
+
+
+def test_beside_hosts_routers_are_hosts_by_name_or_below_a_switch_with_a_note(tmp_path, caplog):
+    nodes = {"leaf1": LEAF, "leaf2": LEAF, "server1": FRR, "server2": FRR, "x": FRR, "rr": FRR,
+             "spine3": FRR, "pc": ALPINE}  # fmt: skip
+    links = [("server1", "leaf1"), ("server2", "leaf1"), ("server2", "leaf2"), ("x", "leaf2"),
+             ("rr", "leaf1"), ("rr", "leaf2"), ("spine3", "leaf1"), ("pc", "leaf1")]  # fmt: skip
+    fabric = parse_fabric(lab(tmp_path, nodes, links))
+    assert hosts(fabric) == {"server1", "server2:1", "server2:2", "x", "pc"}
+    assert len(fabric.switches) == 4
+    assert "3 nodes that might be routers are hosts by name or by a single cable" in caplog.text
+
+
+@pytest.mark.parametrize("image", ["docker-sonic-mgmt:latest", "frr-host:1", "x/frr_exporter"])
+def test_what_speaks_with_a_router_is_a_host(tmp_path, caplog, image):
+    nodes = {"leaf1": LEAF, "leaf2": LEAF, "tg": f"{{kind: linux, image: '{image}'}}", "pc": ALPINE}
+    links = [("pc", "leaf1"), ("tg", "leaf1"), ("tg", "leaf2")]
+    assert hosts(parse_fabric(lab(tmp_path, nodes, links))) == {"pc", "tg:1", "tg:2"}
+    assert "might be routers" not in caplog.text
+
+
+@pytest.mark.parametrize("image", ["vrnetlab/opnsense:24", "vrnetlab/mikrotik_routeros:7", "any"])
+def test_a_machine_between_two_switches_is_one_unless_its_name_is_a_hosts(tmp_path, image):
+    nodes = {"leaf1": LEAF, "leaf2": LEAF, "fw": vm(image), "server1": vm("any"), "pc": ALPINE}
+    links = [(name, leaf) for name in ("fw", "server1") for leaf in ("leaf1", "leaf2")]
+    fabric = parse_fabric(lab(tmp_path, nodes, [*links, ("pc", "leaf1")]))
+    assert hosts(fabric) == {"pc", "server1:1", "server1:2"} and len(fabric.switches) == 3
+
+
 def test_where_all_are_routers_those_of_one_cable_are_hosts_with_a_note(tmp_path, caplog):
     links = [("ce1", "pe1"), ("up1", "pe1"), ("pe1", "pe2"), ("peer1", "pe2")]
     path = lab(tmp_path, dict.fromkeys(("ce1", "pe1", "pe2", "up1", "peer1"), FRR), links)

@@ -11,14 +11,15 @@
 
 A node of kind `linux` (or another of HOSTS: virtual machines, traffic generators) is a host, unless
 its group, its labels, its own hosts or, where it has several cables, its name (`spine1`) say
-otherwise. One whose image is that of a router (FRR, BIRD, ...) may be either: with a single cable,
-where no node is a host otherwise, it is one. Ends such as `macvlan:eth0` or `host:eth5` leave the
-lab and are left out, and so are containers without a link (Grafana), which only the management
-network reaches. Written nodes carry what they are as labels; images are examples.
+otherwise. One whose image is that of a router (FRR, BIRD, ...), and a virtual machine of several
+cables, may be either: it is a host by its name (`server1`), by a single cable to a switch, or,
+where no node is a host otherwise, by any single cable. Ends such as `macvlan:eth0` or `host:eth5`
+leave the lab and are left out, and so are containers without a link (Grafana), which only the
+management network reaches. Written nodes carry what they are as labels; images are examples.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,12 @@ from .base import (
 OUTSIDE = ("host", "macvlan", "mgmt-net", "vxlan", "vxlan-stitch", "dummy")
 LABEL = "rfabric-"
 # kinds of what stands at the end of a network: containerlab's manual, kinds
-HOSTS = ("linux", "generic_vm", "ext-container", "keysight_ixia-c-one", "ixia-c-one")
-# words in the names of images of routers that run as `linux`
-ROUTERS = {"frr", "quagga", "bird", "bird2", "gobgp", "openbgpd", "vyos", "sonic", "openvswitch"}
+MACHINE = "generic_vm"
+HOSTS = ("linux", MACHINE, "ext-container", "keysight_ixia-c-one", "ixia-c-one")
+# words in the names of images of routers that run as `linux` or as a virtual machine
+ROUTERS = {"frr", "quagga", "bird", "bird2", "gobgp", "openbgpd", "vyos", "sonic", "openvswitch",
+           "opnsense", "pfsense", "mikrotik", "routeros", "openwrt", "crpd", "cumulus"}  # fmt: skip
+BESIDE = {"host", "client", "mgmt", "exporter"}  # of what speaks with a router: docker-sonic-mgmt
 IMAGES = {"host": "alpine:3", "eps": "quay.io/frrouting/frr:10.2.1"}
 
 
@@ -59,29 +63,37 @@ def _read(path: Path, reading: Reading) -> Network:
     data = mapping_of(path)
     topology = mapping(data.get("topology"), "topology")
     nodes = mapping(topology.get("nodes"), "topology.nodes")
-    roles = {name_of(n, "a node"): _role(str(n), said, topology) for n, said in nodes.items()}
+    names = {name_of(n, "a node"): said for n, said in nodes.items()}
     cables, outside = [], 0
     links = items(topology.get("links") or [], "topology.links")
     _refuse_an_interface_twice(links)
     for i, link in enumerate(links):
-        cable = _cable(mapping(link, f"links[{i}]"), f"links[{i}]", roles, reading)
+        cable = _cable(mapping(link, f"links[{i}]"), f"links[{i}]", names, reading)
         outside += cable is None
         cables += [cable] if cable else []
     said = [f"{outside:,} links out of the lab left out"] if outside else []
-    linked = {end for cable in cables for end in (cable.a, cable.b)}
-    if cables and (alone := roles.keys() - linked):
+    near = _neighbours(cables)
+    if cables and (alone := names.keys() - near.keys()):
         said.append(f"{len(alone):,} nodes without a link left out ({some(alone)})")
-        roles = {name: role for name, role in roles.items() if name in linked}
+        names = {name: told for name, told in names.items() if name in near}
+    roles = {n: _role(n, told, topology, len(near.get(n, ()))) for n, told in names.items()}
+    roles = _hosts_alone(roles, near)
+    if found := _hosts_beside(roles, near):
+        how = "that might be routers are hosts by name or by a single cable"
+        said.append(f"{len(found):,} nodes {how} ({some(found)})")
+        roles |= dict.fromkeys(found, Role("host", "host"))
     labels = mapping(topology.get("defaults") or {}, "topology.defaults").get("labels") or {}
     delay = mapping(labels, "topology.defaults.labels").get(f"{LABEL}reconfig-delay", 0)
     return Network(
-        str(data.get("name") or stem_of(path)), _hosts_alone(roles, cables), tuple(cables),
-        tuple(said), reading.delay(delay, "reconfig-delay"),
+        str(data.get("name") or stem_of(path)), roles, tuple(cables), tuple(said),
+        reading.delay(delay, "reconfig-delay"),
     )  # fmt: skip
 
 
-def _role(name: str, said: Any, topology: dict) -> Role:
-    """By labels, group and kind, the node's own or those of its group or of all."""
+def _role(name: str, said: Any, topology: dict, ends: int) -> Role:
+    """By labels, group and kind, the node's own or those of its group or of all; of a kind where a
+    router's image or so many `ends` leave it open.
+    """
     said = mapping(said or {}, f"node {name}")
     groups = mapping(topology.get("groups") or {}, "topology.groups")
     above = [mapping(groups.get(said.get("group")) or {}, f"group of {name}"),
@@ -95,42 +107,70 @@ def _role(name: str, said: Any, topology: dict) -> Role:
     role = role_of(ours | {"group": said.get("group", "")})
     if role.kind:
         return role
-    if kind in HOSTS:
-        return Role() if _of_router(image) else Role("host", "host")
-    return Role("eps")
+    if kind not in HOSTS:
+        return Role("eps")
+    either = _of_router(image) or kind == MACHINE and ends > 1
+    return Role() if either else Role("host", "host")
 
 
 def _of_router(image: str) -> bool:
     """Whether an image such as `quay.io/frrouting/frr:10.4.1` is a router's."""
     name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
-    return not ROUTERS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    return bool(words & ROUTERS) and not words & BESIDE
 
 
-def _hosts_alone(roles: dict[str, Role], cables: list[NamedCable]) -> dict[str, Role]:
+def _neighbours(cables: list[NamedCable]) -> dict[str, list[str]]:
+    """What each node is cabled to, once a cable."""
+    near: dict[str, list[str]] = {}
+    for cable in cables:
+        near.setdefault(cable.a, []).append(cable.b)
+        near.setdefault(cable.b, []).append(cable.a)
+    return near
+
+
+def _hosts_alone(roles: dict[str, Role], near: Mapping[str, list[str]]) -> dict[str, Role]:
     """A `linux` node of several cables is a switch (FRR) where its name says so, or where a `linux`
     node of one cable is below it.
     """
-    ends: dict[str, list[str]] = {}
-    for cable in cables:
-        ends.setdefault(cable.a, []).append(cable.b)
-        ends.setdefault(cable.b, []).append(cable.a)
-    leaves = {n for n, role in roles.items() if role.kind == "host" and len(ends.get(n, ())) == 1}
+    leaves = {n for n, role in roles.items() if role.kind == "host" and len(near.get(n, ())) == 1}
     return {
         name: Role("eps")
         if role.kind == "host"
-        and len(near := ends.get(name, ())) > 1
-        and (leaves & set(near) or _named_switch(name))
+        and len(ends := near.get(name, ())) > 1
+        and (leaves & set(ends) or _named(name) == "eps")
         else role
         for name, role in roles.items()
     }
 
 
-def _named_switch(name: str) -> bool:
-    said = named_role(name)
-    return said is not None and said.kind == "eps"
+def _hosts_beside(roles: dict[str, Role], near: Mapping[str, list[str]]) -> list[str]:
+    """Beside hosts, those of the nodes that may be either that are hosts too: by name, or by a
+    single cable to a switch where the name says nothing. Where no node is a host `network` tells
+    all of them.
+    """
+    if not any(role.kind == "host" for role in roles.values()):
+        return []
+    return [
+        name
+        for name, role in roles.items()
+        if not role.kind
+        and (_named(name, ends := near.get(name, [])) or _below(ends, roles)) == "host"
+    ]
 
 
-def _cable(link: dict, where: str, roles: dict, reading: Reading) -> NamedCable | None:
+def _below(ends: list[str], roles: Mapping[str, Role]) -> str:
+    """`host` for a node of a single cable to what is a switch for certain."""
+    return "host" if len(ends) == 1 and roles[ends[0]].kind == "eps" else ""
+
+
+def _named(name: str, ends: Sequence[str] = ()) -> str:
+    """The kind that the name of a node with such neighbours says; '' where it says none."""
+    said = named_role(name, len(ends))
+    return said.kind if said is not None else ""
+
+
+def _cable(link: dict, where: str, nodes: dict, reading: Reading) -> NamedCable | None:
     """The cable of a link in the brief or the extended form; None: it leaves the lab."""
     ends = link.get("endpoints")
     if ends is None and "endpoint" in link:
@@ -138,10 +178,10 @@ def _cable(link: dict, where: str, roles: dict, reading: Reading) -> NamedCable 
     names = [_node(end, where) for end in items(ends, f"{where}.endpoints")]
     if len(names) != 2:
         raise RFabricError(f"{where}: {len(names)} endpoints; a cable has two")
-    if any(name in OUTSIDE and name not in roles for name in names):
+    if any(name in OUTSIDE and name not in nodes for name in names):
         return None
     for name in names:
-        if name not in roles:
+        if name not in nodes:
             raise RFabricError(f"{where} ends at {name}, which is no node of the file")
     said = mapping(link.get("vars") or {}, f"{where}.vars")
     rate, delay = rate_of(said, reading, where), delay_of(said, reading, where)
