@@ -149,6 +149,71 @@ def test_what_is_said_one_deeper_counts(tmp_path, inner):
     assert hosts(fabric) == {"1", "2"} and {link.rate for link in fabric.links} == {1e11}
 
 
+DRAWN = {1: "leaf1", 2: "leaf2", 3: "server1", 4: "server2", 7: "spine1"}
+DRAWN_EDGES = [(3, 1), (3, 2), (4, 1), (4, 2), (1, 7), (2, 7)]
+
+
+@pytest.mark.parametrize("form", ["vis", "cytoscape", "rustworkx", "graphology"])
+def test_nodes_are_called_by_what_their_labels_say(tmp_path, caplog, form):
+    if form == "vis":
+        nodes = [{"id": i, "label": name} for i, name in DRAWN.items()]
+        data = {"nodes": nodes, "edges": [{"from": a, "to": b} for a, b in DRAWN_EDGES]}
+    elif form == "cytoscape":
+        nodes = [{"data": {"id": str(i), "name": name}} for i, name in DRAWN.items()]
+        edges = [{"data": {"source": str(a), "target": str(b)}} for a, b in DRAWN_EDGES]
+        data = {"elements": {"nodes": nodes, "edges": edges}}
+    elif form == "rustworkx":
+        nodes = [{"id": i, "data": {"name": name}} for i, name in DRAWN.items()]
+        edges = [{"source": a, "target": b, "data": None} for a, b in DRAWN_EDGES]
+        data = {"directed": False, "nodes": nodes, "links": edges}
+    else:
+        nodes = [{"key": f"n{i}", "attributes": {"label": name}} for i, name in DRAWN.items()]
+        edges = [{"source": f"n{a}", "target": f"n{b}"} for a, b in DRAWN_EDGES]
+        data = {"nodes": nodes, "edges": edges}
+    fabric = parse_fabric(graph(tmp_path, data))
+    assert hosts(fabric) == {"server1:1", "server1:2", "server2:1", "server2:2"}
+    assert {fabric.parameters["names"][s.name] for s in fabric.switches} == {
+        "leaf1", "leaf2", "spine1"
+    }  # fmt: skip
+    assert "2 hosts told by their names" in caplog.text and "left out" not in caplog.text
+
+
+def test_an_id_that_alone_says_what_a_node_is_stays_its_name(tmp_path):
+    nodes = [{"id": "leaf1", "label": "Oslo"}, {"id": "server1", "name": "a"},
+             {"id": "n2", "label": "twin"}, {"id": "n3", "label": "twin"}]  # fmt: skip
+    edges = [{"source": n["id"], "target": "leaf1"} for n in nodes[1:]]
+    fabric = parse_fabric(graph(tmp_path, {"nodes": nodes, "edges": edges}))
+    assert set(fabric.parameters["names"].values()) == {
+        "leaf1", "server1", "twin (n2)", "twin (n3)"
+    }  # fmt: skip
+
+
+def test_the_ends_of_an_edge_are_both_of_one_pair_of_words(tmp_path):
+    edges = [{"from": n, "to": "leaf1", "source": "lldp"} for n in ("n1", "n2")]
+    assert hosts(parse_fabric(graph(tmp_path, {"nodes": NODES, "edges": edges}))) == {"n1"}
+
+
+@pytest.mark.parametrize("elements", [None, {}, []])
+def test_elements_beside_nodes_say_nothing(tmp_path, elements):
+    links = [{"source": "n1", "target": "leaf1"}]
+    data = {"elements": elements, "nodes": NODES[:2], "links": links}
+    assert hosts(parse_fabric(graph(tmp_path, data))) == {"n1"}
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_elements_of_cytoscape_as_one_list(tmp_path, grouped):
+    edges = [{"source": n, "target": "leaf1"} for n in ("server1", "server2")]
+    said = [("nodes", {"id": n}) for n in ("leaf1", "server1", "server2")]
+    told = [({"group": group} if grouped else {}) | {"data": data}
+            for group, data in (*said, *(("edges", edge) for edge in edges))]  # fmt: skip
+    fabric = parse_fabric(graph(tmp_path, {"elements": told}))
+    assert hosts(fabric) == {"server1", "server2"} and len(fabric.switches) == 1
+    for strange in ("leaves", ["nodes"]):
+        told[0]["group"] = strange
+        with pytest.raises(RFabricError, match=r"elements\[0\].group: .* is none of nodes, edges"):
+            parse_fabric(graph(tmp_path, {"elements": told}))
+
+
 def test_elements_of_cytoscape_as_networkx_writes_them(tmp_path):
     networkx = pytest.importorskip("networkx")
     drawn = networkx.MultiGraph()
@@ -170,6 +235,13 @@ def test_interfaces_are_no_switches(tmp_path):
     links = [{"source": "n1", "target": "eth0"}, {"source": "eth0", "target": "leaf1"}]
     with pytest.raises(RFabricError, match="node eth0: type 'interface' is a part of a device"):
         parse_fabric(graph(tmp_path, {"nodes": nodes, "links": links}))
+
+
+def test_a_host_of_class_port_is_one(tmp_path):
+    nodes = [*NODES[:2], {"id": "server2", "role": "host", "class": "port"}]
+    links = [{"source": n, "target": "leaf1"} for n in ("n1", "server2")]
+    fabric = parse_fabric(graph(tmp_path, {"nodes": nodes, "links": links}))
+    assert hosts(fabric) == {"n1", "server2"}
 
 
 def test_what_yed_leaves_without_a_type_is_no_warning(tmp_path, recwarn):

@@ -89,10 +89,13 @@ def network_of(
 
 
 def _refuse_interfaces(nodes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Graphs of an inventory hold interfaces beside devices: as a switch each would have ports."""
+    """Graphs of an inventory hold interfaces beside devices: as a switch each would have ports.
+    What another word says to be a device is one.
+    """
     for name, said in nodes.items():
         words = {str(said.get(key, "")).lower(): key for key in ROLE_KEYS}
-        if (word := next(filter(words.get, PARTS), None)) is not None:
+        word = next(filter(words.get, PARTS), None)
+        if word is not None and not role_of(said).kind:
             raise RFabricError(
                 f"node {name}: {words[word]} {word!r} is a part of a device; keep the devices, "
                 "cabled to one another"
@@ -167,31 +170,33 @@ def graph_of(fabric: Fabric):
 
 def network_from(graph, name: str, reading: Reading) -> Network:
     """The Network that a networkx graph is."""
-    names = _names(graph)
+    names = names_of(dict(graph.nodes(data=True)))
     nodes = {names[node]: said for node, said in graph.nodes(data=True)}
     edges = _edges(graph, names)
     return network_of(name, nodes, edges, reading, graph.graph, graph.is_directed())
 
 
-def _names(graph) -> dict[Any, str]:
-    """What each node of a networkx graph is called, by its id: its label, which is what a reader
-    sees, or its name (igraph, Graphviz), unless its id alone says what it is; with the id where
-    several have that; else the id.
+def names_of(nodes: Mapping[Any, Mapping[str, Any]]) -> dict[Any, str]:
+    """What each node is called, by its id: its label, which is what a reader sees, or its name
+    (igraph, Graphviz), unless its id alone says what it is; with the id where several have that;
+    else the id.
     """
     labels = {
         node: _word(said, "label") or _telling(_word(said, "name"), str(node))
-        for node, said in graph.nodes(data=True)
+        for node, said in nodes.items()
     }
     often = Counter(labels.values())
     names = {
         node: (label if often[label] == 1 else f"{label} ({node})") if label else str(node)
         for node, label in labels.items()
     }
-    return names if twice(names.values()) is None else {node: str(node) for node in graph}
+    return names if twice(names.values()) is None else {node: str(node) for node in nodes}
 
 
 def _word(said: Mapping[str, Any], key: str) -> str:
-    return "" if said.get(key) is None else str(said[key]).strip()
+    """An attribute in one line; '' where it is none or holds others."""
+    value = said.get(key)
+    return "" if value is None or isinstance(value, (dict, list)) else " ".join(str(value).split())
 
 
 def _telling(name: str, node: str) -> str:

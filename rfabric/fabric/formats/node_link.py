@@ -4,11 +4,14 @@
  "links": [{"source": "h1", "target": "leaf1", "rate": "400Gbit/s"}, ...]}
 
 vis.js calls the ends `from` and `to`. What is said of a node or an edge may stand one deeper, in
-its `attributes` (graphology) or `data` (rustworkx, Cytoscape, which puts all of it in `elements`).
+its `attributes` (graphology) or `data` (rustworkx, Cytoscape, which puts all of it in `elements`: a
+list of nodes and one of edges, or one of both). Edges end at ids; a node is called by its label or
+name, unless its id alone says what it is.
 """
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from ...errors import RFabricError
 from ..model import Fabric
 from ..network import Network
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
-from .graphs import Edge, edges_of, network_of, node_attributes
+from .graphs import Edge, edges_of, names_of, network_of, node_attributes
 
 DEEPER = ("attributes", "data", "properties")  # where what is said of a node or an edge may stand
 ENDS = (("source", "target"), ("from", "to"), ("src", "dst"))
@@ -25,7 +28,7 @@ ENDS = (("source", "target"), ("from", "to"), ("src", "dst"))
 def _sniff(text: str) -> bool:
     return (
         text.lstrip().startswith("{")
-        and re.search(r'"nodes"\s*:\s*\[', text) is not None
+        and re.search(r'"(?:nodes|elements)"\s*:\s*\[', text) is not None
         and re.search(r'"(?:source|from|src|directed|multigraph)"\s*:', text) is not None
     )
 
@@ -38,57 +41,75 @@ def _read(path: Path, reading: Reading) -> Network:
         raise RFabricError("it needs nodes and links")
     nodes: dict[str, dict] = {}
     for i, node in enumerate(items(data["nodes"], "nodes")):
-        name = _name(node, i)
-        if name in nodes:
-            raise RFabricError(f"node {name} stands twice; keep one")
-        nodes[name] = _all_said(node) if isinstance(node, dict) else {}
-    order = list(nodes)
+        key = _id(node, i)
+        if key in nodes:
+            raise RFabricError(f"node {key} stands twice; keep one")
+        nodes[key] = _all_said(node) if isinstance(node, dict) else {}
+    names = names_of({key: {"name": _shown(said)} for key, said in nodes.items()})
     by_row = any(isinstance(n, dict) and "id" not in n for n in data["nodes"])
-    edges = [
-        _edge(link, i, order if by_row else []) for i, link in enumerate(items(listed, "links"))
-    ]
+    rows = list(nodes) if by_row else []
+    edges = [_edge(link, i, rows, names) for i, link in enumerate(items(listed, "links"))]
+    called = {names[key]: said for key, said in nodes.items()}
     graph = mapping(data.get("graph", {}) or {}, "graph") if "graph" in data else {}
-    return network_of(stem_of(path), nodes, edges, reading, graph, bool(data.get("directed")))
+    return network_of(stem_of(path), called, edges, reading, graph, bool(data.get("directed")))
 
 
 def _laid_open(data: dict) -> dict:
     """Cytoscape's elements as others have them; its attributes of the whole are left out."""
-    if "elements" not in data:
+    elements = data.get("elements")
+    if "nodes" in data or not isinstance(elements, (dict, list)):
         return data
-    elements = mapping(data["elements"], "elements")
-    opened = {
-        key: [
-            mapping(mapping(one, f"elements.{key}[{i}]").get("data"), f"elements.{key}[{i}].data")
-            for i, one in enumerate(items(elements.get(key, []), f"elements.{key}"))
-        ]
-        for key in ("nodes", "edges")
-    }
+    opened: dict[str, list] = {"nodes": [], "edges": []}
+    for where, group, one in _elements(elements):
+        said = mapping(one.get("data"), f"{where}.data")
+        group = str(group or ("edges" if "source" in said else "nodes"))
+        if group not in opened:
+            raise RFabricError(f"{where}.group: {group!r} is none of nodes, edges")
+        opened[group].append(said)
     return opened | {"directed": data.get("directed")}
+
+
+def _elements(elements: dict | list) -> Iterator[tuple[str, Any, dict]]:
+    """Where each of Cytoscape's elements stands, its group where it is said, and the element."""
+    if isinstance(elements, list):
+        for i, one in enumerate(elements):
+            yield f"elements[{i}]", mapping(one, f"elements[{i}]").get("group"), one
+        return
+    for key in ("nodes", "edges"):
+        for i, one in enumerate(items(elements.get(key, []), f"elements.{key}")):
+            yield f"elements.{key}[{i}]", key, mapping(one, f"elements.{key}[{i}]")
 
 
 def _all_said(one: dict) -> dict:
     """A node or an edge with what stands one deeper beside what it says itself."""
-    deeper = {key: one[key] for key in DEEPER if isinstance(one.get(key), dict)}
+    deeper = {key: one[key] for key in DEEPER if isinstance(one.get(key, 0), (dict, type(None)))}
     said = {key: value for key, value in one.items() if key not in deeper}
-    return {key: value for inner in deeper.values() for key, value in inner.items()} | said
+    return {key: value for inner in deeper.values() for key, value in (inner or {}).items()} | said
 
 
-def _name(node: Any, i: int) -> str:
+def _id(node: Any, i: int) -> str:
+    """By what edges call a node."""
     if not isinstance(node, dict):
         return name_of(node, f"nodes[{i}]")
     key = next((key for key in ("id", "name", "key", "label") if key in node), "id")
     return name_of(node.get(key), f"nodes[{i}].{key}")
 
 
-def _edge(link: Any, i: int, order: list[str]) -> Edge:
-    """`order`: the names by row, where links count rows and nodes have no id."""
+def _shown(said: Mapping[str, Any]) -> Any:
+    """What a drawing writes at a node: here no more than a name, as ids of JSON are often words."""
+    return said.get("label") or said.get("name")
+
+
+def _edge(link: Any, i: int, rows: list[str], names: Mapping[str, str]) -> Edge:
+    """`rows`: the nodes by row, where links count rows and nodes have no id."""
     said = _all_said(mapping(link, f"links[{i}]"))
     ends = []
-    for key in next((keys for keys in ENDS if keys[0] in said), ENDS[0]):
+    for key in next((keys for keys in ENDS if said.keys() >= set(keys)), ENDS[0]):
         end = said.get(key)
-        if order and isinstance(end, int) and 0 <= end < len(order):
-            end = order[end]
-        ends.append(name_of(end, f"links[{i}].{key}"))
+        if rows and isinstance(end, int) and 0 <= end < len(rows):
+            end = rows[end]
+        node = name_of(end, f"links[{i}].{key}")
+        ends.append(names.get(node, node))
     return Edge(*ends, said, f"links[{i}] {ends[0]} - {ends[1]}")
 
 
