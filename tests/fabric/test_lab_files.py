@@ -188,6 +188,13 @@ def test_an_id_that_alone_says_what_a_node_is_stays_its_name(tmp_path):
     }  # fmt: skip
 
 
+def test_edges_end_at_ids_alone(tmp_path):
+    nodes = [{"id": 1, "label": "leaf1"}, {"id": 3, "label": "2"}]
+    data = {"nodes": nodes, "edges": [{"from": 3, "to": 1}, {"from": 2, "to": 1}]}
+    with pytest.raises(RFabricError, match=r"links\[1\].from ends at 2, which is no node of the f"):
+        parse_fabric(graph(tmp_path, data))
+
+
 def test_the_ends_of_an_edge_are_both_of_one_pair_of_words(tmp_path):
     edges = [{"from": n, "to": "leaf1", "source": "lldp"} for n in ("n1", "n2")]
     assert hosts(parse_fabric(graph(tmp_path, {"nodes": NODES, "edges": edges}))) == {"n1"}

@@ -52,9 +52,7 @@ def network_of(
     graph: Mapping[str, Any] = {},
     directed: bool = False,
 ) -> Network:
-    """The Network of nodes and edges; `graph`: attributes of the whole. RFabricError for an edge to
-    no node.
-    """
+    """The Network of nodes and of edges between them; `graph`: attributes of the whole."""
     _refuse_interfaces(nodes)
     roles = {node: role_of(said) for node, said in nodes.items()}
     copies = [copies_of(edge.attributes, edge.where) for edge in edges]
@@ -66,10 +64,6 @@ def network_of(
         for edge, count in zip(edges, copies, strict=True)
         for again in [False] + [True] * (count - 1)
     ]  # fmt: skip
-    for cable in cables:
-        for end in (cable.a, cable.b):
-            if end not in roles:
-                raise RFabricError(f"{cable.where} ends at {end}, which is no node of the file")
     dropped = [
         f"attributes of {what} left out: {some(left)}"
         for what, left in (

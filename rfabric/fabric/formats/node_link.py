@@ -109,7 +109,9 @@ def _edge(link: Any, i: int, rows: list[str], names: Mapping[str, str]) -> Edge:
         if rows and isinstance(end, int) and 0 <= end < len(rows):
             end = rows[end]
         node = name_of(end, f"links[{i}].{key}")
-        ends.append(names.get(node, node))
+        if node not in names:  # a label of another node may read the same
+            raise RFabricError(f"links[{i}].{key} ends at {node}, which is no node of the file")
+        ends.append(names[node])
     return Edge(*ends, said, f"links[{i}] {ends[0]} - {ends[1]}")
 
 
