@@ -91,6 +91,37 @@ def test_parents_in_the_folders_of_hydras_search_path(read, begun, words):
     assert {key: value for key, value in values.items() if "hydra" not in key} == told
 
 
+SEARCH = "hydra: {searchpath: ['file://verl/trainer/config']}\ndefaults: [common, _self_]\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"../config/common": "n: 4\n", "job": SEARCH}, ""),
+        ({"config/common": "n: 4\n", "rl/jobs/job": SEARCH}, "-cp rl/jobs -cn job"),
+        ({"../cfg/common": "n: 4\n", "cfg/job": PARENTS}, "-cp /opt/app/cfg -cn job"),
+    ],
+    ids=["above", "above a config", "the config's own folder"],
+)
+def test_a_folder_of_the_same_last_word_is_not_that_of_a_search_path(read, files, words):
+    made = read(files, words)
+    assert "n" not in made.values
+    assert any("common is not beside job.yaml; left out" in note for note in made.notes)
+
+
+def test_what_the_search_path_finds_is_said(read, tmp_path):
+    files = {"verl/trainer/config/common": "n: 4\n", "recipe/x/job": SEARCH}
+    made = read(files, "-cp recipe/x -cn job")
+    file = (tmp_path / "verl/trainer/config/common.yaml").resolve()
+    assert made.values["n"] == 4 and f"defaults: common is read from {file}" in made.notes
+
+
+def test_parents_beside_a_config_that_hydra_finds_second(read):
+    files = {"cfg/common": "n: 4\n", "extra/job": "defaults: [common, _self_]\nm: 1\n"}
+    made = read(files, "-cp cfg -cd extra -cn job")
+    assert made.values == {"n": 4, "m": 1}
+
+
 def test_a_choice_on_the_command_line_keeps_what_its_file_sets(read):
     files = {"algo/ppo": "kind: ppo\nn: 1\n", "algo/grpo": "kind: grpo\nn: 2\n"}
     files |= {"job": "defaults: [{algo: ppo}, _self_]\nm: 1\n"}

@@ -280,8 +280,9 @@ def _over_config(
             why = "is not near the script; what it sets is left out"
             own = resolved(values, str(script.path), environment)
             return own, (f"the config file {name} {why}",)
-        search = tuple(map(readable, filter(None, folders)))
-        below, notes = read_yaml(file, environment, own, removed, folder, search)
+        other = [readable(each) for each, of in zip(folders, names, strict=True) if of != name]
+        start = script.path.parent
+        below, notes = read_yaml(file, environment, own, removed, folder, other, start)
     values = {key: each for key, each in own.items() if key in below} | below
     return values, (f"the config file {file.name} is read below the command's words", *notes)
 

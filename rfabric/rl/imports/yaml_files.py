@@ -37,17 +37,18 @@ def read_yaml(
     removed: Sequence[str] = (),
     folder: Path | None = None,
     search: Sequence[str] = (),
+    start: Path | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of a YAML file over those of its parents, and notes on parents that are not there;
     `overrides` by dotted key stand above all, and names of them mean their values; `removed` keys
     are taken away before; `folder`: where the file would stand, and its parents with it; `search`:
-    folders in which Hydra looks for parents too.
+    folders in which Hydra looks for parents too; `start`: where the job is started from.
 
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
     over = dict(overrides or {})
-    near = (folder or path.parent).resolve()
+    near = tuple(each.resolve() for each in (folder or path.parent, start) if each)
     choices = _GroupChoices({key: v for key, v in over.items() if isinstance(v, str)}, near)
     choices.look_in([*search, *_listed(over.get(_SEARCH))])
     nested = _merged(path, notes, choices, folder=folder)
@@ -110,11 +111,11 @@ def read_text(path: Path) -> str:
 class _GroupChoices:
     """What is `asked` of groups, by overrides and the command line, which stand above every file;
     what files have `taken` of them, either by the group as it is written there; `search`: folders
-    of configs beside that of the first file, which are looked for from `near` upwards.
+    of configs beside that of the first file, the first of `near`; the other is the script's.
     """
 
     asked: dict[str, str]
-    near: Path
+    near: tuple[Path, ...]
     taken: dict[str, str] = field(default_factory=dict)
     search: list[str] = field(default_factory=list)
 
@@ -125,15 +126,18 @@ class _GroupChoices:
             self.search.append(rest.replace(".", "/") if kind == "pkg" else rest if sign else name)
 
     def found(self, name: str) -> Path | None:
-        """The file `name` in the first of the folders that has it and stands near."""
-        above = (self.near, *self.near.parents[:_ABOVE])
+        """The file `name` beside the first, or in the first of the folders that has it: two or more
+        of a folder's last words count beside the first file and above; one, which many have, beside
+        it alone; a folder of one word beside the script too.
+        """
+        above = (self.near[0], *self.near[0].parents[:_ABOVE])
+        files = [self.near[0] / name]
         for folder in self.search:
             parts = [part for part in folder.split("/") if part not in ("", ".", "..")]
-            tails = [Path(*parts[first:]) for first in range(len(parts))]
-            files = (one / tail / name for tail in tails for one in above)
-            if file := next((file for file in files if file.is_file()), None):
-                return file
-        return None
+            for first in range(len(parts)):
+                places = above if len(parts) - first > 1 else self.near[: 1 if first else None]
+                files += [one.joinpath(*parts[first:], name) for one in places]
+        return next((file for file in files if file.is_file()), None)
 
     def named(self, text: str) -> str:
         """A file's name without the `${group}` in it."""
@@ -172,6 +176,7 @@ def _merged(
         within = normpath(f"{group}/{name}").lstrip("/")
         found = file if file.is_file() else choices.found(within)
         if found is not None:
+            notes += [f"defaults: {parent} is read from {found}"] * (found != file)
             lead = (*seen, path.resolve())
             inherited = _merged(found, notes, choices, lead, group=dirname(within))
             package = _own_package(found) if package is None else package
