@@ -159,3 +159,21 @@ def test_a_section_of_an_engine_that_does_not_train_is_not_read(verl, strategy, 
     assert made.recipe()["training"].get("precision") == precision
     (stay,) = (note for note in made.notes if "stay in the HBM" in note)
     assert ("megatron" in stay, "fsdp" in stay) == (strategy == "megatron", strategy == "fsdp")
+    left_out = [note for note in made.notes if "of an engine that does not train" in note]
+    assert len(left_out) == 1 and ("fsdp_config" in left_out[0]) == (strategy == "megatron")
+
+
+def test_an_engine_that_a_variable_names_is_asked_for(verl):
+    cut = f"{ACTOR}.megatron.tensor_model_parallel_size=4"
+    made = verl(f"{ACTOR}.strategy=$BACKEND", cut)
+    assert made.recipe()["training"]["tp"] == 4
+    said = f"{ACTOR}.strategy is $BACKEND: megatron trains here, by its section"
+    assert f"{said}; say --env BACKEND=VALUE" in made.notes
+    made = verl(f"{ACTOR}.strategy=$BACKEND")
+    assert made.recipe()["training"]["tp"] == 1
+    assert any("fsdp trains here, by default; say --env BACKEND" in note for note in made.notes)
+
+
+def test_no_section_is_left_out_beside_an_engine_that_is_not_known(verl):
+    cut = f"{ACTOR}.mindspeed.tensor_model_parallel_size"
+    assert f"{cut} = 4" in verl(f"{ACTOR}.strategy=mindspeed_megatron", f"{cut}=4").unmapped

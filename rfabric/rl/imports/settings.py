@@ -74,11 +74,12 @@ class JobSettings:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             raise RFabricError(
                 f"{self.file}: {key} is {shown(value)}, not a number from 0 "
-                f"to 1e15; {self._way_out(key)}"
+                f"to 1e15; {self.way_out(key)}"
             )
         return key, int(value) if value == int(value) else value
 
-    def _way_out(self, key: str) -> str:
+    def way_out(self, key: str) -> str:
+        """What to do where the value of `key` is not known."""
         names = self.environment.get(key)
         return f"say --env {names[0]}=VALUE" if names else "write it out"
 

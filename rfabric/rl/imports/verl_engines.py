@@ -2,6 +2,8 @@
 for the same things.
 """
 
+import re
+
 from .approximations import is_on
 from .settings import JobSettings
 from .sourced_values import SourcedValues
@@ -24,19 +26,47 @@ _WAYS = {
 
 
 def engine_of(s: JobSettings) -> str:
-    """What trains: by the strategy, the engine or config named, or by Megatron's keys."""
+    """What trains: by the strategy, the engine or config named, or by Megatron's keys, as where a
+    variable that is not set stands for the name, which is noted.
+    """
+    key, said = _named(s)
+    known = "$" not in said
+    engine = next((engine for engine in (*MEGATRON, *_WAYS) if known and engine in said), "")
+    unnamed = key == _CONFIG or not known
+    keys = unnamed and any(key.startswith(f"{ACTOR}.megatron.") for key in s.values)
+    engine = engine or ("megatron" if keys else "fsdp")
+    if not known:
+        why = "by its section" if keys else "by default"
+        s.notes += (f"{key} is {said}: {engine} trains here, {why}; {s.way_out(key)}",)
+    return engine
+
+
+def _named(s: JobSettings) -> tuple[str, str]:
+    """The key that names what trains, with its value; the config's own name where there is none."""
     named = s.find(f"{ACTOR}.strategy", "model_engine", "actor@actor_rollout_ref.actor")
-    said = str(named[1] if named else s.values.get("config-name", ""))
-    engine = next((engine for engine in (*MEGATRON, *_WAYS) if engine in said), "")
-    keys = not named and any(key.startswith(f"{ACTOR}.megatron.") for key in s.values)
-    return engine or ("megatron" if keys else "fsdp")
+    key, said = named or (_CONFIG, s.values.get(_CONFIG, ""))
+    return key, str(said)
+
+
+_CONFIG = "config-name"
 
 
 def drop_unused(s: JobSettings, engine: str) -> None:
-    """Forget the sections of engines that do not train, which a config may hold beside the one."""
-    for other in ({*MEGATRON, *_WAYS} | {"fsdp_config"}) - {engine}:
-        if other != "fsdp_config" or engine in MEGATRON:  # what is built on FSDP may read its
-            s.drop(f"{ACTOR}.{other}.")
+    """Forget the sections of engines that do not train, which a config may hold beside the one, and
+    say so; none where the name says something that is not known.
+    """
+    if not _ENGINE.fullmatch(_named(s)[1]):
+        return
+    for other in sorted({*MEGATRON, *_WAYS, "fsdp_config"} - {engine}):
+        section = f"{ACTOR}.{other}."
+        unused = other != "fsdp_config" or engine in MEGATRON  # what is built on FSDP may read its
+        if unused and any(key.startswith(section) for key in s.values):
+            s.drop(section)
+            s.notes += (f"{section}*: of an engine that does not train, left out",)
+
+
+_NAMES = "|".join(("dp", "fsdp2?", *MEGATRON, *_WAYS))
+_ENGINE = re.compile(rf"(ppo_)?({_NAMES})(_actor|_trainer(\.yaml)?)?")
 
 
 def put_sharded(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
