@@ -163,6 +163,15 @@ def test_engines_of_their_own_for_prompts(verl, words, gpus, noted):
     assert any("say generation.prefill_gpus" in note for note in made.notes) == noted
 
 
+@pytest.mark.parametrize(("staleness", "gpus"), [(0.5, None), (1, 4)])
+def test_engines_for_prompts_read_whole_batches(verl, staleness, gpus):
+    words = f"staleness_threshold={staleness}", "partial_rollout=False"
+    more = f"{ROLLOUT}.disaggregation.enabled=True", *(f"async_training.{word}" for word in words)
+    made = verl(*more, entry="verl.experimental.fully_async_policy.fully_async_main")
+    assert not made.misfit and made.recipe()["generation"].get("prefill_gpus") == gpus
+    assert any("say generation.prefill_gpus" in note for note in made.notes) == (gpus is None)
+
+
 @pytest.mark.parametrize("model", ["DeepSeek-V3.2", "MiniMax-M2.5"])
 def test_checkpoints_that_are_published_in_fp8_are_served_so(tmp_path, model):
     text = SLIME.replace("Qwen3-8B", model).replace("num-nodes 2", "num-nodes 64")

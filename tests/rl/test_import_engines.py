@@ -377,14 +377,18 @@ def test_roll_shards_in_copies_of_so_many_gpus(job, size, told):
         (None, {}, 1024),
         (2048, {}, 1024),
         (128, {"max_num_seqs": 256}, 128),
+        (0, {"max_num_seqs": 256}, 256),
+        ("none", {"max_num_seqs": 256}, 256),
         (None, {"max_running_requests": 64}, 64),
         (256, {"max_running_requests": 64}, 64),
     ],
 )
 def test_roll_gives_an_engine_so_many_at_once(job, given, engine, most):
-    more = {"max_running_requests": given} if given else {}
+    more = {} if given is None else {"max_running_requests": given}
     made = job("roll", ROLL, actor_infer={"strategy_args": {"strategy_config": engine}}, **more)
     assert made.recipe()["generation"]["max_num_seqs"] == most
+    said = f"max_running_requests = {given} is no number above 0; left out"
+    assert (said in made.notes) == (given in (0, "none"))
     assert not any("max_running_requests" in key for key in made.unmapped)
 
 

@@ -111,6 +111,30 @@ def test_what_the_loader_deals_without_a_filter_is_said(verl, words, noted):
     assert made.recipe()["generation"].get("prompts") == (384 if "filter" in words else None)
 
 
+LEFT_OUT = "is no number above 0; left out"
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["data.gen_batch_size=$N", "data.gen_batch_size=-1"]
+    + [f"{ROLLOUT}.response_length={said}" for said in ("-1", "$N")],
+)
+def test_what_is_no_number_does_not_end_an_import(verl, word):
+    made = verl(word)
+    assert f"{word.replace('=', ' = ')} {LEFT_OUT}" in made.notes
+    assert made.recipe()["generation"]["max_response"] == 3072
+
+
+@pytest.mark.parametrize(
+    "flag", ["sglang-server-concurrency 0", "critic-num-gpus-per-node $N", "critic-num-nodes -1"]
+)
+def test_what_is_no_number_does_not_end_an_import_of_slime(slime, flag):
+    made = slime(f"--colocate --advantage-estimator ppo --{flag}")
+    assert f"{flag.replace(' ', ' = ')} {LEFT_OUT}" in made.notes
+    assert made.recipe()["generation"]["max_num_seqs"] == 512 and not made.misfit
+    assert any("by default as many as the actor's: 16 here" in note for note in made.notes)
+
+
 @pytest.mark.parametrize(
     ("flags", "most"),
     [

@@ -184,7 +184,7 @@ def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
     own = (f"{INFER}.{CONFIG}.max_num_seqs", f"{INFER}.{CONFIG}.max_running_requests")
     key = "generation.max_num_seqs"
     most = recipe.take(key, *own, default=1024, why="vLLM's order of size")
-    if (given := s.number("max_running_requests")) and given[1] < most:
+    if (given := recipe.above_zero("max_running_requests")) and given[1] < most:
         recipe.put(key, *given[::-1])
 
 

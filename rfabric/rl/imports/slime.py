@@ -89,7 +89,7 @@ def _critic(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.put("training.critic", True, "--advantage-estimator ppo")
     passes = recipe.values["training.log_prob_passes"] + 1
     recipe.put("training.log_prob_passes", passes, "as the policy's, and the critic's values")
-    own = [s.number(f"critic-{last}") or s.number(f"actor-{last}") for last in _GROUP]
+    own = [recipe.above_zero(f"critic-{last}") or s.number(f"actor-{last}") for last in _GROUP]
     nodes, each = (said[1] if said else usual for said, usual in zip(own, (1, 8), strict=True))
     engines = ", and engines stand on both" if "placement" in recipe.values else ""
     s.notes += (
@@ -275,7 +275,7 @@ def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
     """Responses that an engine decodes together: what its server takes, and no more than slime asks
     of all engines at once, so many of each (GenerateState in slime/rollout/sglang_rollout.py).
     """
-    asked = s.number("sglang-server-concurrency")
+    asked = recipe.above_zero("sglang-server-concurrency")
     said = [way for way in (s.number("sglang-max-running-requests"), asked) if way]
     least = min(said, key=lambda way: way[1], default=("", math.inf))
     if asked or least[1] <= _ASKED:

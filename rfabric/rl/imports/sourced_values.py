@@ -56,6 +56,21 @@ class SourcedValues:
             raise RFabricError(self.settings.lacks(sources[0]))
         return self.values[key]
 
+    def above_zero(self, key: str) -> tuple[str, int | float] | None:
+        """The number above 0 that `key` sets, of those that a job can do without; anything else is
+        left out with a note.
+        """
+        said = self.settings.find(key)
+        try:
+            number = self.settings.number(key)
+        except RFabricError:
+            number = None
+        if number and number[1]:
+            return number
+        if said:
+            self.settings.notes += (f"{key} = {said[1]} is no number above 0; left out",)
+        return None
+
     def parallel(self, section: str, sign: str = "_", cut: int | None = None) -> None:
         """How many ways Megatron's keys in `section` cut the training, with `sign` in their words;
         what later frameworks shorten is read too. Experts are cut `cut` ways by default, or as the
@@ -145,6 +160,7 @@ class SourcedValues:
         v = self.values
         whole, engine = v["cluster.generation_gpus"], v["generation.tp"]
         fits = 0 < gpus < whole and gpus % engine == 0 == whole % engine
+        fits = fits and v.get("staleness", 1) % 1 == 0  # a part of a batch cuts it in two
         if fits and engine <= v["cluster.gpus_per_server"] and v.get("pipeline") != "async":
             self.put("generation.prefill_gpus", int(gpus), key)
             return

@@ -216,7 +216,7 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     _group(recipe, s)
     for side in ("prompt", "response"):
         own = f"{ROLLOUT}.{side}_length"  # by default the name of the data's
-        data, told = f"data.max_{side}_length", [own] * (type(s.value(own)) is int)
+        data, told = f"data.max_{side}_length", [own] * (recipe.above_zero(own) is not None)
         # the data's bounds prompts, which it filters, and the engine's what it generates
         names = (data, *told) if side == "prompt" else (*told, data)
         recipe.take(f"generation.max_{side}", *names, default=512)
@@ -230,10 +230,10 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
 
 def _begun(recipe: SourcedValues, s: JobSettings) -> None:
     """Prompts that a step begins: what the loader deals, of which a filter may drop some."""
-    dealt = s.number("data.gen_batch_size")
+    key = "data.gen_batch_size"
     if s.flag(FILTER):
-        recipe.rolled_out(*(dealt or (FILTER, 0)))
-    elif dealt and 1 < dealt[1] != recipe.values["generation.batch"]:
+        recipe.rolled_out(*(s.number(key) or (FILTER, 0)))
+    elif (dealt := recipe.above_zero(key)) and 1 < dealt[1] != recipe.values["generation.batch"]:
         s.notes += (
             f"{dealt[0]} = {dealt[1]}: without {FILTER} verl before 0.9 trains on so many prompts "
             "a step, in place of data.train_batch_size; 0.9 on the latter, as here",
