@@ -92,7 +92,7 @@ def parsed(text: str) -> tree_sitter.Node:
 
     To it, of a line `A=1 B=2` the end is none, and what follows would see A and B alone: such a
     line is given a semicolon. What it takes for the end of a word is written otherwise first: the
-    second $ of $A/b/$C/d, that of $A\\$b, and a=`b` before a semicolon or bracket.
+    second $ of $A/b/$C/d, that of $A\\$b, and a=`b` before a semicolon, a bracket or /c.
     """
     source = text.encode("utf-8", "replace")
     root = _parser().parse(source).root_node
@@ -128,10 +128,12 @@ def _cut_words(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:
 
 
 def _is_torn_off(node: tree_sitter.Node) -> bool:
-    """Whether the `command` of a word stands beside the rest of it."""
-    text, within = node.text or b"", node.parent.type if node.parent else ""
+    """Whether the `command` of a word, or what begins with it, stands beside the rest of it."""
+    text, parent = node.text or b"", node.parent
+    if parent and parent.type == "concatenation" and parent.start_byte == node.start_byte:
+        parent = parent.parent
     plain = text.startswith(b"`") and b"\\" not in text
-    return node.type == "command_substitution" and within in _LISTS and plain
+    return node.type == "command_substitution" and plain and bool(parent and parent.type in _LISTS)
 
 
 def _ends_of_assignments(root: tree_sitter.Node, source: bytes) -> Iterator[_Amendment]:

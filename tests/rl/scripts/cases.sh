@@ -458,3 +458,5 @@ A=a; B=b; K=$A/x/$B/y; export L=$A-$B-z M=${A}/$B.c/$A; go $K $L $M data.files=$
 set -- 7; A=a; go Qwen-$1b-x ${A}/\$B "$A"\$B/$A
 #----
 A=(a=`echo 4`); B+=(c.d=`echo 5`); go ${A[@]} ${B[@]} e=`echo 6`; for i in x`echo 7`; do go $i; done; A=a; L=(p=`echo $A/b/$A/c`); go ${L[@]}
+#----
+N=2; go a=`echo /m`/Q b=$N`echo 0` c=`echo 1`""6 d=`echo x`/`echo y`/z$N; A=(p=`echo a`$N/c); go ${A[@]} `echo k`/b; for i in x`echo 7`/y`echo 8`; do go $i; done
