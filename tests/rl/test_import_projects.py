@@ -81,10 +81,16 @@ def test_a_reward_model_is_spoken_of_where_it_is_on(verl, words, times):
         ("python3 -m recipe.dapo.main_dapo", False),
         ("python3 /opt/verl/trainer/main_ppo.py", False),
         ("python3 main_ppo.py", False),
+        ("python3 -m debugpy --listen 5678 -m verl.trainer.main_ppo", False),
+        ("python3 -m torch.distributed.run --standalone -m verl.trainer.main_ppo", False),
+        ("python3 -m cProfile -o x.prof verl/trainer/main_ppo.py", False),
+        ("python3 -m debugpy --listen 5678 -m siirl.main_dag", True),
     ],
 )
 def test_a_trainer_of_another_project_is_named(verl, entry, foreign):
-    assert any("no trainer of verl's own" in note for note in verl(entry=entry).notes) == foreign
+    notes = verl(entry=entry).notes
+    named = [note.split()[0] for note in notes if "is no trainer of verl's own" in note]
+    assert named == [entry.split()[-1]] * foreign
 
 
 def test_the_model_of_ragen(verl):

@@ -47,13 +47,15 @@ def fill(recipe: SourcedValues, s: JobSettings) -> None:
 
 
 def _foreign(words: tuple[str, ...]) -> str:
-    """The module or file that starts a job and is of another project; else empty."""
-    module = next((after for word, after in pairwise(words) if word == "-m"), "")
-    entry = module or next((word for word in words if word.endswith(".py")), "")
-    return "" if _OWN.search(entry) else entry
+    """The module or file that starts a job, the last where others wrap it, where none is verl's
+    own; else empty.
+    """
+    pairs = pairwise(("", *words))
+    entries = [word for before, word in pairs if before == "-m" or word.endswith(".py")]
+    return "" if any(map(_OWN.search, words)) or not entries else entries[-1]
 
 
-_OWN = re.compile(r"^$|^(.*/)?(verl|recipe)[./]|(^|/)main_\w+\.py$")
+_OWN = re.compile(r"^(verl|recipe)(\.\w+)+$|^(.*/)?(verl|recipe)/.*\.py$|(^|/)main_\w+\.py$")
 
 
 def _refuse_others(s: JobSettings) -> None:
