@@ -78,7 +78,7 @@ PARENTS = "defaults: [common, {size: big}, _self_]\nm: 1\n"
     ("begun", "words"),
     [
         ("hydra: {searchpath: ['file://extra', 'pkg://verl.trainer.config']}\n", ""),
-        ("hydra: {searchpath: ['file:///root/job/extra']}\n", ""),
+        ("hydra: {searchpath: ['file:///opt/job/extra']}\n", ""),
         ("hydra: {searchpath: ['pkg://extra']}\n", "--config-path=cfg --config-name=job"),
         ("", "-cp cfg -cn job 'hydra.searchpath=[file://extra]'"),
         ("", "--config-path=cfg --config-dir=extra --config-name=job"),
