@@ -20,15 +20,10 @@ from .planes import RackPair, planes, regions
 Matchings = list[list[RackPair]]
 
 
-def rounds(racks: Sequence[str]) -> Matchings:
-    """The n-1 (n even) or n (n odd) rounds of a round-robin tournament: disjoint matchings that
-    together join every pair.
-    """
-    return [round_of(racks, turn) for turn in range(turns(len(racks)))]
-
-
 def turns(racks: int) -> int:
-    """How many rounds a tournament of so many has."""
+    """How many rounds a round-robin tournament of so many has, disjoint matchings that together
+    join every pair.
+    """
     return max(racks + racks % 2 - 1, 0)
 
 
@@ -58,7 +53,7 @@ def meeting(racks: int, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray,
 
 
 def tournaments(groups: Sequence[np.ndarray], racks: int) -> np.ndarray:
-    """`rounds` of each of these groups of so many racks, by number, side by side: int64[rounds,
+    """The rounds of each of these groups of so many racks, by number, side by side: int64[rounds,
     racks], who each meets, -1 for nobody. A smaller group begins again.
     """
     meets = np.full((max((turns(len(group)) for group in groups), default=0), racks), -1)

@@ -40,7 +40,7 @@ from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drai
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
 from rfabric.optics.solvers import SOLVERS, _heaviest, bridged, thin_rates
-from rfabric.optics.templates import meeting, mesh, round_of, rounds, tree, turns
+from rfabric.optics.templates import meeting, mesh, round_of, tree, turns
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
 
@@ -109,8 +109,8 @@ def test_two_racks_meet_in_the_round_and_pair_that_a_table_of_all_rounds_gives(c
     racks = list(range(count))
     table = {
         frozenset(pair): (turn, seat)
-        for turn, pairs in enumerate(rounds([*racks, *[-1] * (count % 2)]))
-        for seat, pair in enumerate(pairs)
+        for turn in range(turns(count))
+        for seat, pair in enumerate(round_of([*racks, *[-1] * (count % 2)], turn))
     }
     one, other = np.nonzero(~np.eye(count, dtype=bool))
     turn, seat = meeting(count, one, other)

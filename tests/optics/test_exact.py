@@ -50,7 +50,7 @@ from rfabric.optics.outlook import (
 from rfabric.optics.planner import STAY, Decision, _at_stake, cable_mask, refusal, refuse_cut, turn
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
-from rfabric.optics.templates import mesh, rounds
+from rfabric.optics.templates import mesh, round_of, turns
 from rfabric.routing import light_paths, routes_of
 from rfabric.routing.schemes import Routing
 from rfabric.units import transfer_seconds
@@ -557,7 +557,8 @@ def test_a_slot_lasts_ten_delays_and_a_tenth_of_a_second_at_least(delay, slot):
 def test_a_rotor_lights_round_after_round_plane_after_plane():
     fabric = parse_fabric("rotor,tors=6,gpus=2")
     policy, count = parse_policy("rotor", fabric), len(planes(fabric))
-    every = rounds(fabric.racks)
+    racks = fabric.racks
+    every = [round_of(racks, turn) for turn in range(turns(len(racks)))]
     cycle = policy.cycle(Demand.none(fabric.racks), Circuits())
     assert len(cycle) == -(-len(every) // count)
     for i, slot in enumerate(cycle):

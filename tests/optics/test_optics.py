@@ -31,7 +31,7 @@ from rfabric.optics.planner import STAY
 from rfabric.optics.policies import drain_seconds, spelled
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.solvers import Asked, best_matching, joined_parts, matching
-from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
+from rfabric.optics.templates import isolated_pods, mesh, round_of, tree, turns
 from rfabric.routing import Routes, unreachable
 from rfabric.routing.lightpaths import ends_of, lights
 from rfabric.simulate.world import simulate
@@ -117,7 +117,7 @@ def test_a_rack_cannot_be_joined_twice_in_a_plane():
 @given(st.integers(0, 17))
 def test_tournament_rounds_join_every_pair_once(n):
     racks = [f"t{i}" for i in range(n)]
-    pairs = [frozenset(p) for r in rounds(racks) for p in r]
+    pairs = [frozenset(p) for t in range(turns(len(racks))) for p in round_of(racks, t)]
     assert len(pairs) == len(set(pairs)) == n * (n - 1) // 2
 
 

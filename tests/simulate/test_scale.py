@@ -22,7 +22,7 @@ from rfabric.optics.circuits import together
 from rfabric.optics.planner import refuse_cut
 from rfabric.optics.policies import _partners
 from rfabric.optics.solvers import asked
-from rfabric.optics.templates import mesh, rounds
+from rfabric.optics.templates import mesh, round_of, turns
 from rfabric.report import figures
 from rfabric.rl import read_recipe, trace_of
 from rfabric.routing import Routes, light_paths, routes_of
@@ -199,6 +199,9 @@ def test_ways_hold_a_few_bytes_a_switch_and_rack():
 
 
 def test_a_mesh_of_many_racks_is_made_round_by_round():
+    def rounds(some):
+        return [round_of(some, turn) for turn in range(turns(len(some)))]
+
     racks = [f"t{i}" for i in range(1024)]
     assert peak(lambda: mesh(racks, 4)) < peak(lambda: rounds(racks[:128]))
     assert mesh(racks[:9], 12) == [*rounds(racks[:9]), *rounds(racks[:9])[:3]]
