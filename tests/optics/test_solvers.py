@@ -32,7 +32,6 @@ from rfabric.optics.templates import (
     mesh,
     mesh_of_all,
     round_of,
-    rounds,
     tournaments,
     tree,
     turns,
@@ -330,7 +329,7 @@ def test_a_tournament_of_four_and_of_five_is_the_one_drawn():
         [("a", "b"), ("c", "d")],
     ]
     assert [turns(n) for n in range(7)] == [0, 1, 1, 3, 3, 5, 5]
-    assert all(len(one) == 2 for one in rounds("abcde"))
+    assert all(len(round_of("abcde", i)) == 2 for i in range(5))
     assert mesh("abcd", 4)[3] == mesh("abcd", 4)[0]
 
 
