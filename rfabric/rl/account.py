@@ -23,7 +23,7 @@ from ..compute.gpus import KERNEL_S
 from ..compute.training import PassSeconds, bubble_share, pass_kernels
 from ..errors import RunError
 from ..trace import PHASES
-from . import exchanges, flows, tied_embedding
+from . import exchanges, flows
 from .cited import cited
 from .environments import environments_exposed
 from .exchanges import Repeated
@@ -256,7 +256,7 @@ def _update_bytes(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> dict[st
         **layers,
         "gradients": _beyond(beside, sum(layers.values())),
         "sharded layers": _beyond(update_exposed_sharded(w, pieces, sent.sharded), beside),
-        "tied embedding": flows.wire_seconds(w, tied_embedding.summed(w)),
+        "tied embedding": flows.wire_seconds(w, sent.embedding),
         "parameters": flows.wire_seconds(w, flows.parameters(w)),
     }
 

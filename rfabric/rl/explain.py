@@ -120,7 +120,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
     hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"
     gradients = [flows.gradients(w)] * (t.buckets * updates)
     parameters = [flows.parameters(w)] * updates
-    tied = [tied_embedding.summed(w)] * updates
+    tied = [update.embedding for update in sent.updates]
     return [
         Item(
             "training",

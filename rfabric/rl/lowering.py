@@ -291,7 +291,7 @@ def _update(
         done = out.repeat(loop, [done]) if loop else out.compute(0, batch.piece, "backward", [done])
         bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *summed])
         summed = [out.barrier(0, bucket)] if bucket else []
-    summed = out.send(tied_embedding.summed(w), tied_embedding.LABEL, [done, *summed]) or summed
+    summed = out.send(sent.embedding, tied_embedding.LABEL, [done, *summed]) or summed
     done = out.compute(0, optimizer, "optimizer", [done, *summed, *beside])
     gathered = out.send(flows.parameters(w), "all-gather", [done])
     return out.barrier(0, gathered) if gathered else done

@@ -11,7 +11,7 @@ that many at once:
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -83,7 +83,7 @@ class MiniBatch:
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the
     same and comes in `buckets` pieces of `piece` s. `ahead`, `back`: the forward and the backward
-    pass of the average rank.
+    pass of the average rank; `critic`: a critic learns, not the policy.
     """
 
     first: np.ndarray
@@ -92,6 +92,7 @@ class MiniBatch:
     micro_batches: int
     ahead: PassSeconds
     back: PassSeconds
+    critic: bool = False
 
     @property
     def passes(self) -> PassSeconds:
@@ -228,7 +229,8 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     passes = w.training.log_prob_passes
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
     updates = [_mini_batch(w, part, imbalance(shares)) for part in w.in_updates(lengths)]
-    updates *= w.training.epochs * (1 + w.training.critic)
+    updates *= w.training.epochs
+    updates += [replace(batch, critic=True) for batch in updates] if w.training.critic else []
     seconds = host_optimizer_seconds if w.training.host_optimizer else optimizer_seconds
     optimizer = seconds(trainer_of(w), w.training.optimizer == "replicated")
     return Trained(log_prob, ranks.tokens, ahead, micro, updates, optimizer, shares)

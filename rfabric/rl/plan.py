@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..trace import PHASES, PhaseKey
-from . import flows, tied_embedding
+from . import flows
 from .environments import environments_exposed
 from .exchanges import Repeated
 from .in_flight import period
@@ -225,8 +225,8 @@ def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
     """
     pieces = [Repeated((), 0, batch.piece)] * w.training.buckets
     beside = update_exposed_sharded(w, sent.loops or pieces, sent.sharded)
-    after = (tied_embedding.summed(w), flows.parameters(w))
-    return beside + sum(flows.wire_seconds(w, sent) for sent in after)
+    after = (sent.embedding, flows.parameters(w))
+    return beside + sum(flows.wire_seconds(w, some) for some in after)
 
 
 def weight_sync_comm(w: Workload) -> float:

@@ -7,7 +7,8 @@ with: both have a part of them.
 Once an update, when gradients are summed over data-parallel ranks, each GPU of the first stage and
 the one at its place in the last sum theirs, whole: Megatron-LM's _allreduce_word_embedding_grads
 (megatron/core/distributed/finalize_model_grads.py). Where parameters are sharded in every
-micro-batch, and where adapters learn, there is none.
+micro-batch, and where adapters learn, there is none; nor of a critic, whose value head has one
+column in place of a vocabulary (verl builds it with share_embeddings_and_output_weights=False).
 """
 
 from functools import lru_cache

@@ -168,7 +168,8 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
         return sent
     collective = flows.gradient_collective(w)
     sent[collective] += updates * _data_parallel(w, collective, of, grads)
-    sent[tied_embedding.LABEL] += updates * _embedding_summed(w)
+    policies = sum(not batch.critic for batch in trained.mini_batches)
+    sent[tied_embedding.LABEL] += policies * _embedding_summed(w)
     if t.optimizer == "distributed":
         sent["all-gather"] += updates * _data_parallel(w, "all-gather", of, w.learns * BF16_BYTES)
     return sent

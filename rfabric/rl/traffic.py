@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..trace import Flows
-from . import exchanges, flows
+from . import exchanges, flows, tied_embedding
 from .environments import environment_loop, reward_calls
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained
@@ -55,12 +55,13 @@ class LogProbTraffic:
 @dataclass(frozen=True, eq=False)
 class UpdateTraffic:
     """Of one update: a loop a bucket of gradients (none: layers exchange nothing), sharded layers,
-    activations.
+    activations, gradients of a tied embedding.
     """
 
     loops: tuple[Repeated, ...]
     sharded: Repeated | None
     pipeline: Flows
+    embedding: Flows
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,4 +134,5 @@ def _update(w: Workload, batch: MiniBatch, trained: Trained) -> UpdateTraffic:
         tuple(exchanges.of_update(w, batch, trained.routing)),
         exchanges.of_sharded(w, batch),
         flows.pipeline(w, batch.tokens, 1, 1),
+        flows.NONE if batch.critic else tied_embedding.summed(w),
     )

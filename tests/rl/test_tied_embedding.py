@@ -67,3 +67,20 @@ def test_nothing_is_sent_where_no_two_servers_have_gradients_of_it(more):
     w = job(*more)
     assert not len(summed(w).src)
     assert (0, "training", "embedding") not in trace_of(w).communication()
+
+
+def test_a_value_head_shares_no_embedding():
+    """Of eight updates four are the policy's."""
+    alone, both = (as_it_stands(job(*more), 0) for more in ((), ("training.critic=true",)))
+    check(both)
+    check_explained(both)
+    sent = [made.trace.communication()[0, "training", "embedding"] for made in (alone, both)]
+    sizes = [made.trace.total[rows].sum() for made, rows in zip((alone, both), sent, strict=True)]
+    assert sizes == pytest.approx([4 * 16 * EACH] * 2)
+    terms = [
+        term.seconds
+        for account in accounts(job("training.critic=true"))
+        for term in account.terms
+        if term.term == "tied embedding"
+    ]
+    assert terms == pytest.approx([4 * EACH * 8 / 400e9], rel=1e-3)
