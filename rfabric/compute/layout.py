@@ -103,17 +103,17 @@ class Layout:
             for first in firsts
         }
 
-    def in_flight(self, stage: int) -> float:
-        """Micro-batches whose activations a stage holds at most: one for each stage from it to the
-        last (1F1B). Interleaved it is ahead by two chunks for each stage behind it, and by one for
-        each stage and further chunk (Megatron-LM's num_warmup_microbatches), and computes one more.
+    def in_flight(self, stage: int, micro_batches: float = math.inf) -> float:
+        """Micro-batches whose activations a stage holds at most, of so many of an update: one for
+        each stage from it to the last (1F1B). Interleaved it is ahead by two chunks for each stage
+        behind it, and by one for each stage and further chunk, and computes one more; no further
+        than there are micro-batches (get_pp_rank_microbatches in Megatron-LM's schedules.py).
 
         >>> [Layout(pp=4).in_flight(stage) for stage in range(4)], Layout(pp=4, vp=2).in_flight(0)
         ([4, 3, 2, 1], 5.5)
         """
-        if self.vp == 1:
-            return self.pp - stage
-        return self.pp + (self.pp - 1 - 2 * stage) / self.vp
+        more = (self.pp - 1 - 2 * stage) / self.vp if self.vp > 1 else -stage
+        return min(self.pp + more, micro_batches)
 
     @property
     def replicas(self) -> int:

@@ -10,6 +10,8 @@ Bytes on one GPU unless said otherwise. A latent (MLA) cache has no heads to cut
 hold all of it.
 """
 
+import math
+
 from .gpus import Gpu
 from .layout import Layout
 from .models import BF16_BYTES, FP32_BYTES, STORED_BYTES, Model
@@ -132,6 +134,7 @@ def training_bytes(
     critic: bool = False,
     learns: float = 1.0,
     stage: int = 0,
+    micro_batches: float = math.inf,
 ) -> dict[str, float]:
     """Bytes on one training GPU of a pipeline stage, by what takes them. The first holds the most
     micro-batches at a time (`Layout.in_flight`), and the embedding; the last alone has logits.
@@ -142,7 +145,7 @@ def training_bytes(
     where gradients of what is sharded go as they are made (ZeRO-Offload, arXiv 2101.06840); critic:
     a second model of the same shape, which trains when the first has; learns: share of the
     parameters that have gradients and states, those of adapters (`adapters`), which are held beside
-    all others.
+    all others; micro_batches: of an update, at most.
     """
     shards = training_shards(model, layout, held(model, layout)[stage])
     taught = training_shards(model, layout, learning(model, layout, learns)[stage])
@@ -155,7 +158,7 @@ def training_bytes(
     adam = 0.0 if on_host else adam * states
     added = (not on_host) * learns * FP32_BYTES if layout.sharded else grads
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
-    passing = layout.times(stage) * layout.in_flight(stage) / layout.pp
+    passing = layout.times(stage) * layout.in_flight(stage, micro_batches) / layout.pp
     logits = FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp
     return {
         "parameters": each * (kept + learns * (learns < 1) * learnt),

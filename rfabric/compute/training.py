@@ -20,6 +20,7 @@ Everything follows from the model's shape, the GPU's catalog row and the constan
 recompute of all activations costs one more forward pass.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -416,16 +417,17 @@ def host_optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     return max(max(some) * each + fmean(some) * gpus / HOST_ADAM for some in servers)
 
 
-def share_recomputed(t: Trainer, micro_batch: float) -> float:
+def share_recomputed(t: Trainer, micro_batch: float, micro_batches: float = math.inf) -> float:
     """Share of the layers that must recompute their activations, 0 to 1, so that a GPU's HBM holds
     the others', in the stage that must the most.
 
-    micro_batch: tokens of one. It is Megatron's --recompute-method block, with no more layers than
-    needed.
+    micro_batch: tokens of one; micro_batches: of a step. It is Megatron's --recompute-method block,
+    with no more layers than needed.
     """
     stages = range(t.layout.pp)
     room = [t.gpu.hbm_bytes - RESERVED_BYTES - state_bytes(t, stage) for stage in stages]
-    needed = (1 - room[stage] / activation_bytes(t, micro_batch, stage) for stage in stages)
+    kept = [activation_bytes(t, micro_batch, stage, micro_batches) for stage in stages]
+    needed = (1 - room[stage] / kept[stage] for stage in stages)
     return min(1.0, max(0.0, *needed))
 
 
@@ -451,9 +453,11 @@ def state_bytes(t: Trainer, stage: int = 0) -> float:
     return of(t.held[stage], each, 0.0) + beside
 
 
-def activation_bytes(t: Trainer, micro_batch: float, stage: int = 0) -> float:
+def activation_bytes(
+    t: Trainer, micro_batch: float, stage: int = 0, micro_batches: float = math.inf
+) -> float:
     """Bytes that the backward pass needs of the micro-batches on their way through a stage of the
-    pipeline, of which the first holds the most where all are alike.
+    pipeline, of so many of a step, of which the first holds the most where all are alike.
 
     What matmuls, norms, flash attention and activations read, once each, 8-bit matmuls' inputs in 8
     bits (the accounting of arXiv 2205.05198); tokens copied for their experts; and in the last
@@ -468,7 +472,7 @@ def activation_bytes(t: Trainer, micro_batch: float, stage: int = 0) -> float:
     columns += (3 if m.gated else 2) * BF16_BYTES * m.mlp_columns + copies * (
         2 * BF16_BYTES + stored
     ) * m.hidden
-    waiting = lay.times(stage) * lay.in_flight(stage)
+    waiting = lay.times(stage) * lay.in_flight(stage, micro_batches)
     tokens = micro_batch / (lay.cp * lay.tp)
     logits = 3 * BF16_BYTES * m.vocab if stage == lay.pp - 1 else 0
     return tokens * (columns * m.layers / lay.pp * waiting + logits)

@@ -218,6 +218,14 @@ class Setup:
         return max(sizes) * len(sizes) / sum(sizes)
 
     @property
+    def most_micro_batches(self) -> int:
+        """Micro-batches of an update at most: all of its responses are as long as may be."""
+        t, each = self.training, -(-max(self.updates) // self.dp)  # of a data-parallel rank
+        if t.micro_batch_sequences:
+            return -(-each // t.micro_batch_sequences)
+        return -(-each * self.generation.longest // (t.micro_batch_tokens * t.cp))
+
+    @property
     def stage_bytes(self) -> list[dict[str, float]]:
         """Bytes on one training GPU of each stage, by what takes them."""
         t, layout = self.training, self.layout
@@ -233,6 +241,7 @@ class Setup:
                 t.critic,
                 self.learns,
                 stage,
+                self.most_micro_batches,
             )
             for stage in range(t.pp)
         ]

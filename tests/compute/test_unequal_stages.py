@@ -137,15 +137,16 @@ def test_stages_of_real_jobs():
 # --- what a stage holds ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("micro", [5, 10, 20])
 @pytest.mark.parametrize("chunks", [1, 2, 3])
-def test_a_stage_holds_the_micro_batches_that_it_is_ahead(chunks):
+def test_a_stage_holds_the_micro_batches_that_it_is_ahead(chunks, micro):
     layout = Layout(pp=5, vp=chunks, stages=(9,) * 5)
     for stage in range(5):
         held = most = 0
-        for forward, *_ in order(layout, stage, 20):
+        for forward, *_ in order(layout, stage, micro):
             held += 1 if forward else -1
             most = max(most, held)
-        assert layout.in_flight(stage) == pytest.approx(most / chunks)
+        assert layout.in_flight(stage, micro) == pytest.approx(most / chunks)
 
 
 VOCABULARY = 151936 * 4096  # parameters of Qwen3-8B's embedding, and of the matrix of its logits

@@ -201,6 +201,33 @@ def test_the_stage_with_the_most_bytes_must_fit():
         job("training.tp=1", "training.stage_layers=1,33,1,1", "training.micro_batch_tokens=60000")
 
 
+def test_few_micro_batches_are_all_that_a_stage_holds():
+    """Of four, and not of five: four stages of three chunks each would be so far ahead."""
+    w = job("training.vp=3", "training.micro_batch_tokens=10240", "generation.batch=32")
+    assert w.most_micro_batches == 8 * 5120 / 10240  # responses of a rank in one of four updates
+    first = w.stage_bytes[0]["activations"]
+    assert first == pytest.approx(34 * 2560 * 10240 * 9 * 4)
+    assert job("training.vp=3").stage_bytes[0]["activations"] == pytest.approx(
+        34 * 2560 * 8192 * 9 * 5
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("training.mini_batches=3", "generation.batch=63"),
+        ("training.micro_batch_sequences=1",),
+        ("training.mini_batches=1", "training.mini_batch_responses=40"),
+        ("training.cp=2", "training.micro_batch_tokens=4096"),
+    ],
+)
+def test_no_update_has_more_micro_batches_than_said(more):
+    w = job(*more)
+    every = [b.micro_batches for seed in range(3) for b in step_of(w, seed, 0).trained.mini_batches]
+    assert 0 < max(every) <= w.most_micro_batches
+
+
 def test_more_stages_are_no_way_out_where_their_layers_are_told():
     with pytest.raises(RFabricError, match="GB a GPU") as refused:
         job("training.stage_layers=1,33,1,1", "training.micro_batch_tokens=60000")

@@ -186,15 +186,13 @@ def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
         model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON,
         learns=_learns(row, model),
     )  # fmt: skip
-    trainer = replace(
-        trainer, recomputed_share=share_recomputed(trainer, micro * whole(row, "seq"))
-    )
     micro_batches = whole(row, "gbs") / (dp * micro)
     if micro_batches < 1:
         raise RFabricError(
             f"a global batch of {row['gbs']} is less than dp {dp} x micro-batch {micro}"
         )
-    return trainer, micro, round(micro_batches)
+    recomputed = share_recomputed(trainer, micro * whole(row, "seq"), round(micro_batches))
+    return replace(trainer, recomputed_share=recomputed), micro, round(micro_batches)
 
 
 def _learns(row: dict, model: Model) -> float:
