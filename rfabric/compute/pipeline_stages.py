@@ -13,7 +13,7 @@ megatron/core/distributed/finalize_model_grads.py).
 from dataclasses import dataclass
 
 from .layout import Layout
-from .models import Model
+from .models import BF16_BYTES, STORED_BYTES, Model
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,10 @@ def held(model: Model, layout: Layout) -> list[StageParameters]:
 
 def held_once(model: Model, layout: Layout) -> list[StageParameters]:
     """The same with each parameter once: a tied embedding is the first stage's."""
-    before, behind = model.parameters_before_layers, model.parameters_behind_layers
-    stages = _dealt(layout, model.dense_parameters - before - behind, model.expert_parameters)
-    dense = [stage.dense for stage in stages]
-    dense[0] += before
-    dense[-1] += behind
-    return [StageParameters(d, s.experts) for d, s in zip(dense, stages, strict=True)]
+    ends = model.parameters_before_layers, model.parameters_behind_layers
+    dense = _with_ends(layout, model.dense_parameters, ends)
+    experts = _dealt(layout, model.expert_parameters)
+    return [StageParameters(*stage) for stage in zip(dense, experts, strict=True)]
 
 
 def learning(model: Model, layout: Layout, learns: float) -> list[StageParameters]:
@@ -72,12 +70,56 @@ def sent(model: Model, layout: Layout, synced: float) -> list[StageParameters]:
     return held_once(model, layout) if synced == 1 else _in_layers(model, layout)
 
 
+@dataclass(frozen=True)
+class StageBytes:
+    """Bytes of one copy of the weights that a stage sends, whole: of what all tokens pass, of the
+    MLPs among that, and of experts.
+    """
+
+    dense: float
+    mlps: float
+    experts: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.dense + self.experts
+
+
+def sent_bytes(model: Model, layout: Layout, synced: float, precision: str) -> list[StageBytes]:
+    """Of which stage the bytes of a copy at a precision are, in a weight sync of a share `synced`
+    as in `sent`: embedding and matrix of the logits stay in bf16 (`Model.weight_bytes_at`).
+
+    >>> from .named import load_model
+    >>> stages = sent_bytes(load_model("Qwen3-8B"), Layout(pp=3), 1.0, "fp8_block")
+    >>> [f"{stage.total / 1e9:.2f}" for stage in stages]
+    ['3.56', '2.32', '3.56']
+    """
+    each = STORED_BYTES[precision]
+    experts = each * model.expert_parameters
+    outside = BF16_BYTES if synced == 1 else 0
+    ends = outside * model.parameters_before_layers, outside * model.parameters_behind_layers
+    dense = _with_ends(layout, model.weight_bytes_at(precision) - experts, ends)
+    mlps = _dealt(layout, each * model.mlp_parameters)
+    stages = zip(dense, mlps, _dealt(layout, experts), strict=True)
+    return [StageBytes(*stage) for stage in stages]
+
+
 def _in_layers(model: Model, layout: Layout) -> list[StageParameters]:
     """All parameters, as if layers had them."""
-    return _dealt(layout, model.dense_parameters, model.expert_parameters)
+    each = (_dealt(layout, size) for size in (model.dense_parameters, model.expert_parameters))
+    return [StageParameters(*stage) for stage in zip(*each, strict=True)]
 
 
-def _dealt(layout: Layout, dense: float, experts: float) -> list[StageParameters]:
-    """Parameters of layers, to each stage as many as it has of these."""
-    shares = [layout.times(stage) / layout.pp for stage in range(layout.pp)]
-    return [StageParameters(share * dense, share * experts) for share in shares]
+def _with_ends(layout: Layout, whole: float, ends: tuple[float, float]) -> list[float]:
+    """What each stage has of a whole that is in layers but for what stands before and behind."""
+    before, behind = ends
+    stages = _dealt(layout, whole - before - behind)
+    stages[0] += before
+    stages[-1] += behind
+    return stages
+
+
+def _dealt(layout: Layout, whole: float) -> list[float]:
+    """What is in layers, to each stage as much as it has of these."""
+    return [layout.times(stage) / layout.pp * whole for stage in range(layout.pp)]

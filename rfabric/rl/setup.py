@@ -212,12 +212,6 @@ class Setup:
         return pipeline_stages.sent(self.model, self.layout, self.synced)
 
     @property
-    def largest_part(self) -> float:
-        """How many times the mean of all stages the largest one gives to a weight sync."""
-        sizes = [stage.total for stage in self.stages_sent]
-        return max(sizes) * len(sizes) / sum(sizes)
-
-    @property
     def most_micro_batches(self) -> int:
         """Micro-batches of an update at most: all of its responses are as long as may be."""
         t, each = self.training, -(-max(self.updates) // self.dp)  # of a data-parallel rank

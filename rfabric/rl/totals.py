@@ -42,7 +42,7 @@ import numpy as np
 
 from ..compute.expert_exchange import DISPATCH_AND_COMBINE
 from ..compute.layout import ALL_REDUCES_PER_LAYER
-from ..compute.models import BF16_BYTES
+from ..compute.models import BF16_BYTES, STORED_BYTES
 from ..compute.pipeline_stages import StageParameters
 from ..errors import RunError
 from ..trace import Trace
@@ -50,6 +50,7 @@ from ..trace.collectives import RING_FACTOR
 from . import flows, tied_embedding
 from .exchanges import EXPERTS, FFN, training_passes
 from .phases import Step, Trained
+from .weight_parts import STORED_AS
 from .weight_sync import sync_bytes
 from .workload import Workload
 
@@ -224,11 +225,12 @@ def _copies(w: Workload) -> dict[str, float]:
 
 def _engine_parts(w: Workload) -> list[float]:
     """The share of a copy that each GPU of a replica takes."""
-    g, m = w.generation, w.model
-    experts = m.expert_parameters / m.parameters
+    g, m, stored = w.generation, w.model, STORED_AS[w.weight_sync.precision]
+    each = STORED_BYTES[stored] / m.weight_bytes_at(stored)  # of a matrix in a layer
+    experts = each * m.expert_parameters
     if not g.ffn_gpus:
         return [(1 - experts) / g.tp + experts / g.gpus] * g.gpus
-    ffn = experts + m.mlp_parameters / m.parameters
+    ffn = experts + each * m.mlp_parameters
     return [(1 - ffn) / g.tp] * g.attending + [ffn / g.ffn_gpus] * g.ffn_gpus
 
 

@@ -2,27 +2,38 @@
 pass, its experts, or what its side holds where the FFN stands apart.
 """
 
+from functools import lru_cache
+
+from ..compute.pipeline_stages import StageBytes, sent_bytes
 from ..trace.collectives import by_server
 from .workload import Workload
 
+STORED_AS = {"bf16": "bf16", "fp8": "fp8_block"}  # weight_sync.precision, as `compute` has it
+
+
+def copy_bytes(w: Workload) -> float:
+    """Bytes of one copy of the weights at the precision of weight_sync."""
+    return w.model.weight_bytes_at(STORED_AS[w.weight_sync.precision])
+
+
+@lru_cache(2)
+def stages_of_copy(w: Workload) -> list[StageBytes]:
+    """What of such a copy each training stage sends."""
+    return sent_bytes(w.model, w.layout, w.synced, STORED_AS[w.weight_sync.precision])
+
 
 def needs(w: Workload, k: int, stage: int) -> tuple[float, tuple[int, int], tuple[int, int] | None]:
-    """Of what all tokens pass in a training stage, the parameters that GPU `k` of a replica has a
-    part of, and which part of how many; and of the experts (None: no part).
+    """Of what all tokens pass in a training stage, the bytes of a copy that GPU `k` of a replica
+    has a part of, and which part of how many; and of the experts (None: no part).
     """
-    g, dense = w.generation, w.stages_sent[stage].dense
+    g, dense = w.generation, stages_of_copy(w)[stage].dense
     if not g.ffn_gpus:
         return dense, (k % g.tp, g.tp), (k, g.gpus)
-    mlps = stage_mlps(w, stage)
+    mlps = stages_of_copy(w)[stage].mlps
     if k < g.attending:
         return dense - mlps, (k % g.tp, g.tp), None
     part = (k - g.attending, g.ffn_gpus)
     return mlps, part, part
-
-
-def stage_mlps(w: Workload, stage: int) -> float:
-    """Parameters of the MLPs that all tokens pass in the layers of a training stage."""
-    return w.model.mlp_parameters * w.stage_times[stage] / w.training.pp
 
 
 def slices(w: Workload, k: int, n: int) -> list[tuple[int, float]]:
@@ -30,12 +41,13 @@ def slices(w: Workload, k: int, n: int) -> list[tuple[int, float]]:
 
     Experts that are dealt lie behind what all tokens pass, and are taken from there alone.
     """
-    g, m = w.generation, w.model
+    g = w.generation
     if g.gpus == g.tp:
         return overlaps(k, g.tp, n)
-    dense = m.dense_parameters / m.parameters
-    if g.ffn_gpus:  # MLPs and experts lie behind what attention needs
-        dense -= m.mlp_parameters / m.parameters
+    # apart, MLPs lie behind what attention needs as well
+    behind = [stage.experts + stage.mlps * bool(g.ffn_gpus) for stage in stages_of_copy(w)]
+    dense = 1 - sum(behind) / copy_bytes(w)
+    if g.ffn_gpus:
         j = k - g.attending
         runs = [(0.0, dense, k % g.tp, g.tp)] if j < 0 else [(dense, 1 - dense, j, g.ffn_gpus)]
     else:

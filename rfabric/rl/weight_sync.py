@@ -48,6 +48,7 @@ from typing import Any
 import numpy as np
 
 from ..compute.between import NIC_REACHED
+from ..compute.models import BF16_BYTES
 from ..compute.sync_time import (
     GROUP_SETUP,
     LOAD,
@@ -60,7 +61,7 @@ from ..compute.sync_time import (
 )
 from ..trace import Flows, ring
 from .flows import NONE, join, leaving, wire_seconds
-from .weight_parts import needs, overlaps, slices, stage_mlps
+from .weight_parts import copy_bytes, needs, overlaps, slices, stages_of_copy
 from .workload import Workload
 
 
@@ -198,10 +199,7 @@ def sync_bytes(w: Workload) -> float:
     strategy is `delta`.
     """
     sync = w.weight_sync
-    size = (
-        w.model.weight_bytes if sync.precision == "bf16" else w.model.weight_bytes_at("fp8_block")
-    )
-    return w.synced * size * (sync.delta_factor if sync.strategy == "delta" else 1)
+    return w.synced * copy_bytes(w) * (sync.delta_factor if sync.strategy == "delta" else 1)
 
 
 @lru_cache(2)  # of every step
@@ -223,8 +221,9 @@ def software_parts(w: Workload) -> dict[str, float]:
 
 def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
     """Seconds of set-up, of packing, and of what follows by its name."""
-    strategy, size = w.weight_sync.strategy, sync_bytes(w)
-    senders = packers(w) / w.largest_part  # those of the largest stage are done last
+    t, strategy, size = w.training, w.weight_sync.strategy, sync_bytes(w)
+    largest = t.pp * max(stage.total for stage in stages_of_copy(w)) / copy_bytes(w)
+    senders = packers(w) / largest  # those of the largest stage are done last
     if strategy == "p2p":
         return 0.0, size / (PACK * senders), {}
     if w.weight_sync.gather == "bucket":
@@ -234,7 +233,7 @@ def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
         return 0.0, size / (PACK * senders), {"load": size / (UNPACK * w.cluster.generation_gpus)}
     setup = 0.0 if strategy == "relay" else GROUP_SETUP
     # matrices that a sender of the stage with most layers gathers, beside bytes of the largest
-    whole = expert_tensors(w.model) * w.layout.widest / w.largest_part
+    whole = expert_tensors(w.model) * w.layout.widest / largest
     whole = 0.0 if strategy == "delta" else whole
     return setup, size / (PACK * senders), _compared(w) | unpacking(size, senders, whole)
 
@@ -243,7 +242,8 @@ def _compared(w: Workload) -> dict[str, float]:
     if w.weight_sync.strategy != "delta":
         return {}
     shards = w.cluster.training_gpus // w.copies
-    return {"compare": comparing(w.synced * w.model.weight_bytes * w.largest_part, shards)}
+    largest = w.training.pp * max(stage.total for stage in w.stages_sent)
+    return {"compare": comparing(w.synced * BF16_BYTES * largest, shards)}
 
 
 def packers(w: Workload) -> int:
@@ -263,12 +263,12 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
 
     first_rank: only the GPUs of data-parallel rank 0.
     """
-    t, m, g = w.training, w.model, w.generation
+    t, g, whole = w.training, w.generation, copy_bytes(w)
     share_of: dict[tuple[int, ...], np.ndarray] = {}
-    for stage, what in enumerate(w.stages_sent):
-        # parameters; of which GPUs take so many times generation.tp, are experts, are MLPs
+    for stage, what in enumerate(stages_of_copy(w)):
+        # bytes; of which GPUs take so many times generation.tp, are experts, are MLPs
         kinds = (
-            (t.tp, (what.dense, what.dense, 0.0, stage_mlps(w, stage))),
+            (t.tp, (what.dense, what.dense, 0.0, what.mlps)),
             (t.expert_gpus, (what.experts, what.experts * g.tp / g.gpus, what.experts, 0.0)),
         )
         for wide, sizes in kinds:
@@ -283,7 +283,7 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
                     for g in gpus
                     if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server
                 )
-                more = np.array(sizes) / m.parameters / servers
+                more = np.array(sizes) / whole / servers
                 share_of[key] = share_of.get(key, 0.0) + more
     return [
         HeldShare(shares[0], _senders(w, gpus), *shares[1:])
@@ -365,21 +365,21 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
     """What GPU `k` of a replica gets: its part of the tensors of each stage, and of every expert
     from who holds it.
     """
-    t, m = w.training, w.model
-    size = sync_bytes(w) / m.parameters
+    t = w.training
+    times = sync_bytes(w) / copy_bytes(w)
     src, sizes = [], []
-    for stage, what in enumerate(w.stages_sent):
+    for stage, what in enumerate(stages_of_copy(w)):
         dense, cut, experts = needs(w, k, stage)
         first = w.rank(stage, 0)
         of = first + replica % (w.stage_gpus // t.tp) * t.tp
         for j, share in overlaps(*cut, t.tp):
             src.append(of + j)
-            sizes.append(share * dense * size)
-        if m.experts and experts:
+            sizes.append(share * dense * times)
+        if what.experts and experts:
             of = first + replica % (w.stage_gpus // t.expert_gpus) * t.expert_gpus
             for place, share in _expert_sources(w, k, experts):
                 src.append(of + place)
-                sizes.append(what.experts * share * size)
+                sizes.append(what.experts * share * times)
     return Flows(src, [gpu] * len(src), sizes)
 
 
