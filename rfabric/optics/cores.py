@@ -8,22 +8,58 @@ Why it always works (Petersen 1891, Koenig 1916): walk the pairs along closed to
 left as often as entered, at most tors/2 times; left and entered sides form a bipartite graph of
 that degree, whose edges take as many colours; pairs of one colour meet a pod twice at most, so a
 core with a share of 2q cables carries q colours.
+
+By the compiled core (`dealing.cpp`), or where that was never built by Python: the same cores,
+twenty times as slow.
 """
 
+import ctypes
 from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from .. import native
+from ..routing.inner import ARRAY, COUNT, NO_MEMORY, at
 
 PodPair = tuple[int, int]  # their numbers
 Used = tuple[list[list[int]], list[list[int]]]
 
 
-def cores_of(pairs: Sequence[PodPair], cables: int, cores: int) -> list[int]:
-    """The core of each pair of pods; no pod has more than `cables` / `cores` pairs at one core.
+def cores_of(pods: np.ndarray, cables: int, cores: int) -> np.ndarray:
+    """int64[pairs]: the core of each pair of pods (their numbers, int64[2, pairs]); no pod has more
+    than `cables` / `cores` pairs at one core.
 
-    No pod may stand in more than `cables` pairs, and `cables` / `cores` must be even.
+    No pod may stand in more than `cables` pairs (ValueError), and `cables` / `cores` must be even.
+    MemoryError where there is no room.
+
+    >>> cores_of(np.array([[0, 0, 0, 0], [1, 1, 1, 1]]), 4, 2).tolist()
+    [0, 0, 1, 1]
     """
     colours = cables // 2
     each = colours // cores  # colours a core carries
-    return [colour // each for colour in _coloured(_oriented(pairs), colours)]
+    return (by_core if _core() else by_python)(pods, colours) // each
+
+
+def by_core(pods: np.ndarray, colours: int) -> np.ndarray:
+    """int64[pairs]: a colour for each pair, none more than twice at a pod; by the compiled core.
+
+    ValueError where a pod stands in more pairs; MemoryError where there is no room.
+    """
+    one, other = np.ascontiguousarray(pods, np.int64)
+    colour, count = np.empty(len(one), np.int64), int(pods.max(initial=-1)) + 1
+    done = _core().rf_deal(count, len(one), at(one), at(other), colours, at(colour))
+    if done == NO_MEMORY:
+        raise MemoryError(f"no room to deal {len(one):,} pairs of {count:,} pods")
+    if done:
+        raise ValueError(f"a pod stands in more than {2 * colours} pairs")
+    return colour
+
+
+def by_python(pods: np.ndarray, colours: int) -> np.ndarray:
+    """`by_core`, without it."""
+    pairs = list(zip(*pods.tolist(), strict=True))
+    return np.array(_coloured(_oriented(pairs), colours), np.int64)
 
 
 def _oriented(pairs: Sequence[PodPair]) -> list[PodPair]:
@@ -95,3 +131,13 @@ def _flip(
         colour[edge] = b if colour[edge] == a else a
         for side, pod in enumerate(edges[edge]):
             used[side][pod][colour[edge]] = edge
+
+
+@cache
+def _core() -> ctypes.CDLL | None:
+    """The core with its dealing declared; None where it was never built."""
+    library = native.core()
+    if library is not None:
+        library.rf_deal.restype = ctypes.c_int
+        library.rf_deal.argtypes = [COUNT, COUNT, ARRAY, ARRAY, COUNT, ARRAY]
+    return library

@@ -11,6 +11,7 @@ circuits that lead there, and needs none of its own.
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept
-from ..routing.rows import distinct, offsets_of, ranks
+from ..routing.rows import distinct, in_order, offsets_of, ranks
 from .circuits import Circuits
 from .cores import cores_of
 from .numbered import NumberedCircuits
@@ -62,35 +63,44 @@ def join(fabric: Fabric, mates: np.ndarray) -> Circuits:
     """The circuits that join each rack to mates[plane, rack], -1 for nobody (int64[planes, racks]):
     those of one OCS there; others up, in the core, and up on the other side.
     """
+    (circuits,) = join_each(fabric, mates[None])
+    return circuits
+
+
+def join_each(fabric: Fabric, slots: np.ndarray) -> list[Circuits]:
+    """`join` of each of several mates: int64[slots, planes, racks]."""
     c, (port, rises) = cabling_of(fabric), _uplink_table(fabric)
-    plane, racks = _pairs(fabric, mates)
+    slot, plane, racks = _pairs(fabric, slots)
     ports = port[plane, racks]
     far = c.node[ports[0]] != c.node[ports[1]]
-    below, above = ports[:, far], rises[plane, racks][:, far]
+    below, above, near, slot = ports[:, far], rises[plane, racks][:, far], slot[~far], slot[far]
     for number, several in _cores(fabric).items():
         for cores in several:
             here = plane[far] == planes(fabric).index(number)
             here &= (cores.pod[c.node[below[0]]] >= 0) & c.is_ocs[c.node[above[0] ^ 1]]
-            above[:, here] = _through_cores(c.node[below[:, here]], cores)
+            above[:, here] = _through_cores(c.node[below[:, here]], slot[here], cores)
     core = above ^ 1
-    core = core[:, c.is_ocs[c.node[core]].all(0)]
-    ends = ports[:, ~far], *np.stack((below, above), axis=1), core
-    return NumberedCircuits(fabric, np.concatenate(ends, axis=1))
+    light = c.is_ocs[c.node[core]].all(0)
+    ends = ports[:, ~far], *np.stack((below, above), axis=1), core[:, light]
+    of = np.concatenate((near, slot, slot, slot[light]))
+    every = np.concatenate(ends, axis=1)[:, in_order(of)]
+    first = offsets_of(np.bincount(of, minlength=len(slots)))
+    return [NumberedCircuits(fabric, every[:, a:b]) for a, b in pairwise(first.tolist())]
 
 
-def _pairs(fabric: Fabric, mates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The plane (a row of `mates`) and the racks of each pair, int64[2, pairs]; in the order of
-    their names where cores are dealt by it.
+def _pairs(fabric: Fabric, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The slot, the plane and the racks of each pair, int64[2, pairs]; in the order of their names
+    where cores are dealt by it.
     """
-    plane, low = np.nonzero(mates > np.arange(mates.shape[1]))
-    racks = np.stack((low, mates[plane, low]))
+    slot, plane, low = np.nonzero(slots > np.arange(slots.shape[-1]))
+    racks = np.stack((low, slots[slot, plane, low]))
     if not any(_cores(fabric).values()):
-        return plane, racks
+        return slot, plane, racks
     c = cabling_of(fabric)
     name = c.place[np.flatnonzero(c.rack >= 0)]
     racks = np.where(name[racks[0]] < name[racks[1]], racks, racks[::-1])
-    order = np.lexsort(name[racks[::-1]])
-    return plane[order], racks[:, order]
+    order = in_order(*name[racks])
+    return slot[order], plane[order], racks[:, order]
 
 
 @kept
@@ -112,10 +122,20 @@ def lights_alone(fabric: Fabric, mates: np.ndarray) -> np.ndarray:
     """`mates` (int64[planes, racks]) whose circuits are one light path, not two to a packet switch
     above.
     """
-    c, (port, rises) = cabling_of(fabric), _uplink_table(fabric)
-    ocs, optical = c.node[port], c.is_ocs[c.node[rises ^ 1]]
+    ocs, optical = _light_table(fabric)
+    if optical.all():
+        return mates
     met = (ocs == _of_mates(ocs, mates)) | (optical & _of_mates(optical, mates))
     return np.where((mates >= 0) & met, mates, -1)
+
+
+@kept
+def _light_table(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
+    """Of each rack in each plane the OCS (int64[planes, racks]), and whether another one is above
+    it (bool[planes, racks]).
+    """
+    c, (port, rises) = cabling_of(fabric), _uplink_table(fabric)
+    return c.node[port], c.is_ocs[c.node[rises ^ 1]]
 
 
 def _of_mates(table: np.ndarray, mates: np.ndarray) -> np.ndarray:
@@ -362,13 +382,15 @@ def _first_come(values: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(first))[which]
 
 
-def _through_cores(ocs: np.ndarray, cores: Cores) -> np.ndarray:
+def _through_cores(ocs: np.ndarray, slot: np.ndarray, cores: Cores) -> np.ndarray:
     """The ports up (int64[2, pairs]) of pairs of different aggregation OCSes (nodes), through
-    several core OCSes.
+    several core OCSes; those of each slot have these to themselves.
     """
     pod, pods = cores.pod[ocs], len(cores.first) // cores.count
-    chosen = np.array(cores_of(list(zip(*pod.tolist(), strict=True)), cores.cables, cores.count))
-    place = (chosen.astype(np.int64) * pods + pod).T.ravel()
-    order, turn = np.argsort(place, kind="stable"), np.empty(len(place), np.int64)
-    turn[order] = ranks(place[order])
+    chosen, order = np.empty(len(slot), np.int64), in_order(slot)
+    for a, b in pairwise(offsets_of(np.bincount(slot)).tolist()):
+        chosen[order[a:b]] = cores_of(pod[:, order[a:b]], cores.cables, cores.count)
+    slot, place = np.repeat(slot, 2), (chosen * pods + pod).T.ravel()
+    order, turn = in_order(slot, place), np.empty(len(place), np.int64)
+    turn[order] = ranks(slot[order], place[order])
     return cores.ports[cores.first[place] + turn].reshape(-1, 2).T

@@ -20,7 +20,7 @@ decides in the simulator and in Ryu. Whether its answer is worth a rewire is dec
 By default `demand` is asked per collective, `rotor` by the slot and all others per phase.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Protocol, TypeVar
@@ -35,7 +35,16 @@ from ..specs import escaped, head_of, read_spec
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand
-from .planes import check_pairs, join, joinable, lights_alone, numbers, planes, region_table
+from .planes import (
+    check_pairs,
+    join,
+    join_each,
+    joinable,
+    lights_alone,
+    numbers,
+    planes,
+    region_table,
+)
 from .solvers import (
     MOST_SLOTS,
     SOLVERS,
@@ -43,7 +52,6 @@ from .solvers import (
     bridged,
     fewest_rounds,
     joined_parts,
-    named,
     slots_of,
     starve,
 )
@@ -128,7 +136,7 @@ class CircuitPolicy:
         No rack may be in a list twice. As many of `circuits` as possible stay. Where pairs that
         send would have no path at all, the last planes join them instead.
         """
-        return self._moved_to(bridged(self.fabric, joined, demand), circuits)
+        return _moved(self.fabric, self._ways(joined, demand), circuits)
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         """What the policy chooses among, for callers that weigh it by the path of every flow."""
@@ -140,29 +148,29 @@ class CircuitPolicy:
         """
         if demand.idle:
             return []
-        lit, slots = [circuits], self._even_slots(demand) or decomposed(demand, self.fabric)
+        slots = self._even_slots(demand)
+        if not len(slots):
+            slots = decomposed(demand, self.fabric)
         if len(demand.racks) <= MOST_RACKS_COMPARED and starve(self.fabric, slots, demand):
             slots = decomposed(demand, self.fabric, every=True, most=2 * len(demand.racks))
-        for slot in slots:
-            lit.append(self._moved_to(bridged(self.fabric, slot, demand), lit[-1]))
-        return lit[1:]
+        slots = [bridged(self.fabric, slot, demand) for slot in joinable(self.fabric, slots)]
+        had = _partners(self.fabric, circuits)
+        return join_each(self.fabric, _in_turn(self.fabric, slots, had))
 
-    def _even_slots(self, demand: Demand) -> list[Matchings]:
+    def _even_slots(self, demand: Demand) -> np.ndarray:
         """The rounds of a tournament in each group of racks that talk, where all of a group want
-        alike of each other: all equally often, if MOST_SLOTS suffice. None elsewhere.
+        alike of each other: all equally often, if MOST_SLOTS suffice. No slots elsewhere.
         """
         region, groups, wanted = region_table(self.fabric), _groups(demand), demand.joint[2]
         pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
         alike = len(wanted) == pairs and np.ptp(wanted) <= ALIKE * wanted.max()
         if not (alike and region.size and region[0, 0] >= 0 and (region == region[0, 0]).all()):
-            return []
+            return np.zeros((0, *region.shape), np.int64)
         every, count = templates.tournaments(groups, len(demand.racks)), len(region)
         slots = _even_turns(len(every), count)
         if slots > MOST_SLOTS:  # through once, and a little further
             slots = -(-len(every) // count)
-        made = _in_planes(every, np.arange(slots * count), count)
-        names = np.array(demand.racks, object)
-        return [[named(names, mates) for mates in slot] for slot in made]
+        return _in_planes(every, np.arange(slots * count), count)
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
         """Decompositions of a demand to choose from: sets of circuits, lit one after another until
@@ -184,31 +192,27 @@ class CircuitPolicy:
             wanted = {min(turns, MOST_SLOTS) for turns in (few, max(few, _even_turns(most, count)))}
             decompositions += [slots_of(edges, turns) for turns in sorted(wanted)]
         return [
-            self._in_turn(slots, circuits)
+            self._each_once(slots, circuits)
             for i, slots in enumerate(decompositions)
             if 1 < len(slots) <= MOST_SLOTS
             and not any(np.array_equal(slots, others) for others in decompositions[:i])
         ]
 
-    def _in_turn(self, slots: np.ndarray, circuits: Circuits) -> list[Circuits]:
+    def _each_once(self, slots: np.ndarray, circuits: Circuits) -> list[Circuits]:
         """The slots (int64[slots, planes, racks]: who a rack is joined to, -1 for nobody), lit in
-        turn, beginning with the one nearest to what is lit now.
+        turn, beginning with the one nearest to what is lit now; none twice.
         """
         fabric, had = self.fabric, _partners(self.fabric, circuits)
         mates = joinable(fabric, slots)
         stay = _staying(mates, had)
         kept = [int(some[range(len(had)), _dealt(fabric, some)].sum()) for some in stay]
         first = int(np.argmin(np.count_nonzero(mates >= 0, axis=(1, 2)) - kept))
-        lit: dict[bytes, Circuits] = {}
-        for slot in np.roll(mates, -first, axis=0):
-            slot = _least_moved(fabric, slot, had)
-            had = lights_alone(fabric, slot)
-            if slot.tobytes() not in lit:
-                lit[slot.tobytes()] = join(fabric, slot)
-        return list(lit.values())
+        every = _in_turn(fabric, np.roll(mates, -first, axis=0), had)
+        return join_each(fabric, np.array([*{slot.tobytes(): slot for slot in every}.values()]))
 
-    def _moved_to(self, matchings: Matchings, circuits: Circuits) -> Circuits:
-        return _moved(self.fabric, _numbered(self.fabric, matchings), circuits)
+    def _ways(self, matchings: Matchings, demand: Demand) -> np.ndarray:
+        """Who each rack is joined to, so that all who send have some way (`bridged`)."""
+        return bridged(self.fabric, _numbered(self.fabric, matchings), demand)
 
 
 class Static(CircuitPolicy):
@@ -265,11 +269,7 @@ class BySolver(CircuitPolicy):
     def _solved(self, solver: str, demand: Demand, circuits: Circuits) -> Circuits:
         asked = solver, *(column.tobytes() for column in demand.sent)
         mates = _kept(
-            self.fabric,
-            asked,
-            lambda: _numbered(
-                self.fabric, bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand)
-            ),
+            self.fabric, asked, lambda: self._ways(SOLVERS[solver](demand, self.fabric), demand)
         )
         return _moved(self.fabric, mates, circuits)
 
@@ -328,22 +328,21 @@ class ByPhase(ByTemplate):
         self, demand: Demand, circuits: Circuits, now: float, upcoming: Sequence[Demand] = ()
     ) -> Circuits:
         if demand.phase == "generation":
-            lit = [self._moved_to(self._bridged("isolated-pod", demand), circuits)]
-            if _answering(demand):
-                lit.append(self._moved_to(self._bridged("bipartite", demand), circuits))
-            return min(lit, key=lambda c: completion(self.fabric, c, demand))
+            names = ("isolated-pod", "bipartite") if _answering(demand) else ("isolated-pod",)
+            return self._soonest([self._template(name, demand) for name in names], demand, circuits)
         if demand.idle:
             return circuits
         shape = "tree" if demand.phase == "weight_sync" else "rounds"
         # without racks that only receive, either template is the rounds that carry most
         names = (shape, "bipartite") if demand.sinks.any() else ("rounds",)
-        every = [self._bridged(name, demand) for name in names]
-        every.append(bridged(self.fabric, SOLVERS["bvn"](demand, self.fabric), demand))
-        lit = [self._moved_to(matchings, circuits) for matchings in every]
-        return min(lit, key=lambda c: completion(self.fabric, c, demand))
+        every = [self._template(name, demand) for name in names]
+        every.append(SOLVERS["bvn"](demand, self.fabric))
+        return self._soonest(every, demand, circuits)
 
-    def _bridged(self, name: str, demand: Demand) -> Matchings:
-        return bridged(self.fabric, self._template(name, demand), demand)
+    def _soonest(self, every: list[Matchings], demand: Demand, circuits: Circuits) -> Circuits:
+        """Of circuits for each of these matchings those that send the demand soonest."""
+        lit = [self.light(matchings, demand, circuits) for matchings in every]
+        return min(lit, key=lambda c: completion(self.fabric, c, demand))
 
 
 class Rotor(CircuitPolicy):
@@ -360,11 +359,10 @@ class Rotor(CircuitPolicy):
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         racks, count = len(self.fabric.racks), len(planes(self.fabric))
         every = templates.tournaments([np.arange(racks)], racks)
-        slots = [
-            np.take(every, range(i, i + count), axis=0, mode="wrap")
-            for i in range(0, len(every), max(count, 1))
-        ]
-        return [join(self.fabric, joinable(self.fabric, slot)) for slot in slots] if count else []
+        if not (count and len(every)):
+            return []
+        slots = _in_planes(every, np.arange(-(-len(every) // count) * count), count)
+        return join_each(self.fabric, joinable(self.fabric, slots))
 
 
 POLICIES: dict[str, type[CircuitPolicy]] = {
@@ -522,6 +520,17 @@ def _least_moved(fabric: Fabric, mates: np.ndarray, had: np.ndarray) -> np.ndarr
     free = (mates < 0) & (had >= 0)
     free &= free[np.arange(len(had))[:, None], had]
     return np.where(free, had, mates)
+
+
+def _in_turn(fabric: Fabric, slots: Iterable[np.ndarray], had: np.ndarray) -> np.ndarray:
+    """int64[slots, planes, racks]: the matchings of each slot in the planes in which most racks
+    stay joined as they were before it; as they `had` been, before the first.
+    """
+    every = []
+    for slot in slots:
+        every.append(_least_moved(fabric, slot, had))
+        had = lights_alone(fabric, every[-1])
+    return np.array(every, np.int64).reshape(-1, *had.shape)
 
 
 def _staying(slots: np.ndarray, had: np.ndarray) -> np.ndarray:

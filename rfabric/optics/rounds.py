@@ -57,12 +57,13 @@ def decompositions(
 def _weighted(fabric: Fabric, every: tuple[Circuits, ...], demand: Demand) -> Rounds | None:
     """None where a pair could never send."""
     met, racks = _met(fabric, every), len(fabric.racks)
-    weight = np.bincount(met, minlength=len(every) * racks**2).astype(np.int16)
-    weight = weight.reshape(len(every), racks, racks)
-    joined = weight.any(axis=0)
+    weight, joined = np.zeros(len(every) * racks**2, np.int16), np.zeros(racks**2, bool)
+    np.add.at(weight, met, np.int16(1))
+    joined[met % racks**2] = True
+    weight, joined = weight.reshape(len(every), racks, racks), joined.reshape(racks, racks)
     rows, columns, _ = demand.sent
     if cables_join_all(fabric) or joined[rows, columns].all():
-        np.copyto(weight, 1, where=~joined)
+        weight[:, ~joined] = 1
         return Rounds(every, weight)
     reach = np.array([routes_of(fabric, circuits).ways.reach for circuits in every])
     np.copyto(weight, reach, where=~joined)

@@ -197,13 +197,13 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
 
 def slots(
     demand: Demand, fabric: Fabric, every: bool = False, most: int = MOST_SLOTS
-) -> list[Matchings]:
-    """The demand as configurations of all planes, to be lit one after another, until every edge had
-    its share (`slots_of`). `every`: edges are all pairs that send, not each rack's heaviest.
+) -> np.ndarray:
+    """int64[slots, planes, racks]: the demand as configurations of all planes, to be lit one after
+    another, until every edge had its share (`slots_of`). `every`: edges are all pairs that send,
+    not each rack's heaviest.
     """
     a = asked(fabric, demand, every)
-    names, made = np.array(a.racks, object), slots_of(a, fewest_rounds(a), most)
-    return [[named(names, mates) for mates in slot] for slot in made]
+    return slots_of(a, fewest_rounds(a), most)
 
 
 def slots_of(a: Asked, rounds: int, most: int = MOST_SLOTS) -> np.ndarray:
@@ -240,18 +240,15 @@ def _heaviest_slots(a: Asked, rounds: int, given: np.ndarray, until_met: bool) -
     return made
 
 
-def named(names: np.ndarray, mates: np.ndarray) -> list[RackPair]:
-    """The pairs of one plane by name: `mates` of each rack, -1 for nobody."""
-    low = np.flatnonzero(mates > np.arange(len(mates)))
-    return list(zip(names[low], names[mates[low]], strict=True))
-
-
-def starve(fabric: Fabric, some: list[Matchings], demand: Demand) -> bool:
-    """Whether some demanded pair of racks has no way in any of these configurations."""
-    lost = set(_apart(fabric, [], demand))
-    for matchings in some:
-        lost &= set(_apart(fabric, matchings, demand)) if lost else lost
-    return bool(lost)
+def starve(fabric: Fabric, slots: np.ndarray, demand: Demand) -> bool:
+    """Whether some demanded pair of racks has no way in any of these configurations
+    (int64[slots, planes, racks]).
+    """
+    lost = _apart(fabric, slots.reshape(-1, slots.shape[-1])[:0], demand)
+    for mates in slots:
+        if lost.any():
+            lost &= _apart(fabric, mates, demand)
+    return bool(lost.any())
 
 
 SOLVERS = {"greedy": greedy, "matching": matching, "bvn": decomposition}
@@ -317,63 +314,67 @@ def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray
 # --- what a plan must not break -------------------------------------------------------------------
 
 
-def bridged(fabric: Fabric, matchings: Matchings, demand: Demand) -> Matchings:
-    """`matchings`, changed in its last planes where demanded pairs would have no way: a tree of
-    circuits over the parts they lie in.
+def bridged(fabric: Fabric, mates: np.ndarray, demand: Demand) -> np.ndarray:
+    """`mates` of racks (int64[planes, racks], -1 for nobody), changed in the last planes where
+    demanded pairs would have no way: a tree of circuits over the parts they lie in.
 
     A pair without a circuit of its own needs some way, over other racks or the electrical path.
     Where there is none, the last plane's circuits give way to ones that join the parts, then those
     before it; what of them still fits stays.
     """
-    if not _apart(fabric, matchings, demand):
-        return matchings
-    for dropped in range(1, len(matchings) + 1):
-        kept = matchings[: len(matchings) - dropped]
-        for plane in range(len(kept), len(matchings)):
-            kept = [*kept, _joining(fabric, kept, plane, demand, matchings[plane])]
-        if not _apart(fabric, kept, demand):
-            return kept
-    return matchings
+    if not _apart(fabric, mates, demand).any():
+        return mates
+    for spared in reversed(range(len(mates))):
+        made = mates[:spared]
+        for plane in range(spared, len(mates)):
+            made = np.vstack((made, _joining(fabric, made, plane, demand, mates[plane])))
+        if not _apart(fabric, made, demand).any():
+            return made
+    return mates
 
 
 def _joining(
-    fabric: Fabric, kept: Matchings, plane: int, demand: Demand, were: list[RackPair]
-) -> list[RackPair]:
-    """The matching of a plane that joins as many parts as its uplinks reach, largest first, then
-    what fits of `were`.
+    fabric: Fabric, kept: np.ndarray, plane: int, demand: Demand, were: np.ndarray
+) -> np.ndarray:
+    """The mates of a plane that joins as many parts as its uplinks reach, largest first, then what
+    fits of `were`.
     """
     part, region = _parts(fabric, kept), region_table(fabric)[plane]
-    wanted = _apart(fabric, kept, demand)
+    lost, (rows, columns, _) = _apart(fabric, kept, demand), demand.sent
+    wanted = np.zeros(len(part), bool)  # parts
+    wanted[part[rows[lost]]] = wanted[part[columns[lost]]] = True
     members: dict[int, list[int]] = {}
-    for rack in np.flatnonzero(region >= 0).tolist():
-        if part[rack] in {part[r] for pair in wanted for r in pair}:
-            members.setdefault(int(part[rack]), []).append(rack)
+    for rack in np.flatnonzero((region >= 0) & wanted[part]).tolist():
+        members.setdefault(int(part[rack]), []).append(rack)
     groups = sorted(members.values(), key=lambda racks: (-len(racks), racks))
-    free, pairs = list(groups[0]) if groups else [], []
+    free, mates = list(groups[0]) if groups else [], np.full(len(region), NOBODY)
     for group in groups[1:]:
         pair = next(((a, b) for a in free for b in group if region[a] == region[b]), None)
         if pair:
-            pairs.append(pair)
+            mates[[*pair]] = pair[::-1]
             free = [rack for rack in (*free, *group) if rack not in pair]
-    taken = {rack for pair in pairs for rack in pair}
-    names = [(fabric.racks[a], fabric.racks[b]) for a, b in pairs]
-    return names + [pair for pair in were if not taken & {fabric.rack_index[rack] for rack in pair}]
+    stay = (were >= 0) & (mates < 0)
+    return np.where(stay & stay[were], were, mates)
 
 
-def _apart(fabric: Fabric, matchings: Matchings, demand: Demand) -> list[tuple[int, int]]:
-    """Demanded rack pairs that these matchings and the cables leave without a way."""
-    part = _parts(fabric, matchings)
-    rows, columns, _ = demand.sent
-    lost = part[rows] != part[columns]
-    return list(zip(rows[lost].tolist(), columns[lost].tolist(), strict=True))
+def _apart(fabric: Fabric, mates: np.ndarray, demand: Demand) -> np.ndarray:
+    """Which entries of a demand lie between racks that these planes and the cables leave without a
+    way: a mask.
+    """
+    part, (rows, columns, _) = _parts(fabric, mates), demand.sent
+    if not part.any():  # as where cables join all racks
+        return np.zeros(len(rows), bool)
+    return part[rows] != part[columns]
 
 
-def _parts(fabric: Fabric, matchings: Matchings) -> np.ndarray:
-    """The number of the connected part each rack lies in."""
-    calm, index = _calm_parts(fabric), fabric.rack_index
-    lit = [(index[a], index[b]) for pairs in matchings for a, b in pairs]
-    cables = zip(range(len(calm)), calm.tolist(), strict=True)
-    return joined_parts(len(calm), *np.array([*cables, *lit], dtype=np.int64).T)
+def _parts(fabric: Fabric, mates: np.ndarray) -> np.ndarray:
+    """The number of the connected part each rack lies in, under these planes."""
+    calm = _calm_parts(fabric)
+    if not calm.any():
+        return calm
+    plane, low = np.nonzero(mates > np.arange(len(calm)))
+    rows, columns = np.arange(len(calm)), calm
+    return joined_parts(len(calm), np.append(rows, low), np.append(columns, mates[plane, low]))
 
 
 def joined_parts(racks: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

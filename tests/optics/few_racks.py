@@ -27,6 +27,24 @@ def lit(fabric, *matchings):
     return light(fabric, dict(enumerate(named)))
 
 
+def mates_of(fabric, matchings):
+    """Who each rack is joined to, by number, where pairs of names are joined plane by plane."""
+    mates = np.full((len(matchings), len(fabric.racks)), -1)
+    for row, pairs in zip(mates, matchings, strict=True):
+        for a, b in pairs:
+            i, j = fabric.rack_index[a], fabric.rack_index[b]
+            row[i], row[j] = j, i
+    return mates
+
+
+def pairs_of(fabric, mates):
+    """The pairs of names that are joined, plane by plane: the inverse of `mates_of`."""
+    return [
+        [(fabric.racks[a], fabric.racks[b]) for a, b in enumerate(row) if a < b]
+        for row in mates.tolist()
+    ]
+
+
 def matchings_of(fabric):
     """Any matchings of the racks of a fabric, one a plane."""
     racks = st.permutations(range(len(fabric.racks)))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from few_racks import mates_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ from rfabric.optics.check import faults
 from rfabric.optics.cores import cores_of
 from rfabric.optics.guarded import check_policy
 from rfabric.optics.outlook import Load, _ask
-from rfabric.optics.planes import region_table, uplinks
+from rfabric.optics.planes import join, region_table, uplinks
 from rfabric.optics.policies import CircuitPolicy, _best_rounds, _partners, drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.rounds import direct, joins
@@ -169,8 +170,8 @@ def test_a_phase_is_sent_as_soon_as_by_its_template_at_least(seed):
         wanted = Demand(fabric.racks, sent, phase=phase)
         template = parse_policy("tree", fabric).decide(wanted, Circuits(), 0.0)
         if phase == "training":
-            rounds = bridged(fabric, _best_rounds(wanted, list(fabric.racks), 2), wanted)
-            template = light(fabric, dict(enumerate(rounds)))
+            rounds = mates_of(fabric, _best_rounds(wanted, list(fabric.racks), 2))
+            template = join(fabric, bridged(fabric, rounds, wanted))
         lit = parse_policy("phase", fabric).decide(wanted, Circuits(), 0.0)
         soonest = drain_seconds(fabric, template, wanted)
         assert drain_seconds(fabric, lit, wanted) <= soonest * (1 + 1e-9)
@@ -272,7 +273,7 @@ def test_no_pod_has_more_pairs_at_a_core_than_cables_to_it(shape, drawn):
         if a != b and max(used[a], used[b]) < cables:
             used.update((a, b))
             pairs.append((a, b))
-    chosen = cores_of(pairs, cables, cores)
+    chosen = cores_of(np.array(pairs, int).reshape(-1, 2).T, cables, cores).tolist()
     assert len(chosen) == len(pairs) and set(chosen) <= set(range(cores))
     there = Counter((pod, core) for pair, core in zip(pairs, chosen, strict=True) for pod in pair)
     assert max(there.values(), default=0) <= cables // cores
@@ -399,7 +400,7 @@ def test_slots_come_to_every_pair_up_to_so_many_racks(limit, whole, monkeypatch)
     sizes = dict.fromkeys(combinations(racks[:6], 2), 1e9)
     sizes |= {(a, b): 1e3 for a in racks[:6] for b in racks[6:]}
     monkeypatch.setattr(policies, "MOST_RACKS_COMPARED", limit)
-    monkeypatch.setattr(policies, "bridged", lambda fabric, matchings, demand: matchings)
+    monkeypatch.setattr(policies, "bridged", lambda fabric, mates, demand: mates)
     cycle = parse_policy("bvn", fabric).cycle(demand_of(fabric, sizes), Circuits())
     met = {frozenset(pair) for lit in cycle for pair in circuits_of(fabric, lit)}
     assert ({frozenset(pair) for pair in sizes} <= met) == whole and len(cycle) <= 16

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from few_racks import mates_of, pairs_of
 from fluid import fluid_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ from rfabric.optics import (
 )
 from rfabric.optics.bound import bound, cut_seconds
 from rfabric.optics.check import faults
+from rfabric.optics.planes import join
 from rfabric.optics.policies import GRANULARITIES, POLICIES, drain_seconds
 from rfabric.optics.solvers import SOLVERS, bridged, slots
 from rfabric.report.planning import totals
@@ -193,7 +195,7 @@ def test_circuits_that_fit_are_not_touched(entries):
 def test_bridges_join_what_a_matching_leaves_apart(entries):
     wanted = demand(entries, BARE)
     lonely = [[(BARE.racks[0], BARE.racks[1]), (BARE.racks[2], BARE.racks[3])]] * 2
-    lit = light(BARE, dict(enumerate(bridged(BARE, lonely, wanted))))
+    lit = join(BARE, bridged(BARE, mates_of(BARE, lonely), wanted))
     assert np.isfinite(drain_seconds(BARE, lit, wanted))
 
 
@@ -201,7 +203,8 @@ def test_bridges_join_what_a_matching_leaves_apart(entries):
 @given(ENTRIES)
 def test_slots_serve_every_pair_that_asks(entries):
     wanted = demand(entries)
-    served = {frozenset(pair) for part in slots(wanted, SMALL) for pairs in part for pair in pairs}
+    every = [pairs_of(SMALL, slot) for slot in slots(wanted, SMALL)]
+    served = {frozenset(pair) for part in every for pairs in part for pair in pairs}
     rows, columns = np.nonzero(wanted.bytes)
     asked = {
         frozenset((SMALL.racks[a], SMALL.racks[b])) for a, b in zip(rows, columns, strict=True)

@@ -5,7 +5,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
-from few_racks import FOUR, LONELY, RATE, THIN, asks, lit
+from few_racks import FOUR, LONELY, RATE, THIN, asks, lit, mates_of, pairs_of
 from fluid import fluid_seconds
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rfabric.fabric import Fabric, fat_tree, parse_fabric, rfabric
 from rfabric.optics import Circuits, Demand, Rewire, joined, light, parse_policy, planes, regions
 from rfabric.optics.bound import Bound, bound
+from rfabric.optics.planes import join
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rounds import decompositions, joins
 from rfabric.optics.solvers import (
@@ -162,7 +163,7 @@ def test_what_leaves_a_rack_without_a_circuit_is_its_thin_cables():
 
 
 def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
-    assert slots(Demand.none(LONELY.racks), LONELY) == []
+    assert not len(slots(Demand.none(LONELY.racks), LONELY))
     wanted = asks(LONELY, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
     assert len(slots(wanted, LONELY)) == 2  # three partners, two uplinks
     assert [len(slots_of(edges_of(LONELY, wanted), n)) for n in (0, 3, 1)] == [2, 3, 2]
@@ -176,7 +177,7 @@ def test_slots_go_by_weight_until_every_partner_could_have_been_met_then_by_who_
     """
     fabric = rfabric(pods=1, tors=4, gpus=1, planes=1, electrical=0)
     hub = asks(fabric, (0, 1, 8e9), (0, 2, 1e9), (0, 3, 1e9))
-    met = [pair for ((pair,),) in slots(hub, fabric)]
+    met = [pair for slot in slots(hub, fabric) for (pair,) in pairs_of(fabric, slot)]
     assert met[:3] == [("t1", "t2")] * 3 and sorted(met[3:]) == [("t1", "t3"), ("t1", "t4")]
 
 
@@ -199,8 +200,8 @@ def test_slots_beyond_the_fewest_bring_who_was_left_out(sizes):
     ends = combinations(range(5), 2)
     wanted = asks(fabric, *((a, b, float(n)) for (a, b), n in zip(ends, sizes, strict=True)))
     met = set()
-    for number, (pairs,) in enumerate(slots(wanted, fabric, every=True)):
-        now = {frozenset(pair) for pair in pairs}
+    for number, slot in enumerate(slots(wanted, fabric, every=True)):
+        now = {frozenset(pair) for pairs in pairs_of(fabric, slot) for pair in pairs}
         assert number < 4 or now - met
         met |= now
     assert len(met) == 10
@@ -220,10 +221,11 @@ def test_bridges_spare_the_planes_before_the_last():
     """
     islands = [[("t1", "t2"), ("t3", "t4")]] * 2
     wanted = asks(LONELY, (0, 2, 1e9))
-    matchings = bridged(LONELY, islands, wanted)
-    assert matchings[0] == islands[0] and len(matchings[1]) == 1
-    assert {rack in ("t1", "t2") for rack in matchings[1][0]} == {True, False}
-    assert bridged(LONELY, islands, asks(LONELY, (0, 1, 1e9))) is islands
+    mates = mates_of(LONELY, islands)
+    first, last = pairs_of(LONELY, bridged(LONELY, mates, wanted))
+    assert first == islands[0] and len(last) == 1
+    assert {rack in ("t1", "t2") for rack in last[0]} == {True, False}
+    assert bridged(LONELY, mates, asks(LONELY, (0, 1, 1e9))) is mates
 
 
 @pytest.mark.parametrize("tors", [3, 5])
@@ -231,7 +233,7 @@ def test_three_or_more_islands_are_joined_by_a_tree(tors):
     fabric = rfabric(pods=1, tors=2 * tors, gpus=1, planes=3, electrical=0)
     island = [(fabric.racks[2 * i], fabric.racks[2 * i + 1]) for i in range(tors)]
     wanted = asks(fabric, *((2 * i, 2 * i + 2, 1e9) for i in range(tors - 1)))
-    bridges = light(fabric, dict(enumerate(bridged(fabric, [island] * 3, wanted))))
+    bridges = join(fabric, bridged(fabric, mates_of(fabric, [island] * 3), wanted))
     assert np.isfinite(drain_seconds(fabric, bridges, wanted))
 
 

@@ -24,8 +24,7 @@ from hypothesis import HealthCheck, given, settings
 sys.path.insert(0, sys.argv[1])
 import test_engine as t
 import rfabric
-from rfabric.optics import swapped
-from rfabric.optics.matched import by_core
+from rfabric.optics import cores, matched, swapped
 from rfabric.simulate import workloads as w
 
 
@@ -89,12 +88,15 @@ for seed in range(300):
     some = rng.random(len(one)) < rng.random()
     some[0] = True
     weight = rng.integers(0, 10 ** rng.integers(0, 9), some.sum())
-    by_core(one[some], other[some], weight)
+    matched.by_core(one[some], other[some], weight)
     racks, planes = other.max() + 1, rng.integers(1, 4)
     region, given = rng.integers(-1, 2, (planes, racks)), np.zeros(some.sum())
     for until_met in (False, True):
         wanted = weight.astype(float) + 1
         swapped.swapped(one[some], other[some], wanted, region, 3, given, until_met)
+    colours = int(rng.integers(1, 9))
+    stubs = rng.permutation(np.repeat(np.arange(rng.integers(1, 9)), 2 * colours)).reshape(-1, 2)
+    cores.by_core(stubs[stubs[:, 0] != stubs[:, 1]].T, colours)
 for fabric, policy in ("rfabric", "demand"), ("fat-tree,oversubscription=2", "static"):
     with TemporaryDirectory() as folder:
         rfabric.simulate(fabric, "grpo-64-moe", policy, routing="placed").save(folder + "/run")
