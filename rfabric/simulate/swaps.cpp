@@ -21,6 +21,7 @@ namespace {
 
 constexpr int32_t kNone = -1;
 constexpr int kNoMemory = -1;
+constexpr int64_t kMostPlaces = 8;  // of a table of all racks for each pair
 constexpr double kRounded = 1e-9;  // far more than sums of a few weights are rounded by
 
 // A pair as one of its racks sees it.
@@ -50,10 +51,11 @@ public:
     explicit Swaps(const Wishes& wishes)
         : w_(wishes), weight_(w_.pairs), first_(w_.racks + 1), partners_(2 * w_.pairs),
           mate_(w_.racks), rest_(w_.racks), visited_(w_.racks, 0) {
+        if (w_.racks * w_.racks <= kMostPlaces * w_.pairs) table_.resize(w_.racks * w_.racks);
         for (int64_t i = 0; i < w_.pairs; ++i) {
             ++first_[w_.rows[i] + 1];
             ++first_[w_.columns[i] + 1];
-            weight_[i] = weight(i);
+            weigh(i);
         }
         std::partial_sum(first_.begin(), first_.end(), first_.begin());
         next_.assign(first_.begin(), first_.end() - 1);
@@ -76,6 +78,9 @@ public:
             if (w_.until_met && all_met()) return round;
             for (int64_t plane = 0; plane < w_.planes; ++plane) {
                 region_ = w_.region + plane * w_.racks;
+                whole_ = std::all_of(region_, region_ + w_.racks, [this](int64_t region) {
+                    return region >= 0 && region == region_[0];
+                });
                 take_heaviest();
                 for (int32_t rack = 0; rack < w_.racks; ++rack) swap_best(rack);
                 for (const Partner& mate : mate_) *mates++ = mate.rack;
@@ -92,13 +97,19 @@ private:
     std::vector<Partner> partners_;  // the heaviest first
     std::vector<int64_t> next_;      // [rack]: the next partner to ask
     std::vector<Partner> mate_;      // [rack]: who it is joined to, or has the best offer of
-    std::vector<Partner> rest_;      // [rack]: it, as seen from a rack that a swap leaves
+    std::vector<double> table_;      // [rack, rack]: what they weigh; empty for few pairs
+    std::vector<double> rest_;       // [rack]: that for one that a swap leaves, without table_
     std::vector<int64_t> visited_;   // [rack]: for which of all racks so looked at
     int64_t visit_ = 0;
     const int64_t* region_ = nullptr;  // [rack], of the present plane
+    bool whole_ = false;               // whether that joins every two racks
 
-    double weight(int64_t i) const {
-        return w_.wanted[i] / (w_.given[i] + 1) + (w_.until_met && w_.given[i] == 0 ? 1.0 : 0.0);
+    void weigh(int64_t i) {
+        const double first = w_.until_met && w_.given[i] == 0 ? 1.0 : 0.0;
+        weight_[i] = w_.wanted[i] / (w_.given[i] + 1) + first;
+        if (table_.empty()) return;
+        const int64_t row = w_.rows[i], column = w_.columns[i];
+        table_[row * w_.racks + column] = table_[column * w_.racks + row] = weight_[i];
     }
 
     bool all_met() const {
@@ -106,7 +117,7 @@ private:
     }
 
     bool open(int64_t one, int64_t other) const {
-        return region_[one] >= 0 && region_[one] == region_[other];
+        return whole_ || (region_[one] >= 0 && region_[one] == region_[other]);
     }
 
     void take_heaviest() {
@@ -134,34 +145,39 @@ private:
     void swap_best(int32_t rack) {
         const Partner mine = mate_[rack];
         const auto begin = partners_.begin() + first_[rack];
-        auto end = begin;
-        double nearest = std::numeric_limits<double>::lowest();  // a pair to what it takes there
-        for (; end != partners_.begin() + first_[rack + 1] && end->weight > mine.weight; ++end) {
-            if (!open(rack, end->rack)) continue;
-            nearest = std::max(nearest, end->weight - mate_[end->rack].weight);
-        }
-        if (begin == end) return;
-        // what is lighter makes up for no pair; a little less is asked for than what was rounded
-        set_rest(mine.rack, mine.weight - nearest - kRounded * begin->weight);
+        const auto end = partners_.begin() + first_[rack + 1];
+        if (begin == end || begin->weight <= mine.weight) return;
+        if (table_.empty()) set_rest(rack);
         double most = 0.0;
-        Partner best = kNobody, rest = kNobody;
-        for (auto other = begin; other != end; ++other) {
+        Partner best = kNobody;
+        for (auto other = begin; other != end && other->weight > mine.weight; ++other) {
             if (!open(rack, other->rack)) continue;
             const Partner& theirs = mate_[other->rack];
-            const Partner& left = theirs.rack == kNone ? kNobody : rest_of(theirs.rack);
-            const double gain = other->weight + left.weight - (mine.weight + theirs.weight);
+            const double left = between(mine.rack, theirs.rack);
+            const double gain = other->weight + left - (mine.weight + theirs.weight);
             if (gain <= most) continue;
             most = gain;
             best = *other;
-            rest = left;
         }
         if (best.rack == kNone) return;
-        const int32_t left[] = {mine.rack, mate_[best.rack].rack};
-        for (const int32_t one : left) {
-            if (one != kNone) mate_[one] = kNobody;
-        }
+        const int32_t one = mine.rack, other = mate_[best.rack].rack;
+        const bool rest = between(one, other) > 0.0;
+        if (one != kNone) mate_[one] = kNobody;
+        if (other != kNone) mate_[other] = kNobody;
         join(rack, best);
-        if (rest.rack != kNone) join(left[0], rest);
+        if (rest) join(one, seen_from(one, other));
+    }
+
+    // What two racks weigh that a swap leaves, 0 where they cannot be joined.
+    double between(int32_t one, int32_t other) const {
+        if (one == kNone || other == kNone) return 0.0;
+        if (table_.empty()) return visited_[other] == visit_ ? rest_[other] : 0.0;
+        return open(one, other) ? table_[one * w_.racks + other] : 0.0;
+    }
+
+    const Partner& seen_from(int32_t one, int32_t other) const {
+        return *std::find_if(partners_.begin() + first_[one], partners_.begin() + first_[one + 1],
+                             [&](const Partner& partner) { return partner.rack == other; });
     }
 
     void join(int32_t rack, const Partner& other) {
@@ -169,21 +185,27 @@ private:
         mate_[other.rack] = {other.weight, rack, other.pair};
     }
 
-    // Partners of a rack that weigh more than `least` are known where their numbers say.
-    void set_rest(int32_t rack, double least) {
+    // Looks up what a rack's partner weighs with others, as far as a swap could gain by it: what is
+    // lighter makes up for no pair; a little less is asked for than what was rounded.
+    void set_rest(int32_t rack) {
         ++visit_;
-        if (rack == kNone) return;
-        const int64_t end = first_[rack + 1];
-        for (int64_t i = first_[rack]; i < end && partners_[i].weight > least; ++i) {
-            const int32_t other = partners_[i].rack;
-            if (!open(rack, other)) continue;
-            rest_[other] = partners_[i];
-            visited_[other] = visit_;
+        const Partner& mine = mate_[rack];
+        if (mine.rack == kNone) return;
+        double nearest = std::numeric_limits<double>::lowest();  // a pair to what it takes there
+        auto other = partners_.begin() + first_[rack];
+        const double rounded = kRounded * other->weight;
+        for (const auto end = partners_.begin() + first_[rack + 1];
+             other != end && other->weight > mine.weight; ++other) {
+            if (!open(rack, other->rack)) continue;
+            nearest = std::max(nearest, other->weight - mate_[other->rack].weight);
         }
-    }
-
-    const Partner& rest_of(int32_t rack) const {
-        return visited_[rack] == visit_ ? rest_[rack] : kNobody;
+        const double least = mine.weight - nearest - rounded;
+        const int64_t end = first_[mine.rack + 1];
+        for (int64_t i = first_[mine.rack]; i < end && partners_[i].weight > least; ++i) {
+            if (!open(mine.rack, partners_[i].rack)) continue;
+            rest_[partners_[i].rack] = partners_[i].weight;
+            visited_[partners_[i].rack] = visit_;
+        }
     }
 
     // Counts the pairs that are joined; each rack's partner goes back to where it stands now.
@@ -191,19 +213,19 @@ private:
         for (int32_t rack = 0; rack < w_.racks; ++rack) {
             const auto [_, other, pair] = mate_[rack];
             if (other < rack) continue;
+            const double was = weight_[pair];
             w_.given[pair] += 1;
-            weight_[pair] = weight(pair);
-            move_back(rack, pair);
-            move_back(other, pair);
+            weigh(pair);
+            move_back(rack, {was, other, pair});
+            move_back(other, {was, rack, pair});
         }
     }
 
-    void move_back(int32_t rack, int32_t pair) {
+    void move_back(int32_t rack, const Partner& was) {
         const auto end = partners_.begin() + first_[rack + 1];
-        const auto at = std::find_if(partners_.begin() + first_[rack], end,
-                                     [&](const Partner& other) { return other.pair == pair; });
-        Partner moved = *at;
-        moved.weight = weight_[pair];
+        const auto at = std::lower_bound(partners_.begin() + first_[rack], end, was, before);
+        Partner moved = was;
+        moved.weight = weight_[was.pair];
         const auto to = std::lower_bound(at + 1, end, moved, before);
         std::copy(at + 1, to, at);
         *(to - 1) = moved;
