@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engines import engine_alone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -597,17 +598,17 @@ np.testing.assert_allclose(one.link_bytes(), two.link_bytes(), rtol=1e-9, atol=1
 """
 
 
-def play_with_a_core_of(flag, script, tmp_path, monkeypatch):
+def play_with_a_core_of(flag, script, tmp_path):
     """Run the script with a core that was built with this flag."""
-    monkeypatch.setenv("CXXFLAGS", f"{flag} -O1")
-    environment = {**os.environ, "RFABRIC_CORE": str(build(tmp_path / "core.so"))}
+    core = engine_alone(tmp_path / "core.so", "-O1", flag)
+    environment = {**os.environ, "RFABRIC_CORE": str(core)}
     command = [sys.executable, "-c", script, str(Path(__file__).parent)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, monkeypatch):
-    play_with_a_core_of("-DRFABRIC_BREATH=1", BREATHLESS, tmp_path, monkeypatch)
+def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path):
+    play_with_a_core_of("-DRFABRIC_BREATH=1", BREATHLESS, tmp_path)
 
 
 # Plays stories with a core in which two flows are a crowd.
@@ -665,8 +666,8 @@ def incast_story(rng):
     return capacity, calls
 
 
-def test_a_core_with_the_smallest_crowds_tells_the_same_stories(tmp_path, monkeypatch):
-    play_with_a_core_of("-DRFABRIC_CROWD=2", CROWDED, tmp_path, monkeypatch)
+def test_a_core_with_the_smallest_crowds_tells_the_same_stories(tmp_path):
+    play_with_a_core_of("-DRFABRIC_CROWD=2", CROWDED, tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -718,9 +719,8 @@ def test_paths_of_the_fat_tree_begin_and_end_at_the_hosts():
     assert np.bincount(np.diff(offsets)).tolist() == [0, 0, 16, 0, 32, 0, 192]
 
 
-def test_a_repair_that_takes_too_long_gives_way_to_a_full_solve(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_PATIENCE=0 -O1")
-    impatient = build(tmp_path / "core.so")
+def test_a_repair_that_takes_too_long_gives_way_to_a_full_solve(tmp_path):
+    impatient = engine_alone(tmp_path / "core.so", "-O1", "-DRFABRIC_PATIENCE=0")
     script = (
         "import sys, numpy as np; from rfabric.simulate import Engine, workloads as w; work = "
         "w.web_search(4, 400)\nengine = Engine(work.capacity); engine.add(**work.columns); "

@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from engines import engine_alone
 
 from rfabric.simulate import bench, completion_times, workloads
-from rfabric.simulate.build import SOURCE, build, compiler
+from rfabric.simulate.build import FAST, SOURCE, compiler
 
 pytestmark = pytest.mark.skipif(
     shutil.which("valgrind") is None,
@@ -79,9 +80,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def counted(folder):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CXXFLAGS", raising=False)
-        return Counter(folder, build(folder / "core.so"))
+    return Counter(folder, engine_alone(folder / "core.so", *FAST))
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +92,8 @@ def counted_without_statistics(folder):
         )
         source = source.replace(statement, "")
     (folder / "bare.cpp").write_text(source)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CXXFLAGS", raising=False)
-        patch.setattr("rfabric.simulate.build.SOURCE", folder / "bare.cpp")
-        return Counter(folder, build(folder / "bare.so"))
+    bare = engine_alone(folder / "bare.so", *FAST, source=folder / "bare.cpp")
+    return Counter(folder, bare)
 
 
 def slack() -> float:
