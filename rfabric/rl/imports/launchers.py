@@ -6,17 +6,61 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_yaml
-from .yaml_files import flattened
+from .shell_others import shell_options
+from .yaml_files import flattened, read_text
 
 _RUNS = ("entrypoint", "run", "command", "commands", "args", "script")
 _SETS = ("env", "envs", "environment", "env_vars")
 _STARTS, _TELLS = re.compile(r"(?<![\w.-])python[\d.]*\s"), re.compile(r"\S=\S|\s--\S")
 _MOST = 100_000  # values looked at
+_BETWEEN = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)  # documents of one file
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a launcher's file runs: a script, the variables that it finds set, and the kinds of GPU
+    that are asked for.
+    """
+
+    script: str
+    variables: dict[str, str]
+    gpus: tuple[str, ...]
+
+
+def launched(path: Path) -> Launched | None:
+    """What a launcher's YAML file runs; None of a file that starts no python. Of several documents,
+    as Kubernetes has them, the one that says most to a python, on GPUs that any of them names.
+
+    RFabricError where the file cannot be read, or its documents start nothing.
+    """
+    texts = [text for text in _BETWEEN.split(read_text(path)) if text.strip()]
+    documents = [said for text in texts if isinstance(said := _document(text, path), Mapping)]
+    several = [flattened(said) for said in documents]
+    runs = [(run, values) for values in several if (run := script_within(values))]
+    if not runs and len(several) > 1:
+        raise RFabricError(
+            f"{path}: holds {len(several)} documents, none of which starts a python; give the "
+            "job's YAML file or launch script"
+        )
+    if not runs:
+        return None
+    (script, told), own = max(runs, key=lambda each: len(each[0][0]))
+    asked = (gpus_within(values) for values in (own, *several))
+    return Launched(script, told, next(filter(None, asked), ()))
+
+
+def _document(text: str, path: Path) -> Any:
+    try:
+        return parse_yaml(text, aliases=True)
+    except RFabricError as error:
+        raise RFabricError(f"{path}: {error}") from error
 
 
 def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
@@ -34,7 +78,11 @@ def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | Non
     texts = (_text(value) for path, value in said if path[-1] in _RUNS)
     starts = (text for text in texts if _STARTS.search(text) and _TELLS.search(text))
     script = max(starts, key=len, default="")
-    return (script, _variables(said)) if script else None
+    if not script:
+        return None
+    told = _variables(said)
+    told = _of_sizes(said, script) | told
+    return _NAMED.sub(lambda m: told.get(m[1], m[0]), script), told
 
 
 def gpus_within(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -126,8 +174,13 @@ def _of_cloud(text: str) -> str:
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Values with their keys, those in lists of mappings too."""
+    """Values with their keys, those in lists of mappings too; a container's args stand behind its
+    command.
+    """
     if isinstance(value, Mapping):
+        parts = [value.get(key) for key in ("command", "args")]
+        if all(isinstance(part, list) for part in parts):
+            value = {**value, "command": sum(parts, []), "args": []}
         for key, each in value.items():
             yield from _leaves(each, (*path, *str(key).split(".")))
     elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
@@ -138,12 +191,20 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield path, value
 
 
+_NAMED = re.compile(r"(?<!\$)\$\(([A-Za-z_]\w*)\)")  # Kubernetes' $(NAME) of a container's variable
+
+
 def _text(value: Any) -> str:
-    """Words of one command, or commands one by one where they hold several words."""
+    """Words of one command, or commands one by one where they hold several words; behind a shell
+    that is named elsewhere, the text of its -c.
+    """
     said = value if isinstance(value, list) else [value]
     if any(isinstance(each, list | Mapping) for each in said):
         return ""
     words = [str(each) for each in said]
+    asked, rest = shell_options(words)
+    if asked and rest:
+        return rest[0]
     apart = words[0].split()[1:] if words else ()
     return "\n".join(words) if apart or len(words) == 1 else shlex.join(words)
 
@@ -167,10 +228,40 @@ def _variables(said: list[tuple[tuple[str, ...], Any]]) -> dict[str, str]:
             named = [each for each in value if isinstance(each, Mapping)]
             told |= {str(e["name"]): str(e["value"]) for e in named if {"name", "value"} <= set(e)}
             told |= dict(e.split("=", 1) for e in value if isinstance(e, str) and "=" in e)
-        elif path[-1] == "num_nodes":
-            told["SKYPILOT_NUM_NODES"] = str(value)
-        elif path[-1] == "accelerators" and (gpus := re.fullmatch(r"[^:]+:(\d+)", str(value))):
-            told["SKYPILOT_NUM_GPUS_PER_NODE"] = gpus[1]
-        elif path[-2:-1] == ("accelerators",):
-            told["SKYPILOT_NUM_GPUS_PER_NODE"] = str(value)
     return {name: text for name, text in told.items() if name not in ("name", "value")}
+
+
+def _of_sizes(said: list[tuple[tuple[str, ...], Any]], script: str) -> dict[str, str]:
+    """What SkyPilot and dstack tell the first node of the sizes that their files ask for, one node
+    where these name none; empty of a script that asks neither.
+    """
+    asks = [kind for kind in _TOLD if f"{kind}_" in script]
+    counts = [str(value) for path, value in said if path in (("num_nodes",), ("nodes",))]
+    nodes = next((count for count in counts if re.fullmatch(r"\d{1,4}", count)), "1")
+    gpus = next(filter(None, (_gpus_each(path, value) for path, value in said)), "")
+    names = "\n".join(f"node{i + 1}" for i in range(int(nodes)))
+    told: dict[str, str] = {}
+    for kind in asks:
+        count, each, whole, listed, rank = (f"{kind}_{name}" for name in _TOLD[kind])
+        told |= {count: nodes, listed: names, rank: "0"}
+        told |= {each: gpus, whole: str(int(nodes) * int(gpus))} if gpus else {}
+    return told
+
+
+# Nodes, GPUs of each, GPUs in all, the nodes' addresses, the number of this one.
+_TOLD = {
+    "SKYPILOT": ("NUM_NODES", "NUM_GPUS_PER_NODE", "NUM_GPUS", "NODE_IPS", "NODE_RANK"),
+    "DSTACK": ("NODES_NUM", "GPUS_PER_NODE", "GPUS_NUM", "NODES_IPS", "NODE_RANK"),
+}
+
+
+def _gpus_each(path: tuple[str, ...], value: Any) -> str:
+    """GPUs of a node, as `accelerators: H100:8`, {H100: 8} or dstack's `gpu: nvidia:H100:80GB:8`
+    and {name: H100, count: 8} say; one of a kind without a count, none of what is no GPU.
+    """
+    if path[-2:-1] == ("accelerators",) or path[-2:] == ("gpu", "count"):
+        return str(value) if re.fullmatch(r"\d{1,3}", str(value)) else ""
+    if path[-1] not in ("accelerators", "gpu") or isinstance(value, list | Mapping):
+        return ""
+    counts = re.findall(r"(?<=:)\d{1,3}(?![\w.])", f":{value}")
+    return counts[-1] if counts else "1" * bool(re.search("[A-Za-z]", str(value)))

@@ -20,16 +20,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...errors import RFabricError
-from ...files import parse_yaml
-from .launchers import gpus_within, script_within
+from .launchers import launched
+from .overrides import is_number, scalar, set_by
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names
 from .slurm import batch_gpu, batch_lines
-from .yaml_files import flattened, read_text, read_yaml, resolved
+from .yaml_files import read_text, read_yaml, resolved
 
 _FEW = 3  # words that a note shows
-_OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 
 
 @dataclass
@@ -68,8 +67,8 @@ class JobSettings:
         if setting is None:
             return None
         key, value = setting
-        if isinstance(value, str) and _is_number(value):  # quoted, or of ${oc.env:NAME,8}
-            value = _scalar(value)
+        if isinstance(value, str) and is_number(value):  # quoted, or of ${oc.env:NAME,8}
+            value = scalar(value)
             value = float(value) if isinstance(value, str) else value  # 1e-3: text to YAML alone
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             raise RFabricError(
@@ -123,10 +122,10 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
     if path.suffix.lower() in (".json", ".toml", ".py"):
         raise RFabricError(f"{path}: give the job's YAML file or launch script, not {path.suffix}")
     if path.suffix.lower() in (".yaml", ".yml"):
+        if run := launched(path):
+            told = run.variables | dict(environment or {})
+            return replace(_of_script(path, run.script, told), gpus=run.gpus)
         values, notes = read_yaml(path, environment or {})
-        if launched := script_within(values):
-            told = launched[1] | dict(environment or {})
-            return replace(_of_script(path, launched[0], told), gpus=gpus_within(values))
         return JobSettings(str(path), values, notes=notes)
     text = read_text(path)
     gpus = tuple(filter(None, [batch_gpu(batch_lines(text))]))
@@ -140,7 +139,7 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> JobSett
     """Overrides and flags of the command that starts the job."""
     script = read_script(path, text, environment)
     job = _job(script)
-    values, words = _sorted(_spelt_out(_without_launcher(job.words)))
+    values, words = set_by(_spelt_out(_without_launcher(job.words)))
     if not values and not words:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
@@ -198,7 +197,7 @@ def _job(script: Script) -> Command:
 
 def _most(commands: Sequence[Command]) -> Command:
     likely = [command for command in commands if _may_be_job(command.words)]
-    most = max(likely or commands, key=lambda c: len(_sorted(c.words)[0]), default=None)
+    most = max(likely or commands, key=lambda c: len(set_by(c.words)[0]), default=None)
     return most or Command((), 0)
 
 
@@ -215,7 +214,7 @@ _INSIDE = re.compile(r"[-+]{0,2}[A-Za-z_]\w*\.[\w.]+=")
 def _that_may_be_rl(commands: Sequence[Command]) -> Sequence[Command]:
     """Commands without those that fine-tune, generate or evaluate, where another sets much too."""
     others = [c for c in commands if not any(map(_HALF, c.words))]
-    sets = [len(_sorted(_most(each).words)[0]) for each in (others, commands) if each]
+    sets = [len(set_by(_most(each).words)[0]) for each in (others, commands) if each]
     return others if others and sets[0] * 2 > sets[-1] else commands
 
 
@@ -225,7 +224,7 @@ _HALF = re.compile(r"sft_loss|--debug-\w+-only|.*(sft_trainer|main_generation|ma
 def _of_job(command: Command) -> bool:
     """Whether a command starts a python that is told something."""
     own = _without_launcher(command.words)
-    return bool(own and _PYTHON.fullmatch(own[0]) and _sorted(own)[0])
+    return bool(own and _PYTHON.fullmatch(own[0]) and set_by(own)[0])
 
 
 def _without_launcher(words: Sequence[str]) -> Sequence[str]:
@@ -316,8 +315,8 @@ def _config_file(script: Script, name: str) -> Iterator[tuple[Path | None, Path 
 
 def _left_out(script: Script, job: Command) -> tuple[str, ...]:
     """A note of other commands that set as much as the job, or much the same: a sweep, stages."""
-    own = _sorted(job.words)[0].keys()
-    others = [_sorted(c.words)[0].keys() for c in script.commands if c != job]
+    own = set_by(job.words)[0].keys()
+    others = [set_by(c.words)[0].keys() for c in script.commands if c != job]
     if any(len(keys) == len(own) > 3 for keys in others):
         count = 1 + sum(len(keys) == len(own) for keys in others)
         return (f"{count} commands set as much; the first, on line {job.line}, was read",)
@@ -343,52 +342,3 @@ def _taken_as_absent(script: Script) -> tuple[str, ...]:
     names = [f"{name} (line {line})" for name, line in script.absent.items()]
     said = ", ".join(names[:_FEW]) + (", ..." if names[_FEW:] else "")
     return (f"not in the script's folder, so taken as not there: {said}",)
-
-
-def _sorted(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The words of a command as overrides and flags, and the others."""
-    values: dict[str, Any] = {}
-    others: list[str] = []
-    _take(words, values, others)
-    return values, others
-
-
-def _take(words: Sequence[str], values: dict[str, Any], others: list[str]) -> None:
-    """Sort the words of a command into overrides, flags and others."""
-    waiting = ""
-    for word in words:
-        override = None if word.startswith("--") else _OVERRIDE.fullmatch(word)
-        if waiting and (not word.startswith("--") or _is_number(word)):
-            values[waiting], waiting = _scalar(word), ""
-        elif word.startswith("--") and len(word) > 2:
-            key, equals, value = word[2:].partition("=")
-            values[key], waiting = (_scalar(value), "") if equals else (True, key)
-        elif override:
-            values |= _overridden(override[1], override[2])
-        else:
-            others.append(word)
-
-
-def _overridden(key: str, text: str) -> dict[str, Any]:
-    """What `key=text` sets: one value, or those that a mapping {a:1,b:{c:2}} holds."""
-    if not re.fullmatch(r"\{.*\}", text, re.DOTALL):
-        return {key: _scalar(text)}
-    spaced = re.sub(r"([{,]\s*[\w./+@-]+\s*):(?=\S)", r"\1: ", text)
-    try:
-        held = parse_yaml(spaced)
-    except RFabricError:
-        return {key: text}
-    return flattened({key: held}) if isinstance(held, dict) and held else {key: text}
-
-
-def _is_number(word: str) -> bool:
-    return bool(re.fullmatch(r"-?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", word))
-
-
-def _scalar(text: str) -> Any:
-    """What YAML, and so Hydra, makes of a value."""
-    try:
-        value = parse_yaml(text)
-    except RFabricError:
-        return text
-    return text if value is None or isinstance(value, dict) else value

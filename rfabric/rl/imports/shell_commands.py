@@ -14,7 +14,7 @@ import tree_sitter
 from ...errors import RFabricError
 from .arithmetic import whole_number
 from .shell_filters import FILTERS, finds, formatted, printed, with_escapes
-from .shell_others import handed_over, inner_text
+from .shell_others import handed_over, inner_text, is_shell, shell_options
 from .shell_reads import ShellReads
 from .shell_text import MARK, Command, opaque_piece, readable, unknown_names, unset_piece
 from .shell_words import FunctionEnd, LoopEnd, ScriptEnd
@@ -112,10 +112,8 @@ class ShellCommands(ShellReads):
         if words[0].endswith(".sh") and self.file_text(words[0]) is not None:
             return words
         for i, word in enumerate(words[:-1]):
-            if word in ("bash", "sh"):
-                rest = words[i + 1 :]
-                while rest and re.fullmatch(r"[-+]\w+", rest[0]):
-                    rest = rest[2:] if rest[0] in ("-o", "+o") else rest[1:]
+            if is_shell(word):
+                _, rest = shell_options(words[i + 1 :])
                 near = bool(rest) and self.file_text(rest[0]) is not None
                 return rest if near or (rest and i == 0) else None
         return None

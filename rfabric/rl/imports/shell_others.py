@@ -25,9 +25,33 @@ def inner_text(words: list[str]) -> tuple[str, list[str]] | None:
         beyond = beyond_ssh(words) if words[0] == "ssh" else _in_tmux(words[1:])
         return (" ".join(beyond), []) if beyond else None
     for i, word in enumerate(words[:-2]):
-        if word in ("bash", "sh") and re.fullmatch(r"-\w*c", words[i + 1]):
-            return _given_to_container(words[:i]) + words[i + 2], words[i + 4 :]
+        asked, rest = shell_options(words[i + 1 :]) if is_shell(word) else (False, [])
+        if asked and rest:
+            return _given_to_container(words[:i]) + rest[0], rest[2:]
     return None
+
+
+def is_shell(word: str) -> bool:
+    """Whether a word names a shell, by a path or without."""
+    return bool(re.fullmatch(r"(?:/\S*/)?(?:ba|da|z)?sh", word))
+
+
+def shell_options(words: list[str]) -> tuple[bool, list[str]]:
+    """Whether -c is among the options of a shell, and the words behind them.
+
+    >>> shell_options(["-euo", "pipefail", "-c", "go"]), shell_options(["-x", "run.sh", "-c"])
+    ((True, ['go']), (False, ['run.sh', '-c']))
+    """
+    asked, rest = False, list(words)
+    while rest and re.fullmatch(r"[-+][A-Za-z]+|--[a-z-]*", rest[0]):
+        option = rest.pop(0)
+        if option == "--":
+            break
+        if option[:2] != "--":
+            asked = asked or "c" in option
+        if (option[:2] != "--" and "o" in option) or option in ("--rcfile", "--init-file"):
+            rest = rest[1:]
+    return asked, rest
 
 
 def _given_to_container(words: list[str]) -> str:

@@ -10,7 +10,7 @@ import tree_sitter
 from .arithmetic import whole_number
 from .shell_commands import ShellCommands
 from .shell_heredocs import document_at
-from .shell_others import beyond_ssh
+from .shell_others import beyond_ssh, is_shell, shell_options
 from .shell_text import Values, readable, text_of
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -331,4 +331,8 @@ def _is_shell(words: list[str]) -> bool:
     """Whether a command walks what it reads."""
     if words[0] == "ssh":
         return words[1:] != [] and not beyond_ssh(words)
-    return words[0] == "sbatch" or words[-1] in ("bash", "sh") or words[-2:] == ["bash", "-s"]
+    at = next((i for i, word in enumerate(words) if is_shell(word)), None)
+    return words[0] == "sbatch" or (at is not None and shell_options(words[at + 1 :]) == _NONE)
+
+
+_NONE = (False, [])  # neither -c nor a script
