@@ -55,6 +55,23 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
         "modelled: here a step begins what it keeps and waits for the longest",
     ),
+    (
+        ("is_use_additional_prompts",),
+        is_on,
+        "prompts begun beyond those that a step keeps, and cut off when it has enough, are not "
+        "modelled: here a step begins what it keeps and waits for the longest",
+    ),
+    (
+        ("recompute_method",),
+        lambda value: value == "block",
+        "so many layers of each stage as recompute_num_layers says are computed again; here all "
+        "are where recompute_granularity is full, which takes longer and leaves more room",
+    ),
+    (
+        ("weight_update_mode",),
+        lambda value: value == "disk",
+        "weights go to engines through files of a shared disk; here straight from GPU to GPU",
+    ),
     (_TURNS, above(1), MORE_TURNS),
     (("custom_generate_function_path",), bool, MORE_TURNS),
     (
@@ -64,7 +81,7 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
             "update_weights_bucket_bytes",
             "weight_update_mode",
         ),
-        bool,
+        lambda value: value and value != "disk",
         "a weight sync is one transfer, with set-up and packing as calibrated, not its buckets",
     ),
     (

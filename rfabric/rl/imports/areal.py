@@ -247,6 +247,7 @@ def _generation(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None
         recipe.put("generation.max_response", total[1] - prompt, f"{total[0]} less the prompt")
     _trajectories(recipe, s, response + prompt)
     engine = "vllm" if backend.engine == "vllm" else "sglang"
+    recipe.bounded(f"{engine}.{'max_model_len' if engine == 'vllm' else 'context_length'}")
     share = "gpu_memory_utilization" if engine == "vllm" else "mem_fraction_static"
     recipe.take("generation.memory_utilisation", f"{engine}.{share}", default=0.9)
     most = "generation.max_num_seqs"
@@ -266,7 +267,7 @@ def _trajectories(recipe: SourcedValues, s: JobSettings, one_turn: int) -> None:
     if whole and whole[1] > one_turn:
         rest = whole[1] - recipe.values["generation.max_prompt"]
         recipe.put("generation.max_response", rest, f"{whole[0]} less the prompt")
-    turns = s.find("econfig.max_steps", "rollout.openai.mode")
+    turns = s.find("econfig.max_steps", "rollout.agent.mode", "rollout.openai.mode")
     if turns:
         s.notes += (f"{turns[0]} = {turns[1]}: {MORE_TURNS}",)
 

@@ -50,13 +50,29 @@ def _precision(recipe: SourcedValues, s: JobSettings) -> None:
         if key.split(".")[-1] != "precision" or "generation" in key
     ]
     s.used |= {key for key, _ in said}
+    for key, text in said:
+        word = next((word for word in _FORMATS if word in text), "")
+        if word and "generation.precision" not in recipe.values:
+            recipe.put("generation.precision", _FORMATS[word], key)
+        if word == "fp4":
+            s.notes += (f"{key} = {text}: computed as int4, with about its bytes a weight",)
+        elif not word and text not in _PLAIN:
+            s.notes += (f"{key} = {text}: weights of engines in it are not modelled; here in BF16",)
     stated = s.values.get("hf-checkpoint", s.values.get("actor_rollout_ref.model.path", ""))
-    said += [("the checkpoint's name", str(stated).lower())]
-    said += [("the file's name", "int4" if "int4" in Path(s.file).stem.lower() else "")]
-    for where, text in said:
+    names = {"the checkpoint's name": str(stated).lower()}
+    names |= {"the file's name": "int4" if "int4" in Path(s.file).stem.lower() else ""}
+    for where, text in names.items():
         kind = next((kind for kind in ("fp8", "int4") if kind in text), "")
         if kind and "generation.precision" not in recipe.values:
             recipe.put("generation.precision", kind, where)
+
+
+# Words in the names of formats, mxfp4 before fp4, and the precision that stands for each.
+_FORMATS = {"mxfp4": "mxfp4", "fp4": "int4", "fp8": "fp8"} | dict.fromkeys(
+    ("int4", "w4a16", "awq", "gptq"), "int4"
+)
+_PLAIN = ("", "none", "null", "false", "auto", "half", "bf16", "bfloat16", "fp16", "float16",
+          "fp32", "float32")  # fmt: skip
 
 
 def _matmuls(recipe: SourcedValues, s: JobSettings) -> None:

@@ -253,6 +253,8 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     total = s.number("policy.max_total_sequence_length")
     if total is None:
         raise RFabricError(s.lacks("policy.max_total_sequence_length"))
+    bounds = (recipe.above_zero(f"{GENERATION}.{key}") for key in _LONGEST)
+    total = min([total, *filter(None, bounds)], key=lambda said: said[1])
     response = s.number(f"{GENERATION}.max_new_tokens")
     prompt = s.number("data.max_input_seq_length")
     given = prompt[1] if prompt and prompt[1] < total[1] else min(2048, total[1] // 2)
@@ -265,9 +267,12 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.put(
         "generation.max_response",
         min(response[1] if response else total[1], total[1] - given),
-        "what max_total_sequence_length leaves",
+        f"what {total[0].split('.')[-1]} leaves",
     )
     recipe.stretched("policy.hf_config_overrides.max_position_embeddings")
+
+
+_LONGEST = ("vllm_cfg.max_model_len", "sglang_cfg.context_length", "trtllm_cfg.max_seq_len")
 
 
 def _config(s: JobSettings) -> str:

@@ -167,6 +167,7 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.assume(
             "generation.max_prompt", 2048, "neither prompt_length nor sequence_length bounds it"
         )
+    recipe.bounded(*(f"{INFER}.{CONFIG}.{key}" for key in ("max_model_len", "context_length")))
     recipe.take(
         "generation.memory_utilisation",
         f"{INFER}.{CONFIG}.gpu_memory_utilization",

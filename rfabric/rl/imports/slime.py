@@ -295,14 +295,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.micro_batch(budget[1], "--max-tokens-per-gpu")
     else:
         recipe.whole_sequences((sequences or ("", 1))[1], "--micro-batch-size")
-    samples = recipe.samples
-    steps, size = s.number("num-steps-per-rollout"), s.number("global-batch-size")
-    if steps and steps[1]:
-        recipe.put("training.mini_batches", steps[1], "--num-steps-per-rollout")
-    else:
-        recipe.mini_batches(
-            samples, size[1] if size else samples, "samples of a rollout / --global-batch-size"
-        )
+    _updates(recipe, s)
     reference = bool(s.find("use-kl-loss")) or bool(s.number("kl-coef") and s.number("kl-coef")[1])
     own, again = s.find("use-rollout-logprobs"), s.find("get-mismatch-metrics")
     recipe.log_probs(reference, engines="--use-rollout-logprobs" if own and not again else "")
@@ -310,6 +303,26 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
     _recompute(recipe, s)
     _gradients(recipe, s)
+
+
+def _updates(recipe: SourcedValues, s: JobSettings) -> None:
+    """Optimizer updates: slime leaves out what is no whole batch of a rollout
+    (slime/ray/rollout.py), here they are all a little larger.
+    """
+    steps, size = s.number("num-steps-per-rollout"), s.number("global-batch-size")
+    samples, of = recipe.samples, "samples of a rollout"
+    stepped = steps is not None and steps[1] > 0
+    origin = "--num-steps-per-rollout" if stepped else f"{of} / --global-batch-size"
+    each = samples // steps[1] if steps and stepped else (size or ("", samples))[1]
+    if not each or not samples % each or each > samples:
+        recipe.mini_batches(samples, each, origin)
+        return
+    updates = next(n for n in range(samples // each, 0, -1) if samples % n == 0)
+    recipe.put("training.mini_batches", updates, origin)
+    s.notes += (
+        f"{origin}: slime trains on {samples // each} batches of {each} and leaves the last "
+        f"{samples % each} of {samples} samples out; here on {updates} of {samples // updates}",
+    )
 
 
 def _recompute(recipe: SourcedValues, s: JobSettings) -> None:

@@ -139,6 +139,20 @@ class SourcedValues:
         if asked and asked[1] >= self.longest:
             self.put("generation.context", *asked[::-1])
 
+    def bounded(self, *keys: str) -> None:
+        """What an engine takes of one sequence, prompt and response, where it is less than both."""
+        whole = next((said for key in keys if (said := self.above_zero(key))), None)
+        if whole is None or whole[1] >= self.longest:
+            return
+        prompt = self.values["generation.max_prompt"]
+        if prompt < whole[1] < self.values["generation.max_response"]:
+            self.put("generation.max_response", whole[1] - prompt, f"{whole[0]} less the prompt")
+            return
+        self.settings.notes += (
+            f"{whole[0]} = {whole[1]}: prompt and response together are no longer; here each may "
+            "be as long as its own bound",
+        )
+
     def rolled_out(self, origin: str, prompts: float) -> None:
         """Prompts of a step whose groups a filter drops where their rewards are alike."""
         self.settings.notes += (

@@ -12,6 +12,7 @@ from ...errors import RFabricError
 from .approximations import MORE_TURNS
 from .settings import JobSettings
 from .sourced_values import SourcedValues
+from .verl_ahead import entry, note_turns, put_pipeline, put_under_way, streams
 from .verl_engines import ACTOR, MEGATRON, drop_unused, engine_of, put_recompute, put_sharded
 from .verl_rollout import ROLLOUT, put_engines
 
@@ -104,35 +105,20 @@ _BESIDE = {
 }
 
 
-def _streams(s: JobSettings) -> bool:
-    """Whether verl's fully asynchronous trainer runs the job."""
-    return bool(_entry(s, "fully_async")) or any(
-        key.startswith("async_training.") for key in s.values
-    )
-
-
-def _entry(s: JobSettings, trainer: str) -> str:
-    """What names this trainer beside the usual one: the module that starts, by name or as a file,
-    or its configuration; else empty.
-    """
-    named = (*s.words, str(s.values.get("config-name", "")))
-    return next((word for word in named if trainer in word.replace("/", ".")), "")
-
-
 def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
     per_node = (s.number("trainer.n_gpus_per_node") or ("", 8))[1]
     nodes = (s.number("trainer.nnodes") or ("", 1))[1]
     apart = next((p for p in ("rollout", ROLLOUT) if s.find(f"{p}.nnodes")), "rollout")
     rollout, own = s.find(f"{apart}.nnodes"), s.number(f"{apart}.n_gpus_per_node")
     trains, server, origin = nodes * per_node, per_node, "trainer.n_gpus_per_node"
-    alone = next((t for t in ("one_step_off", "fully_async") if _entry(s, t)), "")
+    alone = next((t for t in ("one_step_off", "fully_async") if entry(s, t)), "")
     if (rollout and rollout[1]) or (own and not rollout) or (alone and not rollout):
         each = (own or ("", per_node if apart == ROLLOUT else _NODE))[1]
         generates = (s.number(f"{apart}.nnodes") or ("", 1))[1] * each
         if not rollout and not own:
             s.notes += (f"{apart}.nnodes is not set: 1 x {each} GPUs, {alone}'s own default",)
         recipe.gpus(trains, generates, False, "trainer.* and rollout.*: nnodes x n_gpus_per_node")
-        _pipeline(recipe, s)
+        put_pipeline(recipe, s)
         if per_node + each <= _NODE:
             server, origin = per_node + each, f"{origin} + rollout.n_gpus_per_node, of one node"
             if nodes > 1:
@@ -142,11 +128,7 @@ def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
                 )
     else:
         recipe.gpus(trains, trains, True, "trainer.nnodes x trainer.n_gpus_per_node")
-        if s.value(_MODE) == "colocate_async":
-            s.notes += (
-                f"{_MODE} = colocate_async: on the same GPUs generation and training take turns; "
-                "that responses go on in the next step is not modelled",
-            )
+        note_turns(s)
     recipe.put("cluster.gpus_per_server", server, origin)
 
 
@@ -155,58 +137,20 @@ _NODE = (
 )
 
 
-_MODE, _MODEL = "trainer.v1.trainer_mode", "actor_rollout_ref.model.path"
-
-
-def _separate(recipe: SourcedValues, s: JobSettings) -> None:
-    """verl 0.9's trainer beside GPUs that generate: so many batches are begun ahead, and go on over
-    weight updates.
-    """
-    key = "trainer.v1.separate_async.num_warmup_batches"
-    s.find("trainer.v1.separate_async.parameter_sync_step")  # of mini-batches: a whole batch
-    ahead = s.number(key) or (f"{key}, by default", 1)
-    if ahead[1]:
-        recipe.behind(ahead[1], ahead[0], f"{_MODE} = separate_async")
-    else:
-        recipe.put("pipeline", "sync", f"{key} = 0")
-    hybrid = "actor_rollout_ref.hybrid_engine"
-    if s.find(hybrid) is None or s.flag(hybrid):
-        s.notes += (
-            f"{_MODE} = separate_async: GPUs that train may generate too while they wait, unless "
-            f"{hybrid} is False; here they do not",
-        )
-
-
-def _pipeline(recipe: SourcedValues, s: JobSettings) -> None:
-    if s.value(_MODE) == "separate_async":
-        _separate(recipe, s)
-        return
-    dynamic = "async_training.use_dynamic_resource_scheduling"
-    if s.find(dynamic) and s.flag(dynamic):
-        s.notes += (f"{dynamic}: GPUs that train generate too while they wait; here they do not",)
-    staleness = s.number("async_training.staleness_threshold")
-    if staleness is None and not _streams(s):
-        recipe.put(
-            "pipeline", "one-step-off", "rollout.nnodes: GPUs of its own, without async_training"
-        )
-        return
-    staleness = staleness or ("async_training.staleness_threshold, by default", 0.1)
-    if staleness[1]:
-        key = "async_training.partial_rollout"  # on by default
-        on = s.find(key) is None or s.flag(key)
-        recipe.behind(staleness[1], f"{staleness[0]}, of a step's batch", key if on else "")
-    else:
-        recipe.put("pipeline", "sync", f"{staleness[0]} = 0")
+_MODEL = "actor_rollout_ref.model.path"
 
 
 def _generation(recipe: SourcedValues, s: JobSettings) -> None:
     recipe.take("generation.tp", f"{ROLLOUT}.tensor_model_parallel_size", default=2)
     per_update = s.number("async_training.require_batches") or ("", 1)
-    streams = _streams(s)
-    if not s.value("data.train_batch_size", default=0 if streams else 1024):
+    streaming = streams(s)
+    if not s.value("data.train_batch_size", default=0 if streaming else 1024):
         # verl streams: updates, not batches, are counted
         size = s.number(f"{ACTOR}.ppo_mini_batch_size") or ("", 256)
-        times = s.number("async_training.trigger_parameter_sync_step") or ("", 4 if streams else 1)
+        times = s.number("async_training.trigger_parameter_sync_step") or (
+            "",
+            4 if streaming else 1,
+        )
         recipe.put(
             "generation.batch",
             size[1] * per_update[1] * times[1],
@@ -226,7 +170,12 @@ def _generation(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.rolled_out(over[0], recipe.values["generation.batch"] * over[1])
     overrides, longest = "actor_rollout_ref.model.override_config", "max_position_embeddings"
     recipe.stretched(f"{overrides}.{longest}", f"{overrides}.model_config.{longest}")
-    recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
+    recipe.bounded(f"{ROLLOUT}.max_model_len")
+    shares = [f"{ROLLOUT}.gpu_memory_utilization"]
+    if streaming and "placement" not in recipe.values:
+        put_under_way(recipe, s)
+        shares.insert(0, f"{ROLLOUT}.standalone_gpu_memory_utilization")
+    recipe.take("generation.memory_utilisation", *shares, default=0.5)
     put_engines(recipe, s)
 
 
@@ -352,9 +301,9 @@ def _bypass(s: JobSettings) -> str:
     said = s.find(BYPASS, "async_training.use_rollout_log_probs")
     if said:
         return said[0] if s.flag(said[0]) else ""
-    if _streams(s):
+    if streams(s):
         return f"{BYPASS}, by default of fully_async"
-    ours = _entry(s, "verl.experimental.one_step_off")
+    ours = entry(s, "verl.experimental.one_step_off")
     return f"{BYPASS}, by default of one_step_off" if ours else ""
 
 
