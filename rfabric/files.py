@@ -226,6 +226,8 @@ def _yaml_loader(aliases: bool) -> type:
 def _mapping(loader, node) -> dict:
     seen: set[Hashable] = set()
     for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":  # <<: *other, whose keys stand below these
+            continue
         name = loader.construct_object(key_node, deep=True)
         if isinstance(name, Hashable):  # else the library refuses it below
             if name in seen:

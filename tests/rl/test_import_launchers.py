@@ -126,3 +126,69 @@ def test_a_traceback_is_none_of_a_file_of_no_mapping(tmp_path):
         (path := tmp_path / "job.yaml").write_text(text)
         with pytest.raises(RFabricError):
             import_job("verl", path)
+
+
+# --- files of a script, and what it asks ----------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A script in a folder with files that it asks for."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "env.sh").write_text("export NN=4\n")
+    (tmp_path / "sub" / "inner.sh").write_text('python3 -m job a=1 "$@"\n')
+    (tmp_path / "sub" / "more.txt").write_text("c=3\n")
+    (tmp_path / "run.sh").write_text(
+        "[ -f env.sh ] && source env.sh\n"
+        "if [ -d ./sub ]; then M=2; fi\n"
+        '[ -e "$LONG" ] && M=3\n'
+        'cd "$(dirname "$0")/sub"\n'
+        "./inner.sh n=$NN m=$M $(cat more.txt)\n"
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["run.sh", "./run.sh", "../{}/run.sh", None])
+def test_a_scripts_files_are_found_however_it_is_called(folder, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    path = folder / "run.sh" if name is None else name.format(folder.name)
+    read = read_settings(path, {"LONG": "x" * 300})
+    assert read.values == {"a": 1, "n": 4, "m": 2, "c": 3}
+    assert not any("env.sh" in note or "sub" in note for note in read.notes)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '[ "$NODE_RANK" = 0 ] && python3 j.py a=4 b=2',
+        "[[ $RANK != $NODE_RANK ]] && python3 j.py a=4 b=2",
+        '[ -z "$NODE_RANK" ] || python3 j.py a=4 b=2',
+        'test "$NODE_RANK" = 0 && { cd x; python3 j.py a=4 b=2; }',
+    ],
+)
+def test_a_job_behind_a_test_on_the_first_node_is_read(tmp_path, lines):
+    (path := tmp_path / "run.sh").write_text(f"ray start\n{lines}\n")
+    read = read_settings(path)
+    assert read.values == {"a": 4, "b": 2}
+    assert any("whether it is reached cannot be known" in note for note in read.notes)
+
+
+def test_what_a_test_holds_back_leaves_nothing_behind(tmp_path):
+    (path := tmp_path / "run.sh").write_text(
+        '[ "$NODE_RANK" = 0 ] && N=9 && python3 other.py x=1 y=2 z=3\npython3 j.py a=${N:-4} b=2\n'
+    )
+    assert read_settings(path).values == {"a": 4, "b": 2}
+
+
+def test_mappings_that_are_merged_into_others(tmp_path):
+    text = (
+        "base: &base {n: 8, tensor: 1}\nmore: &more {top: 5}\n"
+        "one: {<<: *base, tensor: 2}\nboth: {<<: [*base, *more], n: 3}\nsame: *base\n"
+    )
+    (path := tmp_path / "job.yaml").write_text(text)
+    values = read_settings(path).values
+    assert (values["one.n"], values["one.tensor"], values["both.n"]) == (8, 2, 3)
+    assert (values["both.tensor"], values["both.top"], values["same.n"]) == (1, 5, 8)
+    path.write_text(text.replace("tensor: 2", "tensor: 2, tensor: 3"))
+    with pytest.raises(RFabricError, match="stands twice"):
+        read_settings(path)

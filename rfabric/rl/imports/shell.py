@@ -68,7 +68,7 @@ class _Walk(ShellStatements):
 
     def __init__(self, script: Script, environment: dict[str, str]) -> None:
         super().__init__(script, environment)
-        self.passed: set[int] = set()  # ifs whose body was walked though they do not hold
+        self.passed: set[int] = set()  # what was walked beside though its condition does not hold
         self.steps_beside = 0
         self.kinds: dict[str, Callable[[tree_sitter.Node], bool | None]] = {
             "variable_assignment": self._assignment,
@@ -170,13 +170,13 @@ class _Walk(ShellStatements):
         for way in (node, *(c for c in node.named_children if c.type == "elif_clause")):
             if self._condition(way):
                 return self._bodies(way)
-            self._beside(way)
+            self.beside(way, lambda way=way: self._bodies(way))  # type: ignore[misc]
         other = next((c for c in node.named_children if c.type == "else_clause"), None)
         return True if other is None else self._each(other)
 
-    def _beside(self, node: tree_sitter.Node) -> None:
-        """Walk once what an if that does not hold would do, and leave all as it was: a job may
-        stand there alone, such as on the first node of a cluster.
+    def beside(self, node: tree_sitter.Node, walk: Callable[[], bool | None]) -> None:
+        """Walk once what an if or a test that does not hold would do, and leave all as it was: a
+        job may stand there alone, such as on the first node of a cluster.
         """
         if node.id in self.passed or self.steps_beside > MOST_STEPS:
             return
@@ -186,7 +186,7 @@ class _Walk(ShellStatements):
         self.written, self.functions = self.script.written, dict(self.functions)
         state = self.state.copy()
         with suppress(ScriptEnd, LoopEnd, RFabricError):
-            self.output(lambda: self.in_other_shell(lambda: self._bodies(node), state))
+            self.output(lambda: self.in_other_shell(walk, state))
         script.beside += self.script.commands + self.script.beside
         beside = self.steps_beside + self.steps - kept["steps"]
         vars(self).update(kept, steps_beside=beside)

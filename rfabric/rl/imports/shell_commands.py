@@ -126,7 +126,7 @@ class ShellCommands(ShellReads):
                 "is unknown"
             )
             return None
-        outer, self.program = self.program, nearby(words[0], self.script.path) or Path(words[0])
+        outer, self.program = self.program, self._near(words[0]) or Path(words[0])
         try:
             return self._as_program(lambda: self.source(words, line), words[1:])
         finally:
@@ -162,7 +162,7 @@ class ShellCommands(ShellReads):
         if not words:
             return False
         name = readable(words[0])
-        file, text = nearby(name, self.script.path), self.file_text(name)
+        file, text = self._near(name), self.file_text(name)
         self.script.sourced.append(name)
         if text is None:
             why = "not found beside the script"
@@ -178,8 +178,13 @@ class ShellCommands(ShellReads):
     def file_text(self, name: str) -> str | None:
         """What is in a file that the script has made, or that stands near it; None of others."""
         made = self.written.get(self._place(name))
-        file = nearby(readable(name), self.script.path) if made is None else None
+        file = self._near(readable(name)) if made is None else None
         return file.read_bytes()[:MOST_BYTES].decode("utf-8", "replace") if file else made
+
+    def _near(self, name: str) -> Path | None:
+        """The file that `name` means where the script stands by now, else near the script."""
+        here = self.inside(name)
+        return here if here is not None and here.is_file() else nearby(name, self.script.path)
 
     def replace_names(self, words: list[str], line: int) -> bool | None:
         """`envsubst`: what it reads, with the variables that programs see put in."""

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import tree_sitter
@@ -23,6 +23,10 @@ class ShellStatements(ShellCommands):
 
     @abstractmethod
     def _each(self, node: tree_sitter.Node) -> bool | None: ...
+
+    @abstractmethod
+    def beside(self, node: tree_sitter.Node, walk: Callable[[], bool | None]) -> None:
+        """Walk once what a condition that does not hold would do, and leave all as it was."""
 
     # --- assignments ------------------------------------------------------------------------------
 
@@ -288,6 +292,8 @@ class ShellStatements(ShellCommands):
             status = self._taken_as(left)
         if operator == ";" or status == (operator == "&&"):
             return self.statement(right)
+        if _asks(left) and not self.asked:
+            self.beside(right, lambda: self.statement(right))
         return status
 
     def _taken_as(self, node: tree_sitter.Node) -> bool:

@@ -92,13 +92,20 @@ class ShellTests(ShellWords):
         """Whether a file is there: those of the script's own folder are known, others are taken as
         absent, and that is said.
         """
-        path = Path(posixpath.join(self.folder, name))
-        own = self.script.path.resolve().parent
-        if name.isprintable() and len(name) < _MOST_TEXT and own in path.parents and path.exists():
+        path = self.inside(name)
+        if path is not None and path.exists():
             return path.is_dir() if operator == "-d" else operator not in ("-L", "-h")
         line = node.start_point[0] + 1
         self.script.absent.setdefault(readable(name), line)
         return False
+
+    def inside(self, name: str) -> Path | None:
+        """The path that `name` means where the script stands by now; None of one that is not below
+        the script's own folder.
+        """
+        path = Path(posixpath.join(self.folder, name)).absolute()
+        below = self.script.path.absolute().parent in path.parents and len(name) < _MOST_TEXT
+        return path if below and name.isprintable() and max(map(len, path.parts)) < 256 else None
 
     def regular(self, said: str) -> str:
         """The regular expression behind =~: what stands in quotes is text."""
