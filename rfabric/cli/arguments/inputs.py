@@ -154,7 +154,7 @@ def model(verb: Parser) -> None:
 
 
 def import_(verb: Parser) -> None:
-    """Make a recipe from a job of verl, ROLL, slime, NeMo-RL or AReaL.
+    """Make a recipe from a job of verl, ROLL, slime, NeMo-RL, AReaL or OpenRLHF.
 
     rfabric import verl run_grpo.sh -o mine.yaml --gpu H800
     rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and left out

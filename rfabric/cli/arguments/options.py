@@ -28,7 +28,7 @@ SCHEDULERS = (
     "sync", "colocated", "one-step-off", "async", "orchestrrl", "rollpacker", "rollart",
 )  # fmt: skip
 SHARING = ("weave", "solo", "random", "most-idle", "gavel")
-FRAMEWORKS = ("verl", "roll", "slime", "nemo-rl", "areal")
+FRAMEWORKS = ("verl", "roll", "slime", "nemo-rl", "areal", "openrlhf")
 
 REPETITIONS = ("folded", "all")
 BEFORE = {"circuits": "plan", "timeline": "schedule"}  # until version 0.1; still good, with a note

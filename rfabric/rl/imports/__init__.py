@@ -1,5 +1,5 @@
-"""A user's own job as a recipe: the settings of verl, ROLL, slime, NeMo-RL or AReaL, read from
-their YAML files or launch scripts.
+"""A user's own job as a recipe: the settings of verl, ROLL, slime, NeMo-RL, AReaL or OpenRLHF, read
+from their YAML files or launch scripts.
 
     job = import_job("verl", "run_grpo.sh")
     print(job.yaml())         a recipe; each line says which key it came from, or that it is assumed
@@ -37,6 +37,7 @@ FRAMEWORKS = {
     "slime": ("slime", "github.com/THUDM/slime"),
     "nemo-rl": ("nemo_rl", "github.com/NVIDIA-NeMo/RL"),
     "areal": ("areal", "github.com/inclusionAI/AReaL"),
+    "openrlhf": ("openrlhf", "github.com/OpenRLHF/OpenRLHF"),
 }
 LENGTHS = ("deepseek-r1", "deepseek-r1-prompts")
 

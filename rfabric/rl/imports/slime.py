@@ -306,23 +306,14 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
 
 
 def _updates(recipe: SourcedValues, s: JobSettings) -> None:
-    """Optimizer updates: slime leaves out what is no whole batch of a rollout
-    (slime/ray/rollout.py), here they are all a little larger.
-    """
+    """Optimizer updates (RolloutManager in slime/ray/rollout.py)."""
     steps, size = s.number("num-steps-per-rollout"), s.number("global-batch-size")
-    samples, of = recipe.samples, "samples of a rollout"
-    stepped = steps is not None and steps[1] > 0
-    origin = "--num-steps-per-rollout" if stepped else f"{of} / --global-batch-size"
-    each = samples // steps[1] if steps and stepped else (size or ("", samples))[1]
-    if not each or not samples % each or each > samples:
-        recipe.mini_batches(samples, each, origin)
-        return
-    updates = next(n for n in range(samples // each, 0, -1) if samples % n == 0)
-    recipe.put("training.mini_batches", updates, origin)
-    s.notes += (
-        f"{origin}: slime trains on {samples // each} batches of {each} and leaves the last "
-        f"{samples % each} of {samples} samples out; here on {updates} of {samples // updates}",
-    )
+    samples = recipe.samples
+    if steps and steps[1]:
+        recipe.whole_batches(samples // steps[1], "--num-steps-per-rollout", "slime")
+    else:
+        each = size[1] if size else samples
+        recipe.whole_batches(each, "samples of a rollout / --global-batch-size", "slime")
 
 
 def _recompute(recipe: SourcedValues, s: JobSettings) -> None:

@@ -225,3 +225,19 @@ class SourcedValues:
                 f"batch of {batch}"
             )
         self.put("training.mini_batches", int(batch // size), origin)
+
+    def whole_batches(self, each: float, origin: str, who: str) -> None:
+        """Optimizer updates of `each` responses by a framework that leaves out what is no whole
+        batch; here all are a little larger. RFabricError where there is not one.
+        """
+        samples = self.samples
+        if not each or not samples % each or each > samples:
+            self.mini_batches(samples, each, origin)
+            return
+        whole, left = divmod(samples, each)
+        updates = next(n for n in range(int(whole), 0, -1) if samples % n == 0)
+        self.put("training.mini_batches", updates, origin)
+        self.settings.notes += (
+            f"{origin}: {who} trains on {whole} batches of {each} and leaves the last {left} of "
+            f"{samples} samples out; here on {updates} of {samples // updates}",
+        )
