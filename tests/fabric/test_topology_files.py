@@ -14,6 +14,7 @@ from collections import Counter
 from itertools import product
 from pathlib import Path
 
+import networkx as nx
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, fat_tree, leaf_spine, parse_fabric
 from rfabric.fabric.builders import Sketch
 from rfabric.fabric.formats import TOPOLOGIES, written
+from rfabric.fabric.formats.graphs import graph_of
 from rfabric.optics import joined, light, planes
 from rfabric.routing import Routes, unreachable
 from rfabric.simulate.world import simulate
@@ -742,6 +744,7 @@ def test_fabrics_need_no_library_until_a_file_does():
 OWNED = {
     "cluster.csv": lambda path: made(path, cluster(("ip", "DSW", "PSW", "ASW"), 64)),
     "campus.graphml": lambda path: made(path, ZOO),
+    "pod.gexf": lambda path: nx.write_gexf(graph_of(leaf_spine(tors=2, gpus=2)), path),
     "switches.json": lambda path: made(path, node_link([("leaf1", "spine1"), ("leaf2", "spine1")])),
     "net.edgelist": lambda path: made(path, "h1 t1\nh2 t1 {'rate': '400Gbit/s'}\n"),
     "lab.clab.yml": lambda path: made(path, LAB),

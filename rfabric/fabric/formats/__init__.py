@@ -18,6 +18,7 @@ from .cable_rows import CABLE_ROWS
 from .containerlab import CONTAINERLAB
 from .drawings import GRAPHVIZ, MERMAID_TEXT
 from .edge_list import EDGE_LIST
+from .gexf import GEXF
 from .gml import GML
 from .graphml import GRAPHML
 from .host_rows import HOST_ROWS
@@ -27,13 +28,15 @@ from .lldp import LLDP
 from .nccl_topology import NCCL_TOPOLOGY
 from .node_link import NODE_LINK
 from .ns3_topology import NS3_TOPOLOGY
+from .pajek import PAJEK
 from .simgrid import SIMGRID
 
 TOPOLOGIES = {
     form.name: form
     for form in (
-        HOST_ROWS, CABLE_ROWS, GRAPHML, GML, EDGE_LIST, INFRAGRAPH, LLDP, NODE_LINK,
-        NCCL_TOPOLOGY, CONTAINERLAB, NS3_TOPOLOGY, SIMGRID, HTSIM_TOPOLOGY, GRAPHVIZ, MERMAID_TEXT,
+        HOST_ROWS, CABLE_ROWS, GRAPHML, GML, GEXF, PAJEK, EDGE_LIST, INFRAGRAPH, LLDP,
+        NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NS3_TOPOLOGY, SIMGRID, HTSIM_TOPOLOGY, GRAPHVIZ,
+        MERMAID_TEXT,
     )
 }  # fmt: skip
 FABRIC_JSON = "fabric-json"  # rfabric's own: all that a Fabric is

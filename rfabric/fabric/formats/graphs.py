@@ -162,12 +162,33 @@ def graph_of(fabric: Fabric):
     return graph
 
 
-def network_from(graph, name: str, reading: Reading) -> Network:
-    """The Network that a networkx graph is."""
+def network_from(
+    graph, name: str, reading: Reading, node_default: Mapping = {}, edge_default: Mapping = {}
+) -> Network:
+    """The Network that a networkx graph is; the defaults: what each node or edge says that says
+    nothing else.
+    """
     names = names_of(dict(graph.nodes(data=True)))
-    nodes = {names[node]: said for node, said in graph.nodes(data=True)}
-    edges = _edges(graph, names)
+    nodes = {names[node]: {**node_default, **said} for node, said in graph.nodes(data=True)}
+    edges = _edges(graph, names, edge_default)
     return network_of(name, nodes, edges, reading, graph.graph, graph.is_directed())
+
+
+def check_each_once(nodes: Sequence[str | None], edges: Sequence[tuple]) -> None:
+    """RFabricError for what networkx would pass over: a node or an edge (id, two ends) that stands
+    twice, an edge to no node.
+    """
+    if (name := twice(nodes)) is not None:
+        raise RFabricError(f"node {name} stands twice; keep one")
+    known = set(nodes)
+    if (edge := twice((i, frozenset((a, b))) for i, a, b in edges if i)) is not None:
+        raise RFabricError(f"edge {edge[0]} stands twice; give each an id of its own, or none")
+    for _, *ends in edges:
+        for end in ends:
+            if end not in known:
+                raise RFabricError(
+                    f"edge {ends[0]} - {ends[1]} ends at {end}, which is no node of the file"
+                )
 
 
 def names_of(nodes: Mapping[Any, Mapping[str, Any]]) -> dict[Any, str]:
@@ -198,9 +219,9 @@ def _telling(name: str, node: str) -> str:
     return "" if named_role(name) is None and named_role(node) is not None else name
 
 
-def _edges(graph, names: Mapping[Any, str]) -> list[Edge]:
+def _edges(graph, names: Mapping[Any, str], default: Mapping) -> list[Edge]:
     return in_order(
-        Edge(names[a], names[b], said, f"edge {names[a]} - {names[b]}")
+        Edge(names[a], names[b], {**default, **said}, f"edge {names[a]} - {names[b]}")
         for a, b, said in graph.edges(data=True)
     )
 

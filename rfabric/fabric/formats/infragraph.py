@@ -8,7 +8,8 @@
 
 A device with GPUs or NICs (`xpu`, `nic`) is a server: each of its NICs with a cable is a host. All
 others are packet switches. What joins the components inside a device is left out. one2one of more
-ends with fewer makes as many cables as the fewer, as InfraGraph's own service does (zip).
+ends with fewer makes as many cables as the fewer, as InfraGraph's own service does (zip). A cable
+from a switch to itself, as its de Bruijn graphs have them, carries nothing and is left out.
 """
 
 import re
@@ -48,15 +49,21 @@ def _read(path: Path, reading: Reading) -> Network:
     nodes: dict[str, Role] = {}
     cables: list[NamedCable] = []
     uneven: list[str] = []
+    loops = 0
     for i, edge in enumerate(items(data["edges"], "edges")):
         where = f"edges[{i}]"
         for a, b in _joined(mapping(edge, where), where, instances, devices, uneven):
+            if a[0] == b[0]:
+                loops += 1
+                continue
             nodes |= {end[0]: end[1] for end in (a, b) if end[0] not in nodes}
             cables.append(NamedCable(a[0], b[0], *_link(edge.get("link"), where, rates), where))
             if len(cables) > MOST_NODES:
                 raise RFabricError(f"{where}: more than {MOST_NODES:,} cables")
     hosts = sum(role.kind == "host" for role in nodes.values())
     said.append(f"each of {hosts:,} NICs of servers is a host")
+    if loops:
+        said.append(f"{loops:,} cables from a switch to itself left out")
     if uneven:
         said.append(
             f"{len(uneven):,} edges one2one of more ends with fewer ({some(uneven)}): as many "

@@ -5,10 +5,12 @@
     0 4 400Gbps 0.0005ms 0       two nodes, rate, delay, error rate
 
 Nodes are numbered from 0, hosts first. SimAI's own form begins with six numbers (nodes, GPUs a
-server, NVSwitches, switches, cables, kind of GPU): its NVSwitches are switches here.
+server, NVSwitches, switches, cables, kind of GPU). Its NVSwitches, which line 2 has first, are
+switches here, and a GPU with NVLinks and NICs is a host and a node that passes on between them.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import RFabricError
@@ -19,7 +21,7 @@ from ..roles import Role
 from .base import Reading, TopologyFormat, joined_lines, no_circuits, stem_of, text_of
 
 HEAD = re.compile(r"\s*\d+ +\d+ +\d+(?: +\d+ +\d+ +[A-Za-z]\w*)?\s*\n")
-CABLE = re.compile(r"^\s*\d+ +\d+ +[\d.]+[KMG]bps +[\d.e-]+[mun]?s +[\d.e-]+\s*$", re.M)
+CABLE = re.compile(r"^\s*\d+ +\d+ +[\d.]+[kKMGT]?b(?:ps|/s) +[\d.e-]+[mun]?s +[\d.e-]+\s*$", re.M)
 
 
 def _sniff(text: str) -> bool:
@@ -44,8 +46,35 @@ def _read(path: Path, reading: Reading) -> Network:
     if len(cables) != wires:
         raise RFabricError(f"{len(cables)} cables, line 1 says {wires}; is the file whole?")
     lost = sum(float(words[4]) > 0 for _, words in lines[2:])
-    said = (f"error rates of {lost:,} cables left out",) if lost else ()
-    return Network(stem_of(path), nodes, tuple(cables), said)
+    said = [f"error rates of {lost:,} cables left out"] if lost else []
+    if simai:
+        inside = set(switches[: _whole(head[2], "line 1")])
+        nodes, cables = _passing_on(nodes, cables, inside, said)
+    return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+
+
+def _passing_on(
+    nodes: dict[str, Role], cables: list[NamedCable], inside: set[str], said: list[str]
+) -> tuple[dict[str, Role], list[NamedCable]]:
+    """With each host that is cabled both to NVSwitches (`inside`) and to others behind a node that
+    passes on between these, at the rate of all of them: it remains one host.
+    """
+    near: dict[str, dict[bool, float]] = {}  # bit/s of a host to NVSwitches, and to others
+    for cable in cables:
+        for name, other in ((cable.a, cable.b), (cable.b, cable.a)):
+            if nodes[name].kind == "host":
+                rates = near.setdefault(name, {})
+                rates[other in inside] = rates.get(other in inside, 0.0) + (cable.rate or 0.0)
+    both = {name: sum(rates.values()) for name, rates in near.items() if len(rates) == 2}
+    behind = {name: f"{name} links" for name in both}
+    if both:
+        said.append(f"{len(both):,} hosts pass on between NVSwitches and NICs")
+    moved = [
+        replace(cable, a=behind.get(cable.a, cable.a), b=behind.get(cable.b, cable.b))
+        for cable in cables
+    ]
+    own = [NamedCable(name, behind[name], rate, 0.0) for name, rate in both.items()]
+    return nodes | dict.fromkeys(behind.values(), Role("eps", "server")), own + moved
 
 
 def _whole(text: str, where: str) -> int:

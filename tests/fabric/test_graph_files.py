@@ -1,0 +1,283 @@
+"""Files of graphs: what GraphML and GEXF say of all nodes or edges, groups of nodes, GEXF of any
+version, Pajek's sections, SimAI's servers. What must come out is worked out by hand.
+"""
+
+import networkx as nx
+import pytest
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.fabric import leaf_spine, parse_fabric
+from rfabric.fabric.formats.graphs import graph_of
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder
+
+
+def read(path, **settings):
+    return parse_fabric(str(path) + "".join(f",{k}={v}" for k, v in settings.items()))
+
+
+def made(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rates(fabric):
+    """Gbit/s of each cable, by the names of its ends."""
+    called = fabric.parameters["names"]
+    ends = (sorted((called[k.a.node], called[k.b.node])) for k in fabric.links)
+    return sorted((*pair, k.rate / 1e9) for pair, k in zip(ends, fabric.links, strict=True))
+
+
+# two servers at 25 Gbit/s but where an edge says 100, below a leaf
+SPOKEN = [("leaf", "server1", 25.0), ("leaf", "server2", 25.0), ("leaf", "spine", 100.0)]
+GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="d0" for="node" attr.name="role" attr.type="string"><default>switch</default></key>
+  <key id="d1" {what} attr.name="bandwidth_gbps" attr.type="double"><default>25</default></key>
+  <key id="d2" for="edge" attr.name="note" attr.type="int"><default/></key>
+  <graph edgedefault="undirected">
+    <node id="server1"><data key="d0">host</data></node>
+    <node id="server2"><data key="d0">host</data></node>
+    <node id="leaf"/><node id="spine"/>
+    <edge source="server1" target="leaf"/><edge source="server2" target="leaf"/>
+    <edge source="leaf" target="spine"><data key="d1">100</data></edge>
+  </graph>
+</graphml>"""
+
+
+@pytest.mark.parametrize("what", ['for="edge"', 'for="all"', ""])
+def test_the_default_of_a_key_holds_where_an_edge_says_nothing(what, tmp_path, caplog):
+    fabric = read(made(tmp_path / "d.graphml", GRAPHML.format(what=what)))
+    assert rates(fabric) == SPOKEN
+    assert "without a rate" not in caplog.text
+
+
+NESTED = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="d1" for="edge" attr.name="rate" attr.type="string"/>
+  <graph edgedefault="undirected">
+    <node id="hosts" {folder}><graph edgedefault="undirected">
+      <node id="server1"/><node id="server2"/>
+      <node id="rack" {folder}><graph edgedefault="undirected">
+        <node id="leaf"/><edge source="leaf" target="server2"><data key="d1">25G</data></edge>
+      </graph></node>
+    </graph></node>
+    <node id="spine"/>
+    <edge source="server1" target="leaf"><data key="d1">25G</data></edge>
+    <edge source="leaf" target="spine"><data key="d1">100G</data></edge>
+  </graph>
+</graphml>"""
+
+
+@pytest.mark.parametrize("kind", ["", "group", "folder"])
+def test_a_graph_within_a_node_is_part_of_the_whole(kind, tmp_path):
+    """`hosts` and `rack` are groups, which nothing is cabled to."""
+    text = NESTED.format(folder=kind and f'yfiles.foldertype="{kind}"')
+    assert rates(read(made(tmp_path / "n.graphml", text))) == SPOKEN
+
+
+# --- GEXF -----------------------------------------------------------------------------------------
+
+GEXF = """<?xml version="1.0" encoding="UTF-8"?>
+<gexf xmlns="{space}" xmlns:viz="{space}/viz" version="1.3">
+  <meta lastmodifieddate="2024-01-01"><creator>Gephi 0.10.1</creator></meta>
+  <graph defaultedgetype="undirected" mode="static">
+    <attributes class="node" mode="static">
+      <attribute id="0" title="role" type="string"><default>switch</default></attribute>
+      <attribute id="1" title="size" type="short"/>
+    </attributes>
+    <attributes class="edge" mode="static">
+      <attribute id="0" title="bandwidth_gbps" type="double"><default>25</default></attribute>
+    </attributes>
+    <nodes>
+      <node id="0" label="server1"><attvalues><attvalue for="0" value="host"/></attvalues></node>
+      <node id="1" label="server2"><attvalues><attvalue for="0" value="host"/>
+        <attvalue for="1" value="7"/></attvalues><viz:color r="1.5" g="2" b="3"/></node>
+      <node id="2" label="leaf"/>
+      <node id="3" label="spine"/>
+    </nodes>
+    <edges>
+      <edge id="0" source="0" target="2" weight="1.0"/>
+      <edge id="1" source="1" target="2"/>
+      <edge id="2" source="2" target="3">
+        <attvalues><attvalue for="0" value="100"/></attvalues></edge>
+    </edges>
+  </graph>
+</gexf>"""
+V13 = GEXF.format(space="http://gexf.net/1.3")
+
+
+@pytest.mark.parametrize(
+    "space",
+    ["http://gexf.net/1.3", "http://www.gexf.net/1.3", "http://www.gexf.net/1.2draft",
+     "http://www.gexf.net/1.1draft"],
+)  # fmt: skip
+def test_gexf_of_any_version_is_read_by_its_labels_and_defaults(space, tmp_path, caplog):
+    fabric = read(made(tmp_path / "g.gexf", GEXF.format(space=space)))
+    assert rates(fabric) == SPOKEN
+    assert "attributes of nodes left out: size" in caplog.text and "weight" in caplog.text
+
+
+def test_gexf_is_told_by_its_content(tmp_path):
+    assert len(read(made(tmp_path / "g.xml", V13)).hosts) == 2
+
+
+def test_parallel_edges_of_gexf_are_cables_and_both_directions_are_one(tmp_path, caplog):
+    again = '<edge id="7" source="2" target="3"/></edges>'
+    assert len(read(made(tmp_path / "p.gexf", V13.replace("</edges>", again))).links) == 4
+    said = '<attvalues><attvalue for="0" value="%s"/></attvalues>'
+    ways = "".join(
+        f'<edge id="{7 + i}" source="{b}" target="{a}">{said % rate}</edge>'
+        for i, (a, b, rate) in enumerate([(0, 2, 25), (1, 2, 25), (2, 3, 100)])
+    )
+    both = V13.replace("</edges>", f"{ways}</edges>").replace("undirected", "directed")
+    assert rates(read(made(tmp_path / "b.gexf", both))) == SPOKEN
+    assert "6 edges of one direction are 3 cables" in caplog.text
+
+
+# --- Pajek ----------------------------------------------------------------------------------------
+
+PAJEK = """% made by hand
+*Network pod
+*Vertices 4
+1 "server 1" 0.1 0.2 0.5 ellipse role host
+2 server2 role host
+3 "leaf"
+
+% 4 has a number alone
+*Arcs
+*Edges
+1 3 1 bandwidth_gbps 25
+2 3 1 bandwidth_gbps 25 c Blue
+3 4 bandwidth_gbps 100
+"""
+
+
+def test_pajek_has_vertices_edges_and_comments(tmp_path, caplog):
+    fabric = read(made(tmp_path / "p.net", PAJEK))
+    assert rates(fabric) == [
+        ("4", "leaf", 100.0), ("leaf", "server 1", 25.0), ("leaf", "server2", 25.0),
+    ]  # fmt: skip
+    assert "attributes of edges left out: c, weight" in caplog.text
+
+
+def test_lists_of_pajek_and_arcs_both_ways(tmp_path, caplog):
+    """Each list leads from its first number: 3 to both servers, and they back."""
+    head = "*vertices 3\r\n1 server1\r\n2 server2\r\n3 leaf\r\n"
+    fabric = read(made(tmp_path / "l.net", f"{head}*Arcslist\r\n3 1 2\r\n1 3\r\n2 3\r\n"))
+    assert len(fabric.links) == 2 and len(fabric.hosts) == 2
+    assert "4 edges of one direction are 2 cables" in caplog.text
+    assert len(read(made(tmp_path / "e.net", f"{head}*Edgeslist\n3 1 2\n")).links) == 2
+
+
+@pytest.mark.parametrize("form", ["gexf", "pajek"])
+def test_what_networkx_writes_is_read(form, tmp_path):
+    """Pajek holds text alone."""
+    fabric = leaf_spine(tors=3, gpus=2)
+    graph, path = graph_of(fabric), tmp_path / f"f.{'net' if form == 'pajek' else form}"
+    if form == "pajek":
+        for said in (*dict(graph.nodes).values(), *(said for *_, said in graph.edges(data=True))):
+            said.update({key: str(value) for key, value in said.items()})
+    getattr(nx, f"write_{form}")(graph, path)
+    back = read(path)
+    called = back.parameters["names"]
+    assert [called[h] for h in back.hosts] == list(fabric.hosts)
+    tiers = {(called[node.name], node.tier) for node in back.nodes}
+    assert tiers == {(node.name, node.tier) for node in fabric.nodes}
+    assert sorted(k.rate for k in back.links) == sorted(k.rate for k in fabric.links)
+    assert {k.delay for k in back.links} == {k.delay for k in fabric.links}
+
+
+BOMB = '<!DOCTYPE x [<!ENTITY a "ha">]><gexf'
+BAD = {
+    "bomb.gexf": (V13.replace("<gexf", BOMB, 1), "declares a DTD or entities"),
+    "cut.gexf": (V13[:900], "is no whole XML"),
+    "twice.gexf": (V13.replace('node id="1"', 'node id="0"'), "node 0 stands twice"),
+    "edge.gexf": (V13.replace('edge id="1" source="1"', 'edge id="0" source="0"'), "edge 0 stands"),
+    "none.gexf": (V13.replace('target="3"', 'target="9"'), "ends at 9, which is no node"),
+    "for.gexf": (V13.replace('for="1" value="7"', 'for="5" value="7"'), "networkx reads: No attr"),
+    "class.gexf": (V13.replace('class="edge"', 'class="graph"'), "is no GEXF that networkx reads"),
+    "far.net": (PAJEK.replace("3 4 band", "3 5 band"), "line 13: '5' is no vertex; there are 1"),
+    "many.net": (PAJEK.replace("Vertices 4", "Vertices 99999999999"), "a whole number up to"),
+    "none.net": ("*Vertices\n1 a\n", "line 1: '' vertices"),
+    "matrix.net": (PAJEK + "*Matrix\n0 1\n", r"line 14: \*Matrix is not read"),
+    "one.net": (PAJEK + "3\n", "line 14: '3' is no edge; write two numbers"),
+    "unit.net": (PAJEK.replace("bandwidth_gbps 25 c", "rate 25 c"), "line 12 rate 25 has no unit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_graph_files_are_one_clear_error(name, tmp_path, capsys):
+    text, why = BAD[name]
+    made(tmp_path / name, text)
+    with pytest.raises(RFabricError, match=why):
+        read(tmp_path / name)
+    assert main(["topo", str(tmp_path / name)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, end", [(V13, "gexf"), (PAJEK, "net"), (NESTED.format(folder=""), "graphml")]
+)
+def test_a_graph_cut_anywhere_is_read_or_refused(text, end, tmp_path):
+    for cut in range(0, len(text), max(len(text) // 40, 1)):
+        try:
+            read(made(tmp_path / f"cut.{end}", text[:cut]))
+        except RFabricError as error:
+            assert "cut" in str(error)
+
+
+# --- SimAI's topology text ------------------------------------------------------------------------
+
+# two servers of two GPUs, an NVSwitch each (4, 5), two rails (6, 7) below a spine (8)
+SIMAI = """9 2 2 3 10 H100
+4 5 6 7 8
+0 4 2880Gbps 0.000025ms 0
+1 4 2880Gbps 0.000025ms 0
+2 5 2880Gbps 0.000025ms 0
+3 5 2880Gbps 0.000025ms 0
+0 6 200Gbps 0.0005ms 0
+1 7 200Gbps 0.0005ms 0
+2 6 200Gbps 0.0005ms 0
+3 7 200Gbps 0.0005ms 0
+6 8 400Gbps 0.0005ms 0
+7 8 400Gbps 0.0005ms 0
+"""
+
+
+def test_a_gpu_of_simai_is_one_host_that_uses_its_nvlink_and_its_nic(tmp_path, caplog):
+    """360 MB take 1 ms over NVLink and 14.4 ms over the NIC; both at once take no longer."""
+    fabric = read(made(tmp_path / "simai.txt", SIMAI))
+    called = fabric.parameters["names"]
+    assert [called[h] for h in fabric.hosts] == ["0", "1", "2", "3"]
+    assert "4 hosts pass on between NVSwitches and NICs" in caplog.text
+    for pairs, ms in (([(0, 1)], 1.0), ([(0, 2)], 14.4), ([(0, 1), (0, 2)], 14.4)):
+        rows = TraceBuilder(fabric.hosts)
+        rows.flows(*zip(*pairs, strict=True), 360e6)
+        assert 1e3 * simulate(fabric, rows.build()).step_seconds == pytest.approx(ms, rel=1e-3)
+
+
+# --- InfraGraph -----------------------------------------------------------------------------------
+
+# as InfraGraph 3.1.0 makes a de Bruijn graph of two switches: 0 to 0 and 1, 1 to 1 and 0
+DE_BRUIJN = """
+devices:
+- {name: server, components: [{name: nic, count: 1, choice: nic}]}
+- {name: switch, components: [{name: port, count: 8, choice: port}]}
+instances:
+- {name: host, device: server, count: 2}
+- {name: switch, device: switch, count: 2}
+edges:
+- {ep1: {instance: "host[0]", component: nic}, ep2: {instance: "switch[0]", component: "port[0]"}}
+- {ep1: {instance: "host[1]", component: nic}, ep2: {instance: "switch[1]", component: "port[0]"}}
+"""
+LOOPS = "".join(
+    f'- {{ep1: {{instance: "switch[{a}]", component: "port[{2 + k}]"}}, '
+    f'ep2: {{instance: "switch[{b}]", component: "port[{4 + k}]"}}}}\n'
+    for k, (a, b) in enumerate([(0, 0), (0, 1), (1, 1), (1, 0)])
+)
+
+
+def test_a_cable_of_infragraph_from_a_switch_to_itself_carries_nothing(tmp_path, caplog):
+    fabric = read(made(tmp_path / "b.yaml", DE_BRUIJN + LOOPS))
+    assert len(fabric.hosts) == 2 and len(fabric.links) == 4
+    assert "2 cables from a switch to itself left out" in caplog.text
