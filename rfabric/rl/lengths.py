@@ -11,6 +11,9 @@ inverse CDF.
     Request tokens,Response tokens,...     BurstGPT's
     num_prefill_tokens,num_decode_tokens   Vidur's
     prompt_tokens,completion_tokens,...    what servers of OpenAI's API count
+    number_input_tokens,...                llmperf's responses, a JSON list
+    input_lens, output_lens                lists in JSON: benchmarks of vLLM (--save-detailed)
+                                           and SGLang (--output-details)
     chunk-N-dataset.json                   ServeGen's own: shares of tokens by window, by the rates
                                            in chunk-N-trace.csv
 
@@ -33,7 +36,9 @@ from ..files import kind_of, parse_json, read_text, twice
 _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
 # Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake,
-# callanjfox/kv-cache-tester, HPMLL/BurstGPT, microsoft/vidur; `usage` of OpenAI's API.
+# callanjfox/kv-cache-tester, HPMLL/BurstGPT, microsoft/vidur; `usage` of OpenAI's API;
+# ray-project/llmperf; `vllm bench serve` and sglang.bench_serving.
+_LISTS = ("input_lens", "output_lens")
 _PAIRS = (
     ("ContextTokens", "GeneratedTokens"),
     ("input_length", "output_length"),
@@ -41,7 +46,10 @@ _PAIRS = (
     ("Request tokens", "Response tokens"),
     ("num_prefill_tokens", "num_decode_tokens"),
     ("prompt_tokens", "completion_tokens"),
+    ("number_input_tokens", "number_output_tokens"),
+    _LISTS,
 )
+_OF_A_RUN = {*_LISTS, "total_output_tokens"}  # one of which each benchmark's result has
 SIDES = ("prompt", "output")
 
 
@@ -88,9 +96,11 @@ class Lengths:
             )
         try:
             lines = read_text(path).splitlines(keepends=True)
-            if kind_of(path) == ".json":
-                return _servegen(cls, path, "".join(lines), side)
-            rows = _rows(path, lines)
+            if kind_of(path) != ".json":
+                rows = _rows(path, lines)
+            elif (rows := _in_json(path, said := parse_json("".join(lines)))) is None:
+                return _servegen(cls, path, said, side)
+            rows = _each_request(path, rows)
         except RFabricError:
             raise
         except (OSError, ValueError, csv.Error) as error:  # text that is no UTF-8, JSON or number
@@ -183,12 +193,39 @@ def _rows(path: Path, lines: list[str]) -> list[dict]:
                 f"lengths {path}: column {twice(reader.fieldnames)!r} stands twice; keep one"
             )
         return list(reader)
-    rows = [parse_json(line) for line in kept if line.strip()]
+    return _objects(path, [parse_json(line) for line in kept if line.strip()])
+
+
+def _in_json(path: Path, said: object) -> list[dict] | None:
+    """The rows in what a JSON file says; None for ServeGen's windows."""
+    if isinstance(said, dict) and not said.keys() & _OF_A_RUN:
+        return None
+    return _objects(path, said if isinstance(said, list) else [said])
+
+
+def _objects(path: Path, rows: list) -> list[dict]:
     if not all(isinstance(row, dict) for row in rows):
         raise RFabricError(
             f"lengths {path}: each line must hold an object, such as {{'input_length': 6758, ...}}"
         )
     return rows
+
+
+def _each_request(path: Path, rows: list[dict]) -> list[dict]:
+    """A row a request, where rows are runs of a benchmark with lists of all requests."""
+    if not rows or not rows[0].keys() & _OF_A_RUN:
+        return rows
+    try:
+        return [
+            dict(zip(_LISTS, pair, strict=True))
+            for run in rows
+            for pair in zip(*(run[key] for key in _LISTS), strict=True)
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise RFabricError(
+            f"lengths {path}: no input_lens and output_lens of each request; run the benchmark "
+            "with --save-detailed (vLLM) or --output-details (SGLang)"
+        ) from None
 
 
 def _requests(
@@ -209,19 +246,15 @@ def _requests(
     return cls.of_samples(path.stem, kept, source=f"{source}{column} of {path.name}{without}")
 
 
-def _servegen(cls: type[Lengths], path: Path, text: str, side: str) -> Lengths:
+def _servegen(cls: type[Lengths], path: Path, windows: dict, side: str) -> Lengths:
     """A client of ServeGen: shares of tokens by window of a day, weighted by the rates in the trace
     beside it.
     """
-    windows, column = parse_json(text), {"prompt": "input_tokens", "output": "output_tokens"}[side]
+    column = {"prompt": "input_tokens", "output": "output_tokens"}[side]
     rates = _servegen_rates(path)
     tokens, weights = [], []
-    starts = (
-        sorted((float(start) for start in windows), reverse=True)
-        if isinstance(windows, dict)
-        else []
-    )
-    for start, window in windows.items() if starts else ():
+    starts = sorted((float(start) for start in windows), reverse=True)
+    for start, window in windows.items():
         try:
             shares = ast.literal_eval(window[column])
         except (KeyError, TypeError, ValueError, SyntaxError) as error:

@@ -440,6 +440,14 @@ FORMS = {
     "agents.csv": "trace,agent,t_s,in_tokens,out_tokens,think_time_s\na,main,0,374,44,3.0\n",
     "vidur.csv": "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.3,396,109\n",
     "usage.jsonl": '{"id": "x", "prompt_tokens": 374, "completion_tokens": 44}\n',
+    "perf_individual_responses.json": (
+        '[{"error_code": null, "number_input_tokens": 374, "number_output_tokens": 44}]'
+    ),
+    "vllm.json": (
+        '{"backend": "vllm", "total_output_tokens": 44, "input_lens": [374, 374], '
+        '"output_lens": [44, 0], "errors": ["", "timed out"]}'
+    ),
+    "sglang.jsonl": '{"completed": 1, "input_lens": [374], "output_lens": [44]}\n' * 2,
     "chunk-3-dataset.json": (
         '{"0": {"input_tokens": "{374: 0.9, 999: 0.1}", "output_tokens": "{44: 1.0}"}}'
     ),
@@ -484,6 +492,9 @@ def test_windows_of_servegen_count_by_their_rates(tmp_path):
         ("a.csv", "input_length,output_length\n5,many\n", "column output_length must hold numbers"),
         ("a.jsonl", "5\n", "each line must hold an object"),
         ("a.jsonl", "{\n", "Expecting property name"),
+        ("a.json", '{"total_output_tokens": 9}', "run the benchmark with --save-detailed"),
+        ("a.json", '{"input_lens": [5], "output_lens": []}', "no input_lens and output_lens of"),
+        ("a.json", "[5]", "must hold an object"),
         ("a.json", "{}", "holds no windows of output_tokens; give ServeGen's"),
         ("a.json", '{"0": {"output_tokens": "{}"}}', "holds no windows of output_tokens"),
         ("a.json", '{"0": {"input_tokens": "{5: 1}"}}', "window 0 has no output_tokens such as"),
