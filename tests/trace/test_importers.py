@@ -244,6 +244,26 @@ def test_packed_files_of_any_name_and_schema(tmp_path, schema):
     assert len(sent(read_trace(folder))) == len(sent(read_trace(folder / "s.0.trace"))) == 2
 
 
+def test_long_metadata_and_packed_files_are_known_by_their_bytes(tmp_path):
+    """Metadata of more than 16 kB has a length of three bytes."""
+    files = chakra(tmp_path / "plain", [call()], [call()])
+    facts = {"schema": "1.0.2-chakra.0.0.4", "input_file": "x" * 20_000, "version": ""}
+    (tmp_path / "packed").mkdir()
+    for rank in range(2):
+        data = gzip.compress(encoded(facts, [call()]))
+        (tmp_path / "packed" / f"s.{rank}.et.gz").write_bytes(data)
+    trace = read_trace(tmp_path / "packed" / "s.0.et.gz")
+    assert sent(trace) == sent(read_trace(files))
+
+
+def test_workload_graphs_stand_behind_any_other_key(tmp_path):
+    nodes = [{"Id": 1, "NodeType": 7, "comm_type": 0, "comm_size": 800}]
+    for rank in range(2):
+        said = {"ngpus": 2, "soc": "x", "workload_graph": nodes}
+        (tmp_path / f"w.{rank}.json").write_text(json.dumps(said))
+    assert set(sent(read_trace(tmp_path)).values()) == {800}
+
+
 def jsonizer(rank: int) -> str:
     values = [{"name": "comm_type", "int64Val": "0"}, {"name": "comm_size", "int64Val": "800"}]
     nodes = [
@@ -367,6 +387,14 @@ def aicb(folder: Path, text: str, name="w.txt") -> Path:
     return folder / name
 
 
+def test_comments_in_aicb_are_passed_over(tmp_path):
+    plain = read_trace(aicb(tmp_path, f"{HEAD}\n1\n{LAYER}\n"))
+    said = read_trace(aicb(tmp_path, f"# step 3\n{HEAD}\n1\n# mlp\n{LAYER}\n"))
+    assert said.size.tolist() == plain.size.tolist()
+    calls = read_trace(aicb(tmp_path, f"# rank 0\n{COLUMNS}# calls\n{CALLS}", "w.csv"))
+    assert calls.total.sum() == 8 * 800 + 4 * 50 + 8 * 500
+
+
 def test_a_layer_of_aicb_is_played_as_simai_does(tmp_path):
     trace = read_trace(aicb(tmp_path, f"{HEAD}\n2\n{LAYER}\n{LAYER}\n"))
     by_label = {key: trace.total[rows].sum() for key, rows in trace.communication().items()}
@@ -418,6 +446,14 @@ def test_aicb_as_csv(tmp_path):
     }
     assert trace.compute_only()[1].max() == pytest.approx(0.0015)
     assert ("h1", "h5") in trace.pairs() and ("h1", "h3") in trace.pairs()
+
+
+def test_columns_of_aicb_stand_in_any_order(tmp_path):
+    lines = [line.split(",") for line in (COLUMNS + CALLS).splitlines()[1:]]
+    turned = "".join(",".join(reversed(cells)) + "\n" for cells in lines)
+    straight = read_trace(aicb(tmp_path, COLUMNS + CALLS, "w.csv"))
+    back = read_trace(aicb(tmp_path, turned, "w.csv"), gpus=8)
+    assert back.size.tolist() == straight.size.tolist() and back.hosts == straight.hosts
 
 
 @pytest.mark.parametrize(
@@ -683,6 +719,16 @@ def test_flow_lists_of_ns3_say_seconds_and_count_nodes_from_zero(tmp_path, caplo
     assert trace.hosts == ("h1", "h3", "h5") and trace.size.tolist() == [1_000_000, 7, 9]
     assert trace.start.tolist() == pytest.approx([2.000005, 1e-6, 0])
     assert "2 priority groups, played as one" in caplog.text
+
+
+def test_flow_lists_of_conweave_have_no_port(tmp_path):
+    path = tmp_path / "flow.txt"
+    path.write_text("2\n0 4 3 1000000 2.000005000\n4 0 3 7 0.000001000\n")
+    trace = read_trace(path)
+    assert trace.size.tolist() == [1_000_000, 7] and trace.start.tolist() == [2.000005, 1e-6]
+    path.write_text("2\n0 4 3 1000000 2.000005000\n4 0 3 100 7 0.000001000\n")
+    with pytest.raises(RFabricError, match="line 3: .4 0 3 100 7"):
+        read_trace(path)
 
 
 @given(

@@ -215,7 +215,7 @@ def _pass(player: Player, one: tuple, among: dict, after, phase: str, name: str)
 
 
 def _sniff(head: bytes) -> bool:
-    words = first_line(head).split()
+    words = first_line(head, "#").split()
     micro = words == [MICRO] or words[:1] == [MICRO] and words[-1].isdecimal()
     return bool(words) and (micro or any("model_parallel_NPU_group" in word for word in words))
 

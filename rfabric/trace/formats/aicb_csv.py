@@ -17,7 +17,7 @@ from ...errors import RFabricError
 from ..model import MOST_BYTES, Trace
 from ..recorded import MOST_RANKS
 from .aicb import Player, groups
-from .base import TraceFormat, filled, whole
+from .base import TraceFormat, filled, first_line, whole
 
 KINDS = {
     "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
@@ -31,14 +31,14 @@ MILLISECOND = 1e3
 
 
 def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
-    lines = [line for _, line in filled(path)]
-    ranks = re.fullmatch(r"\[rank(\d+) ~ rank(\d+)\]\W*", lines[0].strip())
-    table = csv.DictReader(lines[1:] if ranks else lines, strict=True)
+    lines = filled(path)
+    ranks = re.fullmatch(r"\[rank(\d+) ~ rank(\d+)\]\W*", lines[0][1].strip())
+    lines = lines[1:] if ranks else lines
+    table = csv.DictReader((line for _, line in lines), strict=True)
     lacking = [name for name in NEEDED if name not in (table.fieldnames or ())]
     if lacking:
         raise RFabricError(f"column {lacking[0]!r} is missing; has {table.fieldnames}")
-    first = 3 if ranks else 2
-    rows = [(f"line {n}", row) for n, row in enumerate(table, first)]
+    rows = [(f"line {n}", row) for (n, _), row in zip(lines[1:], table, strict=False)]
     sizes = _sizes(rows)
     named = int(ranks[2]) + 1 if ranks else max(sizes.values(), default=1)
     player = Player(
@@ -142,8 +142,9 @@ def _between_stages(player: Player, kind: str, size: int, sizes: dict) -> list[t
 
 
 def _sniff(head: bytes) -> bool:
-    text = head.decode("utf-8-sig", "replace").lstrip()
-    return text.startswith("[rank0 ~ rank") or text.startswith("comm_type,comm_group,")
+    line = first_line(head, "#")
+    columns = {name.strip() for name in line.split(",")}
+    return line.startswith("[rank0 ~ rank") or {"comm_type", "comm_group"} <= columns
 
 
 AICB_CSV = TraceFormat(

@@ -46,11 +46,12 @@ def written(path: Path, lines: Iterable[str]) -> None:
 
 
 def filled(path: Path) -> list[tuple[int, str]]:
-    """The lines of a text file that are not blank, each with its number from 1 on; RFabricError
-    where there are none.
+    """The lines of a text file that are neither blank nor comments (`#`), each with its number from
+    1 on; RFabricError where there are none.
     """
     with open_text(path) as file:
-        lines = [(number, line) for number, line in enumerate(lines_of(file), 1) if line.strip()]
+        every = list(enumerate(lines_of(file), 1))
+    lines = [(n, line) for n, line in every if line.strip() and not line.startswith("#")]
     if not lines:
         raise RFabricError("holds nothing; is it the right file?")
     return lines

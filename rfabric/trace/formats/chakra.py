@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import RFabricError
-from ...files import open_bytes, parse_json
+from ...files import kind_of, open_bytes, parse_json
+from ...protobuf import varint
 from ..model import Trace
 from ..recorded import MOST_RANKS
 from .base import TraceFormat, understood, whole
@@ -82,7 +83,7 @@ def _files(path: Path, form: TraceFormat) -> tuple[dict[int, Path], dict[Path, d
             workloads[prefix][rank] = file
         elif file.suffix == ".json" and head[:1] == b"{" and not form.sniff(head):
             lists[file] = _groups(file)
-        elif rank is not None and wanted in (None, prefix) and file.suffix in form.suffixes:
+        elif rank is not None and wanted in (None, prefix) and kind_of(file) in form.suffixes:
             workloads.setdefault(prefix, {})[rank] = file  # whose reader says what is wrong
     if len(workloads) > 1:
         names = ", ".join(f"{name}.*" for name in workloads)
@@ -128,10 +129,11 @@ def check_schema(name: str, schema: str) -> None:
 
 
 def _sniff(head: bytes) -> bool:
-    if len(head) < 4 or head[1 if head[0] < 128 else 2] not in (0x0A, 0x12):
+    try:
+        at = varint(head, 0)[1]
+    except (IndexError, ValueError):
         return False
-    at = 1 if head[0] < 128 else 2
-    if head[at] == 0x0A:
+    if head[at : at + 1] == b"\x0a":
         return bool(re.match(rb"\d+\.\d+\.\d", head[at + 2 : at + 12]))
     return bool(re.match(rb"\x12.{1,3}?\n.[a-z_]{2,}", head[at : at + 16], re.S))
 

@@ -218,7 +218,8 @@ def _sniff(head: bytes) -> bool:
     if not text.startswith("{"):
         return False
     schema = re.search(r'"(schema|version)"\s*:\s*"[\w.-]*0\.0\.\d', text[:400])
-    return bool(schema or re.match(r'\{\s*"workload_graph"', text) or "-chakra." in text[:400])
+    workload = re.search(r'"workload_graph"\s*:\s*\[', text)
+    return bool(schema or workload or "-chakra." in text[:400])
 
 
 CHAKRA_JSON = TraceFormat(

@@ -4,7 +4,7 @@
     0 1 3 100 1000000 2.000005     src, dst, priority group, port, bytes, start in seconds
 
 Nodes are numbered from 0 as in their topology text: node n is our h(n+1). All flows are of one
-priority here, and connect to whatever port.
+priority here, and connect to whatever port, which ConWeave's lists leave out.
 """
 
 import re
@@ -20,7 +20,8 @@ from .base import TraceFormat, understood, whole, written
 from .records import columns_of, trace_of
 
 EXPECTED = "`src dst group port bytes start` is expected, as in `0 1 3 100 1000000 2.0`"
-FLOW = re.compile(r"\s*\d+\s+\d+\s+\d+\s+\d+\s+\d+\s+[\d.]+(?:e-?\d+)?\s*")
+FLOW = re.compile(r"\s*(?:\d+\s+){5}[\d.]+(?:e-?\d+)?\s*")
+PORTLESS = re.compile(r"\s*(?:\d+\s+){4}\d*\.\d+\s*")  # a start is never written as a whole number
 GROUP, PORT = 3, 100  # as HPCC's own traffic generator writes them
 
 
@@ -29,9 +30,11 @@ def _read(path: Path) -> Trace:
         lines = ((number, line) for number, line in enumerate(lines_of(file), 1) if line.strip())
         head = next(lines, (1, ""))[1]
         said = whole(head.strip(), "line 1, the number of flows")
-        records, groups = [], set()
+        records, groups, form = [], set(), FLOW
         for number, line in lines:
-            words = _words(number, line)
+            if not records and PORTLESS.fullmatch(line):
+                form = PORTLESS
+            words = _words(number, line, form)
             groups.add(int(words[2]))
             records.append(_record(words))
     if len(records) != said:
@@ -41,14 +44,14 @@ def _read(path: Path) -> Trace:
     return understood(trace, "ns3-flows", path, [several] if len(groups) > 1 else [])
 
 
-def _words(number: int, line: str) -> list[str]:
-    if not FLOW.fullmatch(line):
+def _words(number: int, line: str, form: re.Pattern) -> list[str]:
+    if not form.fullmatch(line):
         raise RFabricError(f"line {number}: {line.strip()[:60]!r}: {EXPECTED}")
     return line.split()
 
 
 def _record(words: list[str]) -> dict:
-    src, dst, _, _, size, start = words
+    src, dst, *_, size, start = words
     ends = {"src": f"h{int(src) + 1}", "dst": f"h{int(dst) + 1}"}
     return ends | {"size_bytes": int(size), "start_s": f"{start}s"}
 
@@ -87,7 +90,8 @@ def _first(each: Iterable[bool]) -> int | None:
 
 def _sniff(head: bytes) -> bool:
     lines = [ln for ln in head.decode("utf-8-sig", "replace").splitlines() if ln.strip()][:2]
-    return len(lines) == 2 and lines[0].strip().isdecimal() and bool(FLOW.fullmatch(lines[1]))
+    listed = any(form.fullmatch(line) for form in (FLOW, PORTLESS) for line in lines[1:])
+    return len(lines) == 2 and lines[0].strip().isdecimal() and listed
 
 
 NS3_FLOWS = TraceFormat(
