@@ -30,6 +30,8 @@ _TIMES = {"s": 1.0, "ms": 1e-3, "us": US, "µs": US, "ns": 1e-9, "min": 60.0, "h
 _RATES = {p + u: f for p, f in _DECIMAL.items() for u in ("bit/s", "bps", "b/s")} | {
     p + u: f * BITS_PER_BYTE for p, f in _DECIMAL.items() for u in ("B/s", "Bps")
 }
+# as ports of Ethernet are called
+_ETHERNET = {f"{p}{u}": _DECIMAL[p] for p in "MGT" for u in ("bE", "E")}
 _SIZES = {p + "B": f for p, f in (_DECIMAL | _BINARY).items()}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*")
 
@@ -48,7 +50,7 @@ class _Dimension:
 
 _RATE = _Dimension(
     "rate",
-    _RATES | {p: f for p, f in _DECIMAL.items() if p},
+    _RATES | {p: f for p, f in _DECIMAL.items() if p} | _ETHERNET,
     ("Gbit/s", "Mbit/s", "bit/s"),
     "400Gbit/s, 400G, 50GB/s",
 )
@@ -117,6 +119,8 @@ def _unitless(name: str, number: str, kind: _Dimension) -> str:
 
 def _unknown(number: str, unit: str, value: str, kind: _Dimension) -> str:
     """What is said of a unit that `kind` lacks: whose it is, and which may have been meant."""
+    if unit.startswith(","):
+        return f"{value!r}: write a decimal point, and no commas between thousands"
     other = next((name for name, units in _NAMED.items() if unit in units), "")
     said = (
         f"{value!r} is a {other}, not a {kind.name}"

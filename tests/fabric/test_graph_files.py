@@ -2,6 +2,8 @@
 version, Pajek's sections, SimAI's servers. What must come out is worked out by hand.
 """
 
+import json
+
 import networkx as nx
 import pytest
 
@@ -281,3 +283,69 @@ def test_a_cable_of_infragraph_from_a_switch_to_itself_carries_nothing(tmp_path,
     fabric = read(made(tmp_path / "b.yaml", DE_BRUIJN + LOOPS))
     assert len(fabric.hosts) == 2 and len(fabric.links) == 4
     assert "2 cables from a switch to itself left out" in caplog.text
+
+
+# --- JSON, and names of columns -------------------------------------------------------------------
+
+
+def drawn() -> nx.Graph:
+    graph = nx.Graph()
+    for *ends, rate in SPOKEN:
+        graph.add_edge(*ends, rate=f"{rate:g}G")
+    return graph
+
+
+def json_graph(listed: bool) -> dict:
+    """As the JSON Graph Format has it: nodes by name, or (before version 2) in a list."""
+    graph = drawn()
+    nodes = [{"id": n} for n in graph] if listed else {n: {"metadata": {"x": 1}} for n in graph}
+    edges = [
+        {"source": a, "target": b, "metadata": {"rate": said["rate"]}}
+        for a, b, said in graph.edges(data=True)
+    ]
+    return {"graph": {"directed": False, "nodes": nodes, "edges": edges}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        json_graph(listed=True), json_graph(listed=False), nx.adjacency_data(drawn()),
+        nx.adjacency_data(nx.MultiGraph(drawn())), nx.adjacency_data(drawn().to_directed()),
+    ],
+)  # fmt: skip
+def test_json_graph_format_and_networkx_adjacency(said, tmp_path):
+    assert rates(read(made(tmp_path / "g.json", json.dumps(said)))) == SPOKEN
+
+
+@pytest.mark.parametrize("said", [{"graph": {"nodes": 5, "edges": []}}, {"graph": {"nodes": {"a": 5}}},
+                                  {"nodes": [{"id": 1}], "adjacency": [5]},
+                                  {"nodes": [{"id": 1}], "adjacency": [[{}]]}])  # fmt: skip
+def test_bad_graphs_in_json_are_one_clear_error(said, tmp_path):
+    with pytest.raises(RFabricError, match="g.json: .*expected"):
+        read(made(tmp_path / "g.json", json.dumps(said)), format="node-link")
+
+
+@pytest.mark.parametrize(
+    "column, cell", [("Port Speed", "25GbE"), ("PortSpeed_gbps", "25"), ("line rate", "25GE")]
+)
+def test_a_column_may_say_where_its_speed_is(column, cell, tmp_path, caplog):
+    """Cables are listed from both ends, by their ports; the speed of one is not known."""
+    text = (
+        f"Device A,Port A,Device B,Port B,{column}\n"
+        f"leaf,1,server1,1,{cell}\nserver1,1,leaf,1,{cell}\nleaf,2,server2,1,{cell}\n"
+        "leaf,9,spine,3,n/a\n"
+    )
+    fabric = read(made(tmp_path / "k.csv", text), uplink_rate="100Gbit/s")
+    assert rates(fabric) == SPOKEN
+    assert "4 rows name 3 cables by their ports" in caplog.text
+
+
+def test_speed_counts_before_the_speed_of_a_port(tmp_path):
+    text = "source,target,port_speed,speed\nserver1,leaf,400G,25G\nserver2,leaf,25G,\n"
+    assert {k.rate for k in read(made(tmp_path / "s.csv", text)).links} == {25e9}
+
+
+def test_commas_between_thousands_are_told(tmp_path):
+    path = made(tmp_path / "t.csv", 'source,target,speed_mbps\nserver1,leaf,"100,000"\nx,leaf,1\n')
+    with pytest.raises(RFabricError, match="line 2, .*no commas between thousands"):
+        read(path)

@@ -29,6 +29,10 @@ RATE_ENDS = {
 DELAY_ENDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
 RATE_KEYS = ("rate", "bandwidth", "capacity", "speed", "bw")
 DELAY_KEYS = ("delay", "latency")
+PLACE = re.compile(  # what may stand before one of these
+    rf"^(?:link|port|interface|intf|line|nic|cable)(?={'|'.join((*RATE_KEYS, *DELAY_KEYS))})"
+)
+NOTHING = ("", "nan", "n/a", "na", "none", "null", "-", "--")  # cells of a quantity not known
 COPY_KEYS = ("count", "multiplicity", "numlinks", "numcables", "quantity", "qty")
 MOST_COPIES = 1024
 ROLE_KEYS = ("tier", "role", "type", "node_type", "device_type", "kind", "layer", "class", "group")
@@ -236,10 +240,11 @@ def _named(
     lower = {str(key).lower(): key for key in attributes}
     if keys is RATE_KEYS and (zoo := _zoo_speed(attributes, lower)):
         return zoo
-    bare = {_bare_key(key): key for key in attributes}
+    filled = [key for key in attributes if _filled(attributes[key])]
+    bare = {_bare_key(key): key for key in sorted(filled, key=_says_place, reverse=True)}
     for key in keys:
         for end, unit in (*ends.items(), ("", None)):
-            if (own := bare.get(f"{key}{end}")) is not None and _filled(attributes[own]):
+            if (own := bare.get(f"{key}{end}")) is not None:
                 return str(own), attributes[own], unit
     return None
 
@@ -253,8 +258,17 @@ def spelled_bytes(key: str) -> str:
 
 def _bare_key(key: Any) -> str:
     """`link_bandwidth_gbps`, `bandwidthGbps` and `Bandwidth (Gbps)` alike as bandwidthgbps."""
+    return PLACE.sub("", _letters(key))
+
+
+def _says_place(key: Any) -> bool:
+    """Whether a key says where its quantity is, such as `port_speed`; `speed` counts before it."""
+    return PLACE.match(_letters(key)) is not None
+
+
+def _letters(key: Any) -> str:
     lower = re.sub("[\u00b5\u03bc]", "u", spelled_bytes(str(key)).lower())
-    return re.sub(r"[^a-z0-9]", "", lower).removeprefix("link")
+    return re.sub(r"[^a-z0-9]", "", lower)
 
 
 def _zoo_speed(
@@ -270,7 +284,7 @@ def _zoo_speed(
 
 
 def _filled(value: Any) -> bool:
-    return value is not None and str(value).strip() != ""
+    return value is not None and str(value).strip().lower() not in NOTHING
 
 
 def _quantity(value: Any, name: str, parse, unit: str, end: float | None, way_out: str) -> float:

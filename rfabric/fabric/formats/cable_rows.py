@@ -60,7 +60,8 @@ def _read(path: Path, reading: Reading) -> Network:
 
 def _each_once(table: CsvRows, ends: tuple[str, str], said: list[str]) -> list[CsvRow]:
     """The rows, without those of a cable that the same two ports named before, either way round."""
-    ports = [c for c in table.header if PORT.search(bare_name(c)) and c not in ends]
+    named = (c for c in table.header if c not in ends and not is_quantity(c))
+    ports = [c for c in named if PORT.search(bare_name(c))]
     if len(ports) != 2:
         return table.rows
     kept: dict[frozenset, CsvRow] = {}
@@ -76,8 +77,7 @@ def _cable(n: int, row: dict[str, str], ends: tuple[str, str], reading: Reading)
     a, b = (one_name(n, column, row[column]) for column in ends)
     if a == b:
         raise RFabricError(f"line {n}, column {ends[1]}: {b} is joined to itself")
-    cells = {c: text for c, text in row.items() if text}
-    rate, delay = (of(cells, reading, f"line {n}, column") for of in (rate_of, delay_of))
+    rate, delay = (of(row, reading, f"line {n}, column") for of in (rate_of, delay_of))
     if delay is not None and not delay:
         raise RFabricError(f"line {n}, column delay: {delay:g} must be above 0")
     return NamedCable(a, b, rate, delay, f"line {n}, column {ends[1]}")

@@ -4,9 +4,10 @@
  "links": [{"source": "h1", "target": "leaf1", "rate": "400Gbit/s"}, ...]}
 
 vis.js calls the ends `from` and `to`. What is said of a node or an edge may stand one deeper, in
-its `attributes` (graphology) or `data` (rustworkx, Cytoscape, which puts all of it in `elements`: a
-list of nodes and one of edges, or one of both). Edges end at ids; a node is called by its label or
-name, unless its id alone says what it is.
+its `attributes` (graphology), `metadata` (JSON Graph Format, which puts all of it in `graph`) or
+`data` (rustworkx, Cytoscape, which puts all of it in `elements`: a list of nodes and one of edges,
+or one of both). networkx's `adjacency` lists what each node is joined to. Edges end at ids; a node
+is called by its label or name, unless its id alone says what it is.
 """
 
 import json
@@ -21,14 +22,15 @@ from ..network import Network
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 from .graphs import Edge, edges_of, names_of, network_of, node_attributes
 
-DEEPER = ("attributes", "data", "properties")  # where what is said of a node or an edge may stand
+# where what is said of a node or an edge may stand
+DEEPER = ("attributes", "data", "properties", "metadata")
 ENDS = (("source", "target"), ("from", "to"), ("src", "dst"))
 
 
 def _sniff(text: str) -> bool:
     return (
         text.lstrip().startswith("{")
-        and re.search(r'"(?:nodes|elements)"\s*:\s*\[', text) is not None
+        and re.search(r'"(?:nodes|elements)"\s*:\s*[\[{]', text) is not None
         and re.search(r'"(?:source|from|src|directed|multigraph)"\s*:', text) is not None
     )
 
@@ -55,7 +57,17 @@ def _read(path: Path, reading: Reading) -> Network:
 
 
 def _laid_open(data: dict) -> dict:
-    """Cytoscape's elements as others have them; its attributes of the whole are left out."""
+    """Cytoscape's elements, networkx's adjacency and JSON Graph Format as others have them;
+    Cytoscape's attributes of the whole are left out.
+    """
+    inner = data.get("graph")
+    if "nodes" not in data and isinstance(inner, dict) and "nodes" in inner:
+        said = inner["nodes"]
+        named = said.items() if isinstance(said, dict) else ()
+        nodes = [{**mapping(one, f"nodes.{name}"), "id": name} for name, one in named]
+        return inner | {"nodes": nodes or said, "graph": {}}
+    if "nodes" in data and "adjacency" in data:
+        return data | {"links": list(_adjacent(data))}
     elements = data.get("elements")
     if "nodes" in data or not isinstance(elements, (dict, list)):
         return data
@@ -67,6 +79,15 @@ def _laid_open(data: dict) -> dict:
             raise RFabricError(f"{where}.group: {group!r} is none of nodes, edges")
         opened[group].append(said)
     return opened | {"directed": data.get("directed")}
+
+
+def _adjacent(data: dict) -> Iterator[dict]:
+    """The links of networkx's adjacency: of each node in its order, those to which it is joined."""
+    rows = items(data["adjacency"], "adjacency")
+    for i, (node, row) in enumerate(zip(items(data["nodes"], "nodes"), rows, strict=False)):
+        for end in items(row, f"adjacency[{i}]"):
+            said = mapping(end, f"adjacency[{i}]")
+            yield {**said, "source": _id(node, i), "target": said.get("id")}
 
 
 def _elements(elements: dict | list) -> Iterator[tuple[str, Any, dict]]:
