@@ -12,6 +12,8 @@ inverse CDF.
     num_prefill_tokens,num_decode_tokens   Vidur's
     prompt_tokens,completion_tokens,...    what servers of OpenAI's API count
     number_input_tokens,...                llmperf's responses, a JSON list
+    {"metrics": {"input_sequence_length":  AIPerf's records, JSON lines
+     {"value": 374}, ...}}
     input_lens, output_lens                lists in JSON: benchmarks of vLLM (--save-detailed)
                                            and SGLang (--output-details)
     chunk-N-dataset.json                   ServeGen's own: shares of tokens by window, by the rates
@@ -37,8 +39,9 @@ _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
 # Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake,
 # callanjfox/kv-cache-tester, HPMLL/BurstGPT, microsoft/vidur; `usage` of OpenAI's API;
-# ray-project/llmperf; `vllm bench serve` and sglang.bench_serving.
+# ray-project/llmperf; `vllm bench serve` and sglang.bench_serving; ai-dynamo/aiperf.
 _LISTS = ("input_lens", "output_lens")
+_METRICS = ("input_sequence_length", "output_sequence_length")
 _PAIRS = (
     ("ContextTokens", "GeneratedTokens"),
     ("input_length", "output_length"),
@@ -47,6 +50,7 @@ _PAIRS = (
     ("num_prefill_tokens", "num_decode_tokens"),
     ("prompt_tokens", "completion_tokens"),
     ("number_input_tokens", "number_output_tokens"),
+    _METRICS,
     _LISTS,
 )
 _OF_A_RUN = {*_LISTS, "total_output_tokens"}  # one of which each benchmark's result has
@@ -212,7 +216,11 @@ def _objects(path: Path, rows: list) -> list[dict]:
 
 
 def _each_request(path: Path, rows: list[dict]) -> list[dict]:
-    """A row a request, where rows are runs of a benchmark with lists of all requests."""
+    """A row a request, where rows are runs of a benchmark with lists of all requests, or metrics of
+    one request, which has none where it failed.
+    """
+    if rows and isinstance(rows[0].get("metrics"), dict):
+        return [{key: _value(row, key) for key in _METRICS} for row in rows]
     if not rows or not rows[0].keys() & _OF_A_RUN:
         return rows
     try:
@@ -226,6 +234,12 @@ def _each_request(path: Path, rows: list[dict]) -> list[dict]:
             f"lengths {path}: no input_lens and output_lens of each request; run the benchmark "
             "with --save-detailed (vLLM) or --output-details (SGLang)"
         ) from None
+
+
+def _value(row: dict, key: str) -> object:
+    metrics = row.get("metrics")
+    said = metrics.get(key) if isinstance(metrics, dict) else None
+    return said.get("value") if isinstance(said, dict) else 0
 
 
 def _requests(

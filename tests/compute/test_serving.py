@@ -448,6 +448,10 @@ FORMS = {
         '"output_lens": [44, 0], "errors": ["", "timed out"]}'
     ),
     "sglang.jsonl": '{"completed": 1, "input_lens": [374], "output_lens": [44]}\n' * 2,
+    "profile_export.jsonl": (
+        '{"metadata": {}, "metrics": {"input_sequence_length": {"value": 374, "unit": "tokens"}, '
+        '"output_sequence_length": {"value": 44}}}\n{"metadata": {}, "metrics": {}, "error": {}}\n'
+    ),
     "chunk-3-dataset.json": (
         '{"0": {"input_tokens": "{374: 0.9, 999: 0.1}", "output_tokens": "{44: 1.0}"}}'
     ),

@@ -317,9 +317,13 @@ def test_json_graph_format_and_networkx_adjacency(said, tmp_path):
     assert rates(read(made(tmp_path / "g.json", json.dumps(said)))) == SPOKEN
 
 
-@pytest.mark.parametrize("said", [{"graph": {"nodes": 5, "edges": []}}, {"graph": {"nodes": {"a": 5}}},
-                                  {"nodes": [{"id": 1}], "adjacency": [5]},
-                                  {"nodes": [{"id": 1}], "adjacency": [[{}]]}])  # fmt: skip
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"graph": {"nodes": 5, "edges": []}}, {"graph": {"nodes": {"a": 5}}},
+        {"nodes": [{"id": 1}], "adjacency": [5]}, {"nodes": [{"id": 1}], "adjacency": [[{}]]},
+    ],
+)  # fmt: skip
 def test_bad_graphs_in_json_are_one_clear_error(said, tmp_path):
     with pytest.raises(RFabricError, match="g.json: .*expected"):
         read(made(tmp_path / "g.json", json.dumps(said)), format="node-link")

@@ -100,3 +100,29 @@ def test_a_rank_of_inspector_below_an_odd_line_is_refused_and_not_left_out(odd, 
     (folder / "r1.log").write_text(odd + json.dumps(INSPECTED) + "\n")
     with pytest.raises(RFabricError, match="r1.log, line 1: no valid JSON"):
         read_trace(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ",src,dst,size_bytes\n0,h1,h2,5\n1,h2,h1,7\n",  # pandas' index
+        "src,dst,size_bytes,\nh1,h2,5,\nh2,h1,7,\n",
+        "Src,DST,Size_Bytes\nh1,h2,5\nh2,h1,7\n",
+    ],
+)
+def test_columns_without_a_name_or_in_capitals(text, tmp_path, caplog):
+    (tmp_path / "t.csv").write_text(text)
+    trace = read_trace(tmp_path / "t.csv")
+    assert trace.hosts == ("h1", "h2") and trace.size.tolist() == [5, 7]
+    assert ("a column without a name left out" in caplog.text) == ("Src" not in text)
+
+
+def test_hosts_of_json_lines_may_be_numbers(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"src": 0, "dst": 10, "size_bytes": 5}\n')
+    assert read_trace(tmp_path / "t.jsonl").hosts == ("0", "10")
+
+
+def test_a_list_of_rows_is_told_how_rows_are_written(tmp_path):
+    (tmp_path / "t.json").write_text('[{"src": "h1", "dst": "h2", "size_bytes": 5}]')
+    with pytest.raises(RFabricError, match="t.json: is no Chakra graph, .* are JSON lines"):
+        read_trace(tmp_path / "t.json")

@@ -48,7 +48,10 @@ def _graph(file: Path) -> Graph:
         objects = list(_objects(text))
         first = objects[0] if objects else None
         if not isinstance(first, dict):
-            raise RFabricError(f"{file.name}: is no Chakra graph: a JSON object is expected")
+            raise RFabricError(
+                f"{file.name}: is no Chakra graph, which is an object; rows of a trace are JSON "
+                "lines, an object each (.jsonl)"
+            )
         if "workload_graph" in first:
             return _workload(file.name, first)
         check_schema(file.name, str(first.get("schema") or first.get("version") or ""))
@@ -59,6 +62,8 @@ def _graph(file: Path) -> Graph:
         raise RFabricError(
             f"{file.name}: is no Chakra graph: what stands there is of another kind ({error})"
         ) from error
+    except RFabricError:
+        raise
     except ValueError as error:
         raise RFabricError(f"{file.name}: is no JSON, or cut short: {error}") from error
 

@@ -20,6 +20,7 @@ Rows that run again and again have five columns more:
 
 import csv
 import json
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -44,6 +45,8 @@ from .records import (
     trace_of,
 )
 
+log = logging.getLogger(__name__)
+
 BLOCK = 1 << 14  # rows read at once
 ALIKE = ("start", "gap", "step", "phase", "label", "loop", "turn")  # most rows as the one before
 
@@ -58,6 +61,8 @@ def _read(path: Path) -> Trace:
     finally:
         csv.field_size_limit(before)
     del body
+    if columns.pop("", None) is not None:  # pandas' index, or what a comma at the end makes
+        log.warning("%s: a column without a name left out", path.name)
     return trace_of(path, columns, head)
 
 
@@ -77,7 +82,7 @@ def _columns(reader) -> Columns:
     """The columns below the header, whose names each stand once and are as many as any row has
     cells; equal cells are one object, which keeps a million rows small.
     """
-    header = [name.strip() for name in next(reader, [])]
+    header = [_column(name) for name in next(reader, [])]
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise RFabricError(f"column {twice[0]!r} stands twice in the header; keep one")
@@ -92,6 +97,12 @@ def _columns(reader) -> Columns:
             cells += [seen.setdefault(cell, cell) for cell in new] if len(seen) < BLOCK else new
         done += len(block)
     return columns
+
+
+def _column(name: str) -> str:
+    """A column as it stands, or in small letters, where that is one of ours."""
+    plain = name.strip()
+    return plain.lower() if plain.lower() in (*COLUMNS, *LOOP_COLUMNS) else plain
 
 
 def _fill(row: list, header: list[str], number: int) -> None:
@@ -190,7 +201,7 @@ def _loop_texts(trace: Trace, row: int, heads: dict[int, dict]) -> str:
 
 
 def _sniff(head: bytes) -> bool:
-    names = {name.strip() for name in first_line(head, "#").split(",")}
+    names = {name.strip().lower() for name in first_line(head, "#").split(",")}
     return head.startswith(b"# rfabric-trace") or {"src", "dst", "size_bytes"} <= names
 
 

@@ -181,6 +181,8 @@ def _loop(name: str, number: int, said: dict[tuple, float], last: int) -> Loop:
 def _hosts(columns: Columns, count: int) -> set[str]:
     for column in ("src", "dst"):
         cells = columns.setdefault(column, [None] * count)
+        if any(type(cell) is int for cell in cells):  # of JSON, as CSV has them in words
+            cells = columns[column] = [str(c) if type(c) is int else c for c in cells]
         bad = next((i for i, c in enumerate(cells) if not isinstance(c, str) or not c), None)
         if bad is not None:
             raise RFabricError(
