@@ -48,6 +48,7 @@ from rfabric.compute.training import (
 from rfabric.errors import RFabricError
 from rfabric.study.validate import CHECKS, nemo_rl, serving, training, validate, weight_sync
 from rfabric.study.validate.leave_one_out import leave_one_out
+from rfabric.study.validate.tables import flag
 
 PRETRAINING = """\
 system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,model_tflops_gpu
@@ -211,6 +212,14 @@ def test_attention_replicas_within_tp_are_not_more_gpus():
 # --- files as people leave them -------------------------------------------------------------------
 
 
+def pandas(text: str) -> str:
+    """As pandas writes columns of numbers and truths of which a cell lacks."""
+    said = {"True": "1.0", "False": "0.0"}
+    cells = [line.split(",") for line in text.strip().splitlines()]
+    turned = [[said.get(c, f"{c}.0" if c.isdigit() else c) for c in row] for row in cells]
+    return "\n".join(map(",".join, turned)) + "\n"
+
+
 def shuffled(text: str, seed: int) -> str:
     """The table with its columns in another order, and one more."""
     rows = [line.split(",") for line in text.strip().splitlines()]
@@ -228,6 +237,10 @@ def shuffled(text: str, seed: int) -> str:
         lambda t: "\n".join(line + ",,," if i else line for i, line in enumerate(t.splitlines())),
         lambda t: shuffled(t, 1),
         lambda t: shuffled(t, 2),
+        lambda t: "# mine\n" + t,
+        lambda t: t.replace(",", ";"),
+        lambda t: t.replace(",", "\t"),
+        pandas,
     ],
     ids=[
         "byte order mark",
@@ -237,6 +250,10 @@ def shuffled(text: str, seed: int) -> str:
         "cells too many",
         "other order",
         "yet another",
+        "a comment",
+        "semicolons",
+        "tabs",
+        "pandas",
     ],
 )
 def test_a_table_means_the_same_however_it_was_saved(change, unseen, tmp_path):
@@ -645,6 +662,25 @@ def test_a_step_is_modelled_by_the_recipe_for_its_lengths_and_steps_off_policy(
         (group, _) = nemo_rl.check(here / name, here)
         modelled.append([point.modelled for point in group.points])
     assert modelled[0] == modelled[1] != modelled[2]
+
+
+def test_numbers_and_truths_of_recipes_as_pandas_writes_them(tmp_path):
+    name = "rl_measured/nemo_rl_step_times.csv"
+    modelled = []
+    for turned in (str, pandas):
+        here = folder(tmp_path / turned.__name__, {name: turned(FILES[name])})
+        (here / "rl_measured" / "nemo_rl_recipes.csv").write_text(turned(RECIPES))
+        (group, _) = nemo_rl.check(here / name, here)
+        modelled.append([point.modelled for point in group.points])
+    assert modelled[0] == modelled[1] != []
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [("0.0", False), ("1.0", True), ("False", False), ("TRUE", True), ("nan", False), ("", False)],
+)
+def test_truths_of_tables(cell, says):
+    assert flag(cell) == says
 
 
 def test_replicas_that_only_gpus_count_hold_their_weights():

@@ -32,7 +32,7 @@ from ...rl.plan import plan_of_steps, step_period, step_within
 from ...rl.sections import Cluster, Generation, Training
 from ...trace import PHASES
 from . import Point, PointGroup
-from .tables import attempt, named, number, same_side, whole
+from .tables import attempt, flag, named, number, same_side, whole
 from .tables import rows as table_of
 
 # A problem with its instructions: what tokens_s_gpu x GPUs x seconds / responses exceeds avg_seq by
@@ -260,13 +260,15 @@ def _recipe(row: dict, model: Model, gpu: Gpu, recipes: Sequence[dict], data: Pa
         for recipe in recipes
         if (trained := _model(recipe["model"], data))
         and trained.name == model.name
-        and int(recipe["gpus_per_node"]) == gpu.gpus_per_server
-        and (recipe["async"].lower() != "true") == (steps == 0)
+        and whole(recipe, "gpus_per_node") == gpu.gpus_per_server
+        and (not flag(recipe["async"])) == (steps == 0)
     ]
 
     def other(recipe: dict) -> tuple[bool, bool]:
-        allowed = steps and int(recipe.get("max_traj_age") or 1)
-        return allowed != steps, recipe.get("max_total_seq") != row["max_seq"]
+        allowed = steps and int(float(recipe.get("max_traj_age") or 1))
+        both = (recipe.get("max_total_seq") or "", row["max_seq"])
+        longest = (text.removesuffix(".0") for text in both)
+        return allowed != steps, len(set(longest)) > 1
 
     return min(same, key=other, default={})
 
@@ -280,12 +282,12 @@ def _steps_off(row: dict) -> int:
 
 def _split(gpus: int, recipe: dict) -> tuple[int, int]:
     """GPUs that generate, and that train."""
-    share = int(recipe["gen_nodes"]) / int(recipe["nodes"]) if recipe.get("gen_nodes") else 0.5
+    share = whole(recipe, "gen_nodes") / whole(recipe, "nodes") if recipe.get("gen_nodes") else 0.5
     return round(gpus * share), gpus - round(gpus * share)
 
 
 def _generation(row: dict, recipe: dict, limit: int) -> Generation:
-    group = int(recipe["num_generations_per_prompt"])
+    group = whole(recipe, "num_generations_per_prompt")
     tp, pp = (_numbers(row["gen_tp_pp"]) + [1])[:2]
     return Generation(
         tp=tp * pp,  # a pipeline of engines holds and does as much
@@ -306,9 +308,9 @@ def _training(row: dict, recipe: dict) -> Training:
     pp, vp = parallel[-2:] if len(parallel) > 4 else (parallel[-1], 1)
     return Training(
         tp=tp, cp=cp, ep=ep, pp=pp, vp=vp if pp > 1 else 1,
-        micro_batch_tokens=whole(row, "max_seq") * int(recipe["train_micro_batch"]),
+        micro_batch_tokens=whole(row, "max_seq") * whole(recipe, "train_micro_batch"),
         mini_batches=_updates(row),
-        recompute="full" if recipe["act_ckpt"].lower() == "true" else "selective",
+        recompute="full" if flag(recipe["act_ckpt"]) else "selective",
         precision=_precision(row, "training"),
     )  # fmt: skip
 

@@ -2,12 +2,15 @@
 reason, groups' names.
 
 Tables come from spreadsheets and other people's scripts: a byte order mark, CRLF, blanks around
-cells, rows of commas alone and columns in any order are read as if they were not there.
+cells, rows of commas alone, lines that begin with # and columns in any order are read as if they
+were not there. Cells may be divided by tabs or semicolons. Where a column lacks a cell, pandas
+writes its whole numbers and truths as 8.0 and 1.0.
 """
 
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +23,7 @@ MIB = 2**20
 # go on.
 BROKEN = (RFabricError, KeyError, ValueError, IndexError, ArithmeticError)
 CellTexts = dict[str, str]
+_NO = ("", "0", "false", "n/a", "na", "nan", "none", "-", "no", "1gpu")
 
 
 class RefusedRow(RFabricError):
@@ -32,7 +36,11 @@ def rows(path: Path, *needed: str) -> list[CellTexts]:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            filled = [row for row in map(_stripped, csv.DictReader(file)) if any(row.values())]
+            lines = (line for line in file if line.strip() and not line.startswith("#"))
+            first = next(lines, "")
+            mark = next((mark for mark in ",\t;" if mark in first), ",")
+            table = csv.DictReader(chain([first], lines), delimiter=mark)
+            filled = [row for row in map(_stripped, table) if any(row.values())]
     except (csv.Error, UnicodeDecodeError) as error:
         raise RFabricError(f"{path} is no CSV file of UTF-8 text: {error}") from error
     if not filled:
@@ -84,6 +92,11 @@ def whole(row: CellTexts, column: str) -> int:
     if value != int(value):
         raise RefusedRow(f"{column} {row[column]!r} is no whole number")
     return int(value)
+
+
+def flag(text: str | None) -> bool:
+    """Whether a cell says yes, be it True, 1 or 1.0; an empty one, n/a and 0.0 say no."""
+    return (text or "").strip().lower().removesuffix(".0") not in _NO
 
 
 def named(kind: str, path: Path, usual: str) -> str:

@@ -31,7 +31,7 @@ from ...compute.training import (
 )
 from ...errors import RFabricError
 from . import Point, PointGroup
-from .tables import attempt, number, rows, whole
+from .tables import attempt, flag, number, rows, whole
 
 ONE_STEP = "tokens of one optimizer step over its seconds and GPUs"
 ADAPTERS_BELOW = 2.2  # forward passes: 1.9 are counted for adapters, 2.4 to 3.0 for all weights
@@ -145,7 +145,7 @@ def _modelled(row: dict, path: Path, data: Path) -> MeasuredTraining:
 
 def _foundry(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
     layout = Layout(dp=whole(row, "gpus"), sharded=True)
-    recompute = "full" if _flag(row["act_ckpt"]) else "none"
+    recompute = "full" if flag(row["act_ckpt"]) else "none"
     told = row.get("precision") or path.stem
     trainer = Trainer(_mpt(row, data), _gpu(row, path), layout, _precision(told), recompute, FSDP)
     return trainer, whole(row, "micro_batch"), whole(row, "grad_accum")
@@ -181,7 +181,7 @@ def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
     if gpus % (tp * pp * cp):
         raise RFabricError(f"{gpus} GPUs are no multiple of tp {tp} x pp {pp} x cp {cp}")
     dp, micro = gpus // (tp * pp * cp), whole(row, "mbs")
-    layout = Layout(tp, pp, vp, cp, ep, dp, _flag(row.get("fsdp")))
+    layout = Layout(tp, pp, vp, cp, ep, dp, flag(row.get("fsdp")))
     trainer = Trainer(
         model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON,
         learns=_learns(row, model),
@@ -222,16 +222,3 @@ def _precision(text: str) -> str:
 def _count(text: str | None) -> int:
     """A degree of parallelism; empty or n/a is 1."""
     return int(float(text)) if text and text.strip()[:1].isdigit() and float(text) >= 1 else 1
-
-
-def _flag(text: str | None) -> bool:
-    return bool(text) and text.strip().lower() not in (
-        "0",
-        "false",
-        "n/a",
-        "na",
-        "none",
-        "-",
-        "no",
-        "1gpu",
-    )

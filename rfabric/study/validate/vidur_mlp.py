@@ -13,7 +13,7 @@ from ...compute.gpus import Gpu, find_gpu
 from ...compute.models import BF16_BYTES
 from ...compute.training import matmul_seconds, moved_seconds
 from . import Point, PointGroup
-from .tables import BROKEN, reason, rows
+from .tables import BROKEN, flag, reason, rows, whole
 
 MS = 1e-3  # the unit of the file
 
@@ -32,12 +32,12 @@ class _LayerShape:
     @classmethod
     def read(cls, row: dict) -> "_LayerShape":
         tp, hidden, heads = (
-            int(row[key]) for key in ("num_tensor_parallel_workers", "n_embd", "n_head")
+            whole(row, key) for key in ("num_tensor_parallel_workers", "n_embd", "n_head")
         )
-        keys = max(1, int(row["n_kv_head"]) // tp) * hidden // heads
-        mlp = int(row["n_expanded_embd"]) // tp
-        gated = row["use_gated_mlp"].strip().lower() == "true"
-        return cls(int(row["num_tokens"]), hidden, hidden // tp, keys, mlp, gated)
+        keys = max(1, whole(row, "n_kv_head") // tp) * hidden // heads
+        mlp = whole(row, "n_expanded_embd") // tp
+        gated = flag(row["use_gated_mlp"])
+        return cls(whole(row, "num_tokens"), hidden, hidden // tp, keys, mlp, gated)
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:

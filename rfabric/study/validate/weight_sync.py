@@ -195,7 +195,7 @@ def _rest(model: Model) -> float:
 def _layout(row: CellTexts, side: str) -> Layout:
     """Degrees where they stand, GPUs from the count where there is one."""
     texts = [
-        (row.get(column) or "").removesuffix("updated").strip()
+        (row.get(column) or "").removesuffix("updated").strip().removesuffix(".0")
         for column in (side, f"{side}_layout")
     ]
     if not any(texts):
