@@ -748,6 +748,7 @@ OWNED = {
     "switches.json": lambda path: made(path, node_link([("leaf1", "spine1"), ("leaf2", "spine1")])),
     "net.edgelist": lambda path: made(path, "h1 t1\nh2 t1 {'rate': '400Gbit/s'}\n"),
     "lab.clab.yml": lambda path: made(path, LAB),
+    "topology.yml": lambda path: made(path, "nodes: [h1, h2, leaf]\nlinks: [h1-leaf, h2-leaf]\n"),
     "rack.yaml": lambda path: made(path, INFRA),
     "server.xml": lambda path: made(path, nvlinked(target="0", tclass="0x068000")),
     "tables/": lambda path: (path.mkdir(), made(path / "leaf1.txt", lldp(

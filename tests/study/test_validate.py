@@ -46,7 +46,15 @@ from rfabric.compute.training import (
     training_step,
 )
 from rfabric.errors import RFabricError
-from rfabric.study.validate import CHECKS, nemo_rl, serving, training, validate, weight_sync
+from rfabric.study.validate import (
+    CHECKS,
+    nemo_rl,
+    rl_logs,
+    serving,
+    training,
+    validate,
+    weight_sync,
+)
 from rfabric.study.validate.leave_one_out import leave_one_out
 from rfabric.study.validate.tables import flag
 
@@ -681,6 +689,14 @@ def test_numbers_and_truths_of_recipes_as_pandas_writes_them(tmp_path):
 )
 def test_truths_of_tables(cell, says):
     assert flag(cell) == says
+
+
+def test_a_step_of_a_log_without_a_number_is_left_out_alone(tmp_path):
+    head = "step,gen_s,response_mean,prompt_mean,total_tokens\n"
+    whole, broken = "1,20,300,100,40000\n", "2,nan,300,100,40000\n3,20,300,100,nan\n"
+    file = folder(tmp_path, {"rl_logs/verl_qwen3_8b.steps.csv": head + whole + broken})
+    (group,) = rl_logs.check(file / "rl_logs/verl_qwen3_8b.steps.csv", file)
+    assert [point.name for point in group.points] == ["step 1"] and len(group.unmodelled) == 2
 
 
 def test_replicas_that_only_gpus_count_hold_their_weights():

@@ -26,6 +26,7 @@ from .htsim_topology import HTSIM_TOPOLOGY
 from .infragraph import INFRAGRAPH
 from .lldp import LLDP
 from .nccl_topology import NCCL_TOPOLOGY
+from .netlab import NETLAB
 from .node_link import NODE_LINK
 from .ns3_topology import NS3_TOPOLOGY
 from .pajek import PAJEK
@@ -35,8 +36,8 @@ TOPOLOGIES = {
     form.name: form
     for form in (
         HOST_ROWS, CABLE_ROWS, GRAPHML, GML, GEXF, PAJEK, EDGE_LIST, INFRAGRAPH, LLDP,
-        NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NS3_TOPOLOGY, SIMGRID, HTSIM_TOPOLOGY, GRAPHVIZ,
-        MERMAID_TEXT,
+        NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NETLAB, NS3_TOPOLOGY, SIMGRID, HTSIM_TOPOLOGY,
+        GRAPHVIZ, MERMAID_TEXT,
     )
 }  # fmt: skip
 FABRIC_JSON = "fabric-json"  # rfabric's own: all that a Fabric is

@@ -165,7 +165,7 @@ def _first(row: dict, names: tuple[str, ...]) -> float | None:
     """The number in the first of these columns that holds one."""
     for name in names:
         text = (row.get(name) or "").strip()
-        if text:
+        if text and text.lower() != "nan":
             try:
                 return float(text)
             except ValueError as error:

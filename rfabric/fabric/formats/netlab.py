@@ -1,0 +1,122 @@
+"""netlab's topologies, YAML: nodes, and links in any of the ways that netlab takes them.
+
+    defaults.device: eos
+    nodes: {leaf1: , spine1: , h1: {device: linux}}     or a list of names, or of mappings
+    links:
+    - h1-leaf1                                          as many names as the link has ends
+    - {leaf1: , spine1: , bandwidth: 100G}              nodes and attributes
+    - {interfaces: [h2, {node: leaf1}]}                 or a list of names alone
+
+A node is what its `role` says; else one whose device, be it its own, that of a group or of all, is
+`linux` is a host, and any other device a switch. A link of three ends or more is a switch of its
+own, and one of a single end is left out. `bandwidth` needs a unit, in the file or as `rate_unit`.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import RFabricError
+from ..network import NamedCable, Network
+from ..roles import Role
+from .base import (
+    Reading,
+    TopologyFormat,
+    delay_of,
+    items,
+    mapping,
+    mapping_of,
+    name_of,
+    rate_of,
+    stem_of,
+)
+
+ROLES = {"host": Role("host", "host")} | dict.fromkeys(("router", "bridge", "gateway"), Role("eps"))
+
+
+def _sniff(text: str) -> bool:
+    return all(re.search(rf"^{key}\s*:", text, re.M) for key in ("nodes", "links"))
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    data = mapping_of(path)
+    nodes = _named(data.get("nodes"), "nodes")
+    groups = [group for group in mapping(data.get("groups") or {}, "groups").values() if group]
+    usual = mapping(data.get("defaults") or {}, "defaults").get("device")
+    roles = {n: _role(n, said, groups, data.get("defaults.device", usual))
+             for n, said in nodes.items()}  # fmt: skip
+    cables: list[NamedCable] = []
+    said: list[str] = []
+    stubs = wide = 0
+    for where, link in _links(items(data.get("links") or [], "links"), "links"):
+        ends, attributes = _ends(link, where, nodes)
+        if len(ends) < 2 or attributes.get("disable"):
+            stubs += 1
+            continue
+        what = rate_of(attributes, reading, where), delay_of(attributes, reading, where)
+        if len(ends) > 2:
+            wide += 1
+            roles[where] = Role("eps", "aggregation")  # no ToR, unless hosts are on it
+        pairs = [(ends[0], ends[1])] if len(ends) == 2 else [(end, where) for end in ends]
+        cables += [NamedCable(a, b, *what, where) for a, b in pairs]
+    said += [f"{stubs:,} links of one end, or disabled, left out"] if stubs else []
+    said += [f"{wide:,} links of several ends are a switch each"] if wide else []
+    return Network(str(data.get("name") or stem_of(path)), roles, tuple(cables), tuple(said))
+
+
+def _named(said: Any, what: str) -> dict[str, dict]:
+    """Nodes by name, of a mapping, or of a list of names and mappings."""
+    if isinstance(said, dict):
+        named = [(name_of(name, what), one) for name, one in said.items()]
+    else:
+        each = [one if isinstance(one, dict) else {"name": one} for one in items(said, what)]
+        named = [(name_of(one.get("name"), f"{what}[{i}].name"), one) for i, one in enumerate(each)]
+    return {name: mapping(one or {}, f"{what}.{name}") for name, one in named}
+
+
+def _role(name: str, said: dict, groups: list, usual: Any) -> Role:
+    """By role or device, the node's own or those of its groups, else the `usual` device."""
+    own = [said] + [one for one in groups
+                    if isinstance(one, dict) and name in (one.get("members") or ())]  # fmt: skip
+    role = next((str(one["role"]) for one in own if one.get("role")), "")
+    if role in ROLES:
+        return ROLES[role]
+    device = next((str(one["device"]) for one in own if one.get("device")), usual)
+    if device is None:
+        return Role()
+    return ROLES["host" if device == "linux" else "router"]
+
+
+def _links(listed: list, where: str) -> Iterator[tuple[str, Any]]:
+    """Every link with where it stands, those of groups too."""
+    for i, link in enumerate(listed):
+        at = f"{where}[{i + 1}]"
+        if isinstance(link, dict) and "members" in link:
+            yield from _links(items(link["members"], f"{at}.members"), at)
+        else:
+            yield at, link
+
+
+def _ends(link: Any, where: str, nodes: dict) -> tuple[list[str], dict]:
+    """The nodes of a link, and its attributes."""
+    attributes: dict = {}
+    if isinstance(link, str):
+        ends = [end.strip() for end in link.split("-")]
+    elif isinstance(link, dict) and "interfaces" not in link:
+        ends = [name for name in map(str, link) if name in nodes]
+        attributes = {key: value for key, value in link.items() if str(key) not in nodes}
+    else:
+        attributes = link if isinstance(link, dict) else {}
+        listed = items(attributes.get("interfaces", link), f"{where}.interfaces")
+        ends = [name_of(end.get("node") if isinstance(end, dict) else end, where) for end in listed]
+    for end in ends:
+        if end not in nodes:
+            raise RFabricError(f"{where} ends at {end[:40]!r}, which is no node of the file")
+    return ends, attributes
+
+
+NETLAB = TopologyFormat(
+    "netlab", "netlab's nodes and links as YAML; devices `linux` are hosts", (".yml", ".yaml"),
+    _sniff, _read,
+)  # fmt: skip
