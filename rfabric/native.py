@@ -1,6 +1,6 @@
 """The compiled core that `python -m rfabric.simulate.build` makes: the engine, the inner loops of
-ways and placing, matchings of racks and the core OCSes they cross, the passes over the rows of a
-trace, continuous batching, and the writing of tables.
+ways and placing, matchings of racks and the core OCSes they cross, edges dealt evenly, the passes
+over the rows of a trace, continuous batching, and the writing of tables.
 
 Who calls it declares what it calls; where it was never built, Python does the same, slower. Of
 matchings that weigh the same alone it may find another.
@@ -23,6 +23,7 @@ SOURCES = tuple(
         "matching.cpp",
         "swaps.cpp",
         "dealing.cpp",
+        "colours.cpp",
         "sweeps.cpp",
         "serving.cpp",
         "tables.cpp",

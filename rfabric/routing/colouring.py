@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .inner import halves, loops, mates
 from .rows import begins, in_order, ranks
 
 
@@ -36,6 +37,7 @@ class _Side:
     def __init__(self, columns: Sequence[np.ndarray]):
         self.columns = tuple(columns)
         self.order = in_order(*self.columns)
+        self._rows = np.column_stack(self.columns) if loops() else None
 
     def sorted(self, part: np.ndarray, some: np.ndarray) -> np.ndarray:
         """The edges of a mask by part, then in their order."""
@@ -46,6 +48,8 @@ class _Side:
         """int64[n + 1]: mates of the edges of a mask, as alike as can be; n that of one left over,
         others their own.
         """
+        if self._rows is not None:
+            return mates(self.sorted(part, some), part, self._rows)
         mate, rest = np.arange(len(part) + 1), self.sorted(part, some)
         columns = (np.zeros_like(part), part, *self.columns)
         for depth in range(len(columns), 0, -1):
@@ -82,6 +86,8 @@ def coloured(
 def _halves(sides: Sequence[_Side], part: np.ndarray, some: np.ndarray) -> np.ndarray:
     """bool[n]: to which half each edge of a mask goes, part by part; False for the others."""
     left, right = (side.mates(part, some) for side in sides)
+    if loops():
+        return halves(left, right)
     step = right[left]  # two edges on along the ring: those of one half
     moving = np.flatnonzero(step != np.arange(len(step)))
     place = np.zeros(len(step), np.int64)

@@ -44,12 +44,17 @@ def loops() -> ctypes.CDLL | None:
         ("rf_lay", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ctypes.c_double]),
         ("rf_asked", ctypes.c_double, [COUNT, *[ARRAY] * 5, COUNT, ARRAY, ARRAY]),
         ("rf_claims", None, [COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
+        ("rf_least", ctypes.c_int, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ARRAY, ARRAY]),
         (
-            "rf_least",
+            "rf_greedy",
             ctypes.c_int,
-            [ARRAY, COUNT, ARRAY, ARRAY, COUNT, COUNT, ARRAY, ARRAY, COUNT, *[ARRAY] * 3],
+            [ARRAY, ARRAY, COUNT, ARRAY, ARRAY, COUNT, *[ARRAY] * 5, COUNT, ARRAY, COUNT, COUNT]
+            + [ARRAY] * 2,
         ),
         ("rf_lateness", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ARRAY, ARRAY, ARRAY]),
+        ("rf_mates", None, [COUNT, ARRAY, COUNT, COUNT, *[ARRAY] * 4]),
+        ("rf_laid", None, [COUNT, *[ARRAY] * 3, COUNT, *[ARRAY] * 5]),
+        ("rf_halves", None, [COUNT, *[ARRAY] * 3]),
     ):
         function = getattr(core, name)
         function.restype, function.argtypes = result, arguments
@@ -82,6 +87,44 @@ def settle(rings: np.ndarray, sets: np.ndarray, number: int) -> None:
     """
     narrow, wide = (rings, None) if rings.itemsize == 1 else (None, rings)
     loops().rf_settle(*rings.shape, sets.shape[1], at(sets), number, at(narrow), at(wide))
+
+
+def laid(
+    up: np.ndarray,
+    down: np.ndarray,
+    joined: np.ndarray,
+    hops: np.ndarray,
+    offsets: np.ndarray,
+    links: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Ways._laid` of pairs whose hosts leave by link up[i] and are reached by down[i]; CSR of the
+    links of light paths.
+    """
+    up, down, offsets = (np.ascontiguousarray(column, np.int64) for column in (up, down, offsets))
+    hops = np.ascontiguousarray(hops, np.int32)
+    every, many = np.empty(len(up) + 1, np.int64), (len(up), at(up), at(down), at(joined))
+    lit = hops.shape[1], at(hops), at(offsets), at(links), at(every)
+    loops().rf_laid(*many, *lit, None)
+    laid = np.empty(every[-1], np.int32)
+    loops().rf_laid(*many, *lit, at(laid))
+    return every, laid
+
+
+def mates(rest: np.ndarray, part: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """`colouring._Side.mates` of the edges `rest`, in order; columns: int64[n, depth], of all."""
+    rest, part = (np.ascontiguousarray(column, np.int64) for column in (rest, part))
+    columns, (edges, depth) = np.ascontiguousarray(columns, np.int64), columns.shape
+    mate, open_ = np.empty(edges + 1, np.int64), np.empty(depth + 2, np.int64)
+    ends = map(at, (part, columns, open_, mate))
+    loops().rf_mates(len(rest), at(rest), edges, depth, *ends)
+    return mate
+
+
+def halves(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """`colouring._halves` of edges with these mates (int64[n + 1])."""
+    half = np.empty(len(left), bool)
+    loops().rf_halves(len(left), at(left), at(right), at(half))
+    return half[:-1]
 
 
 def asked(
@@ -218,6 +261,18 @@ def _nearer(cost: np.ndarray, steps: np.ndarray) -> np.ndarray | None:
     return nearer
 
 
+class Wide(_Held):
+    """Bundles of several arcs: `first` of each bundle, and the bundle of each arc; CSR of the kinds
+    of each signature.
+    """
+
+    def __init__(
+        self, first: np.ndarray, bundle_of: np.ndarray, kinds: tuple[np.ndarray, np.ndarray]
+    ):
+        columns = [(column, np.int64) for column in (first, bundle_of, *kinds)]
+        super().__init__(columns, len(first) - 1, len(kinds[0]) - 1)
+
+
 class Laid(_Held):
     """What pairs send, and what of it is laid on arcs: `first`, `kind`, `bytes`, `seconds_a_byte`
     and `load` of `placing.Placer`.
@@ -281,21 +336,40 @@ class Laid(_Held):
         loops().rf_claims(*arcs.shape, at(arcs), len(self._taken) - 1, at(self._taken), at(free))
         return free
 
-    def least(
+    def greedy(
         self,
         pairs: np.ndarray,
-        arcs: np.ndarray,
-        first: np.ndarray,
-        bundle_of: np.ndarray,
-        kinds: tuple[np.ndarray, np.ndarray],
+        parts: Sequence[np.ndarray],
+        signature: np.ndarray,
+        key: np.ndarray,
+        offers,
         best: np.ndarray,
-    ) -> None:
-        """`Placer._least_loaded` of the bundles in rows of arcs; `kinds` CSR, of signatures."""
+        patience: int,
+        wide: Wide | None,
+    ) -> np.ndarray:
+        """`Placer._greedy` of `pairs`, part by part (places in `pairs`): the arcs of each."""
+        pairs, key, first, rows = (
+            np.ascontiguousarray(column, np.int64)
+            for column in (pairs, key, offers.first, offers.rows)
+        )
+        order = np.ascontiguousarray(np.concatenate(parts), np.int64)
+        ends = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
+        arcs = np.empty((len(pairs), rows.shape[1]), np.int64)
+        turns = len(parts), at(ends), at(order), len(pairs)
+        columns = map(at, (pairs, signature, key, first, rows))
+        bundles = rows.shape[1], at(best), best.shape[1]
+        state = self.handle, wide.handle if wide else None
+        made = patience, at(self._taken), at(arcs)
+        done = loops().rf_greedy(*state, *turns, *columns, *bundles, *made)
+        if done == NO_MEMORY:
+            raise MemoryError(f"no memory to place {len(pairs)} pairs")
+        return arcs
+
+    def least(self, pairs: np.ndarray, arcs: np.ndarray, wide: Wide, best: np.ndarray) -> None:
+        """`Placer._least_loaded` of the bundles in rows of arcs."""
         pairs, arcs = (np.ascontiguousarray(column, np.int64) for column in (pairs, arcs))
-        bundles = (len(first) - 1, at(first), at(bundle_of))
-        signatures = (len(best), *map(at, kinds), at(best))
         rows = len(pairs), at(pairs), at(arcs), arcs.shape[1]
-        if loops().rf_least(self.handle, *rows, *bundles, *signatures) == NO_MEMORY:
+        if loops().rf_least(self.handle, *rows, wide.handle, at(best)) == NO_MEMORY:
             raise MemoryError(f"no memory to place {len(pairs)} pairs")
 
     def lateness(

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric, Port
-from .rows import in_order, offsets_of
+from .rows import offsets_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
     c = cabling_of(fabric)
     cross = crossed(fabric, circuits)
     path, port = np.arange(len(c.packet_ports)), c.packet_ports
-    into = np.full(len(path), -1, np.int32)
-    paths, ports = [path], [port]
+    into, counts = np.full(len(path), -1, np.int32), np.ones(len(path), np.int64)
+    rate, hops = c.rate[port], [(path, port)]
     # longer than any path; a ring of circuits would go on for ever
     for _ in range(len(fabric.links)):
         optical = c.is_ocs[c.node[port ^ 1]]
@@ -60,17 +60,19 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
         path, port = path[port >= 0], port[port >= 0]
         if not len(path):
             break
-        paths.append(path)
-        ports.append(port)
-    owner, links = np.concatenate(paths), np.concatenate(ports)
-    order = in_order(owner)
-    owner, links = owner[order], links[order]
+        hops.append((path, port))
+        counts[path] += 1
+        rate[path] = np.minimum(rate[path], c.rate[port])
     lit = into >= 0
-    links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]
+    counts[~lit] = 0
     offsets = offsets_of(counts)
-    rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
-    links = links.astype(np.int32)
-    return Lights(c.packet_ports[lit].astype(np.int32), into[lit], offsets, links, rate, cross)
+    links = np.empty(offsets[-1], np.int32)
+    for hop, (path, port) in enumerate(hops):
+        there = lit[path]
+        links[offsets[path[there]] + hop] = port[there]
+    offsets = np.append(offsets[:-1][lit], offsets[-1])
+    out = c.packet_ports[lit].astype(np.int32)
+    return Lights(out, into[lit], offsets, links, rate[lit], cross)
 
 
 def ends_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray | None:

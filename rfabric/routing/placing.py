@@ -22,7 +22,7 @@ import numpy as np
 
 from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
-from .inner import Laid, loops
+from .inner import Laid, Wide, loops
 from .rows import begins, distinct, in_order, mixed, numbered, offsets_of, ranks, spread, widened
 from .tiers import tiered
 
@@ -195,7 +195,12 @@ class Placer:
         turn = np.empty(len(pairs), np.int64)
         turn[order] = ranks(size[order], self.rack[pairs[order]])
         tried, waiting = np.zeros(len(pairs), np.int64), np.zeros(0, np.int64)
-        for part in _parts(light, turn, size):
+        parts = _parts(light, turn, size)
+        if self._laid:
+            state = self.signature, key, offers, self.best, PATIENCE, self._wide
+            self._keep(pairs, self._laid.greedy(pairs, parts, *state))
+            return
+        for part in parts:
             waiting = self._settle(pairs, np.concatenate((waiting, part)), offers, key, tried)
         while len(waiting):
             waiting = self._settle(pairs, waiting, offers, key, tried)
@@ -374,10 +379,13 @@ class Placer:
         return ((taken[arcs] == order) | (arcs == self.nowhere)).all(1)
 
     def _put(self, pairs: np.ndarray, arcs: np.ndarray) -> None:
+        self._keep(pairs, arcs)
+        self._add(pairs, arcs, 1)
+
+    def _keep(self, pairs: np.ndarray, arcs: np.ndarray) -> None:
         if arcs.shape[1] > self.arcs.shape[1]:
             self.arcs = widened(self.arcs, arcs.shape[1], self.nowhere)
         self.arcs[pairs, : arcs.shape[1]], self.arcs[pairs, arcs.shape[1] :] = arcs, self.nowhere
-        self._add(pairs, arcs, 1)
 
     def _add(self, pairs: np.ndarray, arcs: np.ndarray, sign: int) -> None:
         """Add (or take away) the bytes of pairs, and see which arcs of these bundles are the least
@@ -385,9 +393,8 @@ class Placer:
         """
         if self._laid:
             self._laid.lay(pairs, arcs, sign)
-            if self.wide:
-                some = self.bundles.first, self._bundle_of, self._kinds_of
-                self._laid.least(pairs, arcs, *some, self.best)
+            if self._wide:
+                self._laid.least(pairs, arcs, self._wide, self.best)
             return
         entry, owner = self._entries(pairs)
         np.add.at(
@@ -400,11 +407,13 @@ class Placer:
             self._least_loaded(bundles, np.flatnonzero(np.bincount(self.kind[entry])))
 
     @cached_property
-    def _bundle_of(self) -> np.ndarray:
-        """The bundle of each arc, and of the arc `nowhere`."""
-        return np.append(
-            np.repeat(np.arange(self.bundles.nowhere), self.bundles.width), self.bundles.nowhere
-        )
+    def _wide(self) -> Wide | None:
+        """The bundles as the compiled core takes them; None where none has several arcs."""
+        if not self.wide:
+            return None
+        some = self.bundles
+        bundle_of = np.append(np.repeat(np.arange(some.nowhere), some.width), some.nowhere)
+        return Wide(some.first, bundle_of, self._kinds_of)
 
     @cached_property
     def _kinds_of(self) -> tuple[np.ndarray, np.ndarray]:

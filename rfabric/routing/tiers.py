@@ -30,7 +30,7 @@ def tiered(
     groups: int64[pairs] each, coarse first: pairs alike, which are spread evenly among themselves.
     """
     below = np.zeros(bundles.switches, bool)
-    tier = np.unique(np.concatenate((start, end)))
+    tier = np.concatenate((start, end))
     at, to = start.copy(), end.copy()
     going, ups, downs = np.flatnonzero(at != to), [], []
     while len(going):
@@ -46,7 +46,7 @@ def tiered(
         ups.append(up)
         downs.append(down)
         at[going], to[going] = bundles.leads[up[going]], bundles.leaves[down[going]]
-        tier = np.unique(np.concatenate((at[going], to[going])))
+        tier = np.concatenate((at[going], to[going]))
         going = going[at[going] != to[going]]
     rows = np.column_stack([*ups, *downs[::-1]]) if ups else np.zeros((len(start), 0), np.int64)
     rows[at < 0] = bundles.nowhere
@@ -102,7 +102,7 @@ class _Parts:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The bundles up from at[i] and down to to[i]: every switch uses its parts evenly."""
         colour = np.zeros(len(at), np.int64)
-        for count in np.unique(self.ports[at]).tolist():
+        for count in np.flatnonzero(np.bincount(self.ports[at])).tolist():
             some = np.flatnonzero(self.ports[at] == count)
             colour[some] = coloured(
                 at[some], to[some], count, tuple(group[some] for group in groups)

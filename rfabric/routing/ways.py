@@ -13,7 +13,7 @@ from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept_last
 from ..fabric.model import Fabric
-from .inner import NEAR, Net, ParallelArcs, fresh, join, loops, settle
+from .inner import NEAR, Net, ParallelArcs, fresh, join, laid, loops, settle
 from .lightpaths import Lights
 from .rows import (
     Entries,
@@ -146,7 +146,10 @@ class Ways:
             _settle(rings, new, number)
             costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
-                front = fronts.setdefault(round(at + step, 9), np.zeros_like(new))
+                cost = round(at + step, 9)
+                if cost not in fronts:
+                    fronts[cost] = np.zeros_like(new)
+                front = fronts[cost]
                 if loops():
                     join(front, new, rows, first, leads)
                 else:
@@ -211,7 +214,7 @@ class Ways:
         """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty
         where nothing connects one.
         """
-        c, lit = self.cabling, self.lights
+        c = self.cabling
         at, rack, pair = c.rack_row[c.host_rack[src]], c.host_rack[dst], mixed(_coded(src, dst))
         target, joined = c.rack_row[rack], np.ones(len(src), bool)
         going, hops = np.flatnonzero(at != target), []
@@ -223,9 +226,8 @@ class Ways:
             hop[going], at[going] = self.path[arc], self.leads[arc]
             hops.append(hop)
             going = going[at[going] != target[going]]
-        lengths = np.diff(lit.offsets)
-        taken = [np.where(joined & (hop >= 0), lengths[hop], 0) for hop in hops]
-        return self._laid(src, dst, joined, hops, taken)
+        rows = np.stack(hops, 1) if hops else np.zeros((len(src), 0), np.int64)
+        return self._laid(src, dst, joined, rows)
 
     def links_along(
         self, src: np.ndarray, dst: np.ndarray, chosen: np.ndarray, hashed: np.ndarray
@@ -237,31 +239,35 @@ class Ways:
         offsets, links = self.links(src[hashed], dst[hashed])
         joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)
         joined[hashed] = False
-        lengths = np.diff(self.lights.offsets)
-        hops = list(chosen.T)
-        taken = [np.where(hop >= 0, lengths[hop], 0) for hop in hops]
-        ends, laid = self._laid(src, dst, joined, hops, taken)
+        ends, cables = self._laid(src, dst, joined, chosen)
         if not len(hashed):
-            return ends, laid
+            return ends, cables
         counts = np.diff(ends)
         counts[hashed] = np.diff(offsets)
         every = offsets_of(counts)
         merged = np.empty(every[-1], np.int32)
-        merged[spread(every[:-1][joined], counts[joined])] = laid
+        merged[spread(every[:-1][joined], counts[joined])] = cables
         merged[spread(every[:-1][hashed], counts[hashed])] = links
         return every, merged
 
-    def _laid(self, src, dst, joined, hops, taken) -> tuple[np.ndarray, np.ndarray]:
-        """CSR of links: the source's cable, the light paths hop by hop (`taken` links each), the
-        destination's cable.
+    def _laid(
+        self, src: np.ndarray, dst: np.ndarray, joined: np.ndarray, hops: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """CSR of links of the pairs that are `joined`: the source's cable, the light paths of the
+        row of `hops` (-1: none), the destination's cable.
         """
-        c, lit = self.cabling, self.lights
-        offsets = offsets_of(sum(taken) + 2 * joined if hops else 2 * joined)
+        lit, cable = self.lights, self.cabling.host_link
+        first, last = cable[src], cable[dst] ^ 1
+        if loops():
+            return laid(first, last, joined, hops, lit.offsets, lit.links)
+        lengths = np.diff(lit.offsets)
+        taken = [np.where(joined & (hop >= 0), lengths[hop], 0) for hop in hops.T]
+        offsets = offsets_of(sum(taken, 2 * joined))
         links, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
-        links[place[joined]] = c.host_link[src[joined]]
-        links[offsets[1:][joined] - 1] = c.host_link[dst[joined]] ^ 1
+        links[place[joined]] = first[joined]
+        links[offsets[1:][joined] - 1] = last[joined]
         place += 1
-        for hop, counts in zip(hops, taken, strict=True):
+        for hop, counts in zip(hops.T, taken, strict=True):
             links[spread(place, counts)] = lit.links[spread(lit.offsets[hop], counts)]
             place += counts
         return offsets, links

@@ -17,6 +17,8 @@
 
 namespace {
 
+constexpr double kBeyond = 1e-6;
+
 // The light paths (arcs) between packet switches, and where each switch stands around each rack.
 // Those that lead from one switch to one other at one cost stand side by side, as one *side*.
 struct Net {
@@ -152,8 +154,9 @@ struct Sent {
 
     // Seconds that `way` costs a pair, its bytes on it; those arcs of `own` (m) have them already.
     // Of its n arcs all from `hops` on are nowhere, and need nothing; `need` has room for n and 8.
+    // Endless where it is more than `enough` in any case.
     double cost(int64_t pair, const int64_t* way, int64_t hops, int64_t n, const int64_t* own,
-                int64_t m, double* need) const {
+                int64_t m, double* need, double enough) const {
         double total = 0.0;
         std::fill(need + hops, need + std::max<int64_t>(n, 8), 0.0);
         for (int64_t e = first[pair]; e < first[pair + 1]; ++e) {
@@ -163,11 +166,25 @@ struct Sent {
                 const bool lies = std::find(own, own + m, way[i]) != own + m;
                 need[i] = (held[way[i]] + (lies ? 0.0 : bytes[e])) * seconds_a_byte[way[i]];
                 worst = std::max(worst, need[i]);
+                if (total + worst > enough) return std::numeric_limits<double>::infinity();
             }
             // of equals the shorter, less used one; nothing is added by what needs nothing
             total += worst + 1e-6 * pairwise(need, hops > 8 ? n : std::min<int64_t>(n, 8));
         }
         return total;
+    }
+};
+
+// Bundles of several arcs: arcs first[bundle] to first[bundle + 1] of each bundle, the bundle of
+// each arc (`bundles`: none); the kinds of each signature (CSR whose, kinds).
+struct Wide {
+    int64_t bundles, signatures;
+    const int64_t *first, *bundle_of, *whose, *kinds;
+
+    // One more than the highest kind.
+    int64_t kinds_there() const {
+        const int64_t* end = kinds + whose[signatures];
+        return end == kinds ? 0 : *std::max_element(kinds, end) + 1;
     }
 };
 
@@ -366,6 +383,30 @@ void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char
     }
 }
 
+// The links of n pairs: link up[i], those of light paths hops[i * longest] on (CSR first, lit; -1:
+// none), link down[i]; none of a pair that is not joined[i]. Without `links` only offsets[n + 1] is
+// told, with it offsets are known.
+void rf_laid(int64_t n, const int64_t* up, const int64_t* down, const bool* joined,
+             int64_t longest, const int32_t* hops, const int64_t* first, const int32_t* lit,
+             int64_t* offsets, int32_t* links) {
+    if (!links) offsets[0] = 0;
+    for (int64_t i = 0; i < n; ++i, hops += longest) {
+        if (!links) {
+            int64_t count = joined[i] ? 2 : 0;
+            for (int64_t hop = 0; joined[i] && hop < longest; ++hop)
+                if (hops[hop] >= 0) count += first[hops[hop] + 1] - first[hops[hop]];
+            offsets[i + 1] = offsets[i] + count;
+        } else if (joined[i]) {
+            int32_t* to = links + offsets[i];
+            *to++ = static_cast<int32_t>(up[i]);
+            for (int64_t hop = 0; hop < longest; ++hop)
+                if (hops[hop] >= 0)
+                    to = std::copy(lit + first[hops[hop]], lit + first[hops[hop] + 1], to);
+            *to = static_cast<int32_t>(down[i]);
+        }
+    }
+}
+
 // Adds to load[arc] what n switches send to racks, split evenly over equal ways, from the farthest
 // ring inwards; sums are formed in parts of `most` candidates. 0; 1 where no way leads from one of
 // them; -1 without memory.
@@ -492,7 +533,9 @@ void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_
             const int64_t* over = rows + row * longest;
             const int64_t hops = without_end(over, longest, nowhere);
             for (int64_t hop = 0; hop < hops; ++hop) way[hop] = mine[over[hop]];
-            const double way_cost = sent->cost(pair, way, hops, longest, own, held, need);
+            // what lies on arcs is off by roundings: a way is given up only well beyond the best
+            const double enough = cost[i] * (1 + kBeyond);
+            const double way_cost = sent->cost(pair, way, hops, longest, own, held, need, enough);
             if (row == first[key[i]] || way_cost < cost[i]) {
                 cost[i] = way_cost;
                 least = row;
@@ -510,7 +553,8 @@ void rf_cost(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* a
     for (int64_t i = 0; i < n; ++i) {
         const int64_t *way = arcs + i * longest, *held = own + i * m;
         cost[i] = sent->cost(pairs[i], way, without_end(way, longest, nowhere), longest, held,
-                             without_end(held, m, nowhere), need);
+                             without_end(held, m, nowhere), need,
+                             std::numeric_limits<double>::infinity());
     }
 }
 
@@ -541,33 +585,28 @@ void rf_claims(int64_t n, int64_t longest, const int64_t* arcs, int64_t nowhere,
     for (int64_t i = 0; i < n * longest; ++i) taken[arcs[i]] = 0;
 }
 
-// Finds anew the least loaded arc, best[signature * (bundles + 1) + bundle], of bundles (arcs
-// first[bundle] to first[bundle + 1]) of several arcs that stand in `arcs`, rows of n pairs, for
-// the signatures (CSR whose, kinds) that have a kind these pairs send in. 0; -1 without memory.
+// Finds anew the least loaded arc, best[signature * (bundles + 1) + bundle], of those of `wide`
+// that stand in `arcs`, rows of n pairs, for the signatures that have a kind these pairs send in.
+// 0; -1 without memory.
 int rf_least(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs,
-             int64_t longest, int64_t bundles, const int64_t* first, const int64_t* bundle_of,
-             int64_t signatures, const int64_t* whose, const int64_t* kinds, int64_t* best) try {
+             int64_t longest, const Wide* wide, int64_t* best) try {
+    const int64_t bundles = wide->bundles, *first = wide->first;
+    std::vector<bool> met(bundles, false), sends(wide->kinds_there(), false);
     std::vector<int64_t> some;
     for (int64_t i = 0; i < n * longest; ++i) {
-        const int64_t bundle = bundle_of[arcs[i]];
-        if (bundle < bundles && first[bundle + 1] - first[bundle] > 1) some.push_back(bundle);
+        const int64_t bundle = wide->bundle_of[arcs[i]];
+        if (bundle == bundles || met[bundle] || first[bundle + 1] - first[bundle] == 1) continue;
+        met[bundle] = true;
+        some.push_back(bundle);
     }
-    std::sort(some.begin(), some.end());
-    some.erase(std::unique(some.begin(), some.end()), some.end());
-    std::vector<int64_t> sending;
     for (int64_t i = 0; i < n; ++i) {
-        sending.insert(sending.end(), sent->kind + sent->first[pairs[i]],
-                       sent->kind + sent->first[pairs[i] + 1]);
+        for (int64_t e = sent->first[pairs[i]]; e < sent->first[pairs[i] + 1]; ++e)
+            sends[sent->kind[e]] = true;
     }
-    std::sort(sending.begin(), sending.end());
-    sending.erase(std::unique(sending.begin(), sending.end()), sending.end());
     std::vector<double> held;
-    for (int64_t s = 0; s < signatures; ++s) {
-        const int64_t *own = kinds + whose[s], *end = kinds + whose[s + 1];
-        if (std::none_of(own, end, [&](int64_t kind) {
-                return std::binary_search(sending.begin(), sending.end(), kind);
-            }))
-            continue;
+    for (int64_t s = 0; s < wide->signatures; ++s) {
+        const int64_t *own = wide->kinds + wide->whose[s], *end = wide->kinds + wide->whose[s + 1];
+        if (std::none_of(own, end, [&](int64_t kind) { return sends[kind]; })) continue;
         held.resize(end - own);
         for (const int64_t bundle : some) {
             double least = std::numeric_limits<double>::infinity();
@@ -579,6 +618,51 @@ int rf_least(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* a
                 if (needs < least) least = needs, best[s * (bundles + 1) + bundle] = arc;
             }
         }
+    }
+    return 0;
+} catch (const std::bad_alloc&) { return -1; }
+
+// Places pairs one after another, part by part: those of places order[ends[part]] to
+// order[ends[part + 1]] at once, each on the cheapest way of its key (`rf_cheapest`). Of pairs that
+// claim an arc (`rf_claims`) the first has it, others wait for the next part, `patience` times at
+// most and only where they have another way. arcs[place * longest] on: where each lies. `wide` is
+// null where no bundle has several arcs. 0; -1 without memory.
+int rf_greedy(const Sent* sent, const Wide* wide, int64_t parts, const int64_t* ends,
+              const int64_t* order, int64_t n, const int64_t* pairs, const int64_t* signature,
+              const int64_t* key, const int64_t* first, const int64_t* rows, int64_t longest,
+              int64_t* best, int64_t bundles, int64_t patience, int64_t* taken,
+              int64_t* arcs) try {
+    std::vector<int64_t> some, waiting, tried(n, 0), who, asks, way(longest), laid;
+    std::vector<double> need(longest + 8), cost;
+    const std::unique_ptr<bool[]> free(new bool[n]);
+    for (int64_t part = 0; part < parts || !waiting.empty(); ++part) {
+        some.swap(waiting);
+        waiting.clear();
+        if (part < parts) some.insert(some.end(), order + ends[part], order + ends[part + 1]);
+        const int64_t all = static_cast<int64_t>(some.size());
+        who.resize(all);
+        asks.resize(all);
+        cost.resize(all);
+        laid.resize(all * longest);
+        for (int64_t i = 0; i < all; ++i) who[i] = pairs[some[i]], asks[i] = key[some[i]];
+        rf_cheapest(sent, all, who.data(), signature, asks.data(), first, rows, longest, best,
+                    bundles, nullptr, 0, way.data(), need.data(), cost.data(), laid.data());
+        rf_claims(all, longest, laid.data(), sent->arcs - 1, taken, free.get());
+        int64_t placed = 0;
+        for (int64_t i = 0; i < all; ++i) {
+            const bool alone = first[asks[i] + 1] - first[asks[i]] == 1;
+            if (!free[i] && !alone && tried[some[i]] < patience) {
+                ++tried[some[i]];
+                waiting.push_back(some[i]);
+                continue;
+            }
+            const int64_t* mine = laid.data() + i * longest;  // at `placed` or after it
+            std::copy(mine, mine + longest, arcs + some[i] * longest);
+            std::copy(mine, mine + longest, laid.data() + placed * longest);
+            who[placed++] = who[i];
+        }
+        rf_lay(sent, placed, who.data(), laid.data(), longest, 1.0);
+        if (wide && rf_least(sent, placed, who.data(), laid.data(), longest, wide, best)) return -1;
     }
     return 0;
 } catch (const std::bad_alloc&) { return -1; }

@@ -15,7 +15,7 @@ from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
-from rfabric.routing import choices, inner, placing, routes_of, ways
+from rfabric.routing import choices, colouring, inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import Routing, Sent
@@ -23,6 +23,7 @@ from rfabric.simulate.build import build
 from rfabric.simulate.compiled import library
 
 RATE = 4e11
+ROOMS = ways, colouring, choices, placing  # that ask for the loops
 SPECS = [
     "fat-tree",
     "fat-tree,pods=3,tors=2,gpus=5",
@@ -82,12 +83,12 @@ def told(fabric: Fabric, circuits: Circuits, seed: int) -> list[np.ndarray]:
         * 1e9
     )
     routes = routes_of(fabric, circuits, Routing("placed", Sent(src, dst, sent)))
-    rings = routes.ways._rings
+    around = routes.ways._rings
     return [
         *routes.links_of(src, dst),
         *routes.ways.links(src, dst),
         routes.ways.loads(Entries.of(matrix)),
-        *rings,
+        *around,
     ]
 
 
@@ -98,7 +99,7 @@ def both(fabric: Fabric, seed: int, monkeypatch) -> tuple[list[np.ndarray], list
         parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
     )
     core = told(fabric.named("core"), circuits, seed)
-    for room in (ways, choices, placing):
+    for room in ROOMS:
         monkeypatch.setattr(room, "loops", lambda: None)
     return core, told(fabric.named("python"), circuits, seed)
 
@@ -140,7 +141,7 @@ def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatc
     links = []
     for compiled in (True, False):
         if not compiled:
-            for room in (ways, choices, placing):
+            for room in ROOMS:
                 monkeypatch.setattr(room, "loops", lambda: None)
         routing = Routing("placed", Sent(src, dst, sent))
         links.append(routes_of(fabric.named(f"f{compiled}"), lit, routing).links_of(src, dst))
@@ -196,6 +197,19 @@ def test_what_flows_ask_of_links_is_added_up_as_python_does(data):
     assert told[0] == told[1]
 
 
+@given(
+    st.integers(1, 12),
+    st.lists(st.tuples(*[st.integers(0, 4)] * 2, *[st.integers(0, 2)] * 2), max_size=60),
+)
+def test_edges_take_the_colours_that_python_finds(colours, edges):
+    left, right, *groups = np.array(edges, np.int64).reshape(-1, 4).T
+    found = []
+    for core in (inner.loops, lambda: None):
+        with mock.patch.object(colouring, "loops", core):
+            found.append(colouring.coloured(left, right, colours, groups).tolist())
+    assert found[0] == found[1]
+
+
 @given(data=st.data())
 def test_rows_that_claim_arcs_are_those_that_python_finds(data):
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
@@ -214,7 +228,7 @@ def test_rows_that_claim_arcs_are_those_that_python_finds(data):
 @pytest.mark.parametrize("spec", ["fat-tree,k=4", "rfabric,pods=2,tors=2,gpus=4", "topoopt"])
 def test_what_lies_on_an_arc_is_what_the_pairs_placed_there_send(spec, core, monkeypatch):
     """Kind by kind, after pairs were placed one after another and moved off late arcs."""
-    for room in () if core else (ways, choices, placing):
+    for room in () if core else ROOMS:
         monkeypatch.setattr(room, "loops", lambda: None)
     fabric, random = parse_fabric(spec), np.random.default_rng(3)
     racks, circuits = cabling_of(fabric).host_rack, lit(fabric)
@@ -333,7 +347,7 @@ def test_more_rings_than_a_byte_can_number(racks, monkeypatch):
     """
     fabric = ring(racks)
     core = routes_of(fabric.named("core")).ways
-    for room in (ways, choices, placing):
+    for room in ROOMS:
         monkeypatch.setattr(room, "loops", lambda: None)
     python = routes_of(fabric.named("python")).ways
     for one in (core, python):

@@ -391,6 +391,7 @@ def test_a_pair_waits_for_others_a_few_rounds_and_no_more(monkeypatch):
     placer = placing.Placer(
         routes_of(fabric, lit(fabric)).choices, one.kinds, *np.array([[0], [1]])
     )
+    monkeypatch.setattr(placing, "loops", lambda: None)
     monkeypatch.setattr(placer, "_claims", lambda arcs: rounds.append(1) or np.zeros(1, bool))
     placer._place(np.zeros((1, 0), np.int64), np.array([np.inf]))
     assert len(rounds) == placing.PATIENCE + 1 and (placer.arcs < placer.nowhere).any()
