@@ -13,7 +13,6 @@ from few_racks import mates_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric import native
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric, rfabric
 from rfabric.optics import (
