@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rfabric.simulate.build import build, compiler
+from rfabric.native import source_digest
+from rfabric.simulate.build import BASE, CHECKED, OTHERS, SOURCE, compile_to, compiler
 
 # Plays what test_engine.py compares with the reference, more of it, and asks for every result
 # after every call; then whole runs, whose ways are placed and whose tables are written compiled.
@@ -117,10 +118,20 @@ def sanitizer() -> str:
     return " ".join(str(library.resolve()) for library in libraries)
 
 
-@pytest.mark.parametrize("flags", ["", "-DRFABRIC_CROWD=2"], ids=["as it is", "small crowds"])
-def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path, monkeypatch, flags):
-    monkeypatch.setenv("CXXFLAGS", flags)
-    runtime, core = sanitizer(), build(tmp_path / "core.so", sanitize=True)
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """All of the core that is not the engine, as one object: the same with either."""
+    made = tmp_path_factory.mktemp("others") / "others.o"
+    flags = [flag for flag in BASE if flag != "-shared"]
+    compile_to(made, ["-r", "-nostdlib", *flags, *CHECKED, *map(str, OTHERS)])
+    return made
+
+
+@pytest.mark.parametrize("flags", [[], ["-DRFABRIC_CROWD=2"]], ids=["as it is", "small crowds"])
+def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path, others, flags):
+    runtime, core = sanitizer(), tmp_path / "core.so"
+    engine = [*BASE, *CHECKED, *flags, f'-DRF_SOURCE="{source_digest()}"', str(SOURCE)]
+    compile_to(core, [*engine, str(others)])
     environment = os.environ | {
         "LD_PRELOAD": runtime,
         "RFABRIC_CORE": str(core),
