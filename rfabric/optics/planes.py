@@ -81,26 +81,30 @@ def join_each(fabric: Fabric, slots: np.ndarray) -> list[Circuits]:
             above[:, here] = _through_cores(c.node[below[:, here]], slot[here], cores)
     core = above ^ 1
     light = c.is_ocs[c.node[core]].all(0)
-    ends = ports[:, ~far], *np.stack((below, above), axis=1), core[:, light]
-    of = np.concatenate((near, slot, slot, slot[light]))
-    every = np.concatenate(ends, axis=1)[:, in_order(of)]
-    first = offsets_of(np.bincount(of, minlength=len(slots)))
-    return [NumberedCircuits(fabric, every[:, a:b]) for a, b in pairwise(first.tolist())]
+    one, other = np.stack((below, above), axis=1)
+    ends = (ports[:, ~far], near), (one, slot), (other, slot), (core[:, light], slot[light])
+    parts = [_by_slot(some, of, len(slots)) for some, of in ends]
+    every = zip(*parts, strict=True)
+    return [NumberedCircuits(fabric, np.concatenate(some, axis=1)) for some in every]
+
+
+def _by_slot(ends: np.ndarray, slot: np.ndarray, slots: int) -> list[np.ndarray]:
+    """The columns of `ends` of each slot; `slot` of each column, ascending."""
+    first = np.searchsorted(slot, np.arange(slots + 1)).tolist()
+    return [ends[:, a:b] for a, b in pairwise(first)]
 
 
 def _pairs(fabric: Fabric, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The slot, the plane and the racks of each pair, int64[2, pairs]; in the order of their names
-    where cores are dealt by it.
+    """The slot, the plane and the racks of each pair, int64[2, pairs]; by slot, then plane, then as
+    the racks' names are ordered, where cores are dealt by these.
     """
+    order = np.arange(slots.shape[-1])
+    if any(_cores(fabric).values()):
+        c = cabling_of(fabric)
+        order = np.argsort(c.place[np.flatnonzero(c.rack >= 0)])
+        slots = np.where(slots >= 0, np.argsort(order)[slots], -1)[..., order]
     slot, plane, low = np.nonzero(slots > np.arange(slots.shape[-1]))
-    racks = np.stack((low, slots[slot, plane, low]))
-    if not any(_cores(fabric).values()):
-        return slot, plane, racks
-    c = cabling_of(fabric)
-    name = c.place[np.flatnonzero(c.rack >= 0)]
-    racks = np.where(name[racks[0]] < name[racks[1]], racks, racks[::-1])
-    order = in_order(*name[racks])
-    return slot[order], plane[order], racks[:, order]
+    return slot, plane, order[np.stack((low, slots[slot, plane, low]))]
 
 
 @kept
@@ -387,9 +391,9 @@ def _through_cores(ocs: np.ndarray, slot: np.ndarray, cores: Cores) -> np.ndarra
     several core OCSes; those of each slot have these to themselves.
     """
     pod, pods = cores.pod[ocs], len(cores.first) // cores.count
-    chosen, order = np.empty(len(slot), np.int64), in_order(slot)
-    for a, b in pairwise(offsets_of(np.bincount(slot)).tolist()):
-        chosen[order[a:b]] = cores_of(pod[:, order[a:b]], cores.cables, cores.count)
+    every = _by_slot(pod, slot, int(slot.max(initial=-1)) + 1)
+    dealt = [cores_of(pairs, cores.cables, cores.count) for pairs in every]
+    chosen = np.concatenate([np.zeros(0, np.int64), *dealt])
     slot, place = np.repeat(slot, 2), (chosen * pods + pod).T.ravel()
     order, turn = in_order(slot, place), np.empty(len(place), np.int64)
     turn[order] = ranks(slot[order], place[order])
