@@ -25,6 +25,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 SKIPPED = "root test: "
 SLOW = Path(__file__).with_name("slow.txt")
+# Files that take minutes. Of several processes one would be alone with the last of them, so they
+# come first, the longest before all.
+LONG = (
+    "emulate/test_live.py",
+    "test_lessons.py",
+    "study/test_sweeping.py",
+    "optics/test_planning.py",
+    "simulate/test_engine_bounds.py",
+    "test_fuzz.py",
+    "simulate/test_engine_cost.py",
+    "report/test_live_page.py",
+)
 
 
 @functools.cache
@@ -80,7 +92,15 @@ def _write_slow(terminalreporter: pytest.TerminalReporter, least: float) -> None
     SLOW.write_text("".join(f"{test}\n" for test in slow))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _line_up(items: list[pytest.Item]) -> None:
+    """Put the items of LONG files before all others; what is of one file stays together."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # of pytest-xdist: several processes share the files
+        _line_up(items)
     slow = set(SLOW.read_text().split())
     for item in items:
         if _function(item.nodeid) in slow:

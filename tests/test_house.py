@@ -9,9 +9,11 @@ import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import networkx as nx
 import pytest
+from conftest import LONG, _line_up
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent / "rfabric"
@@ -476,3 +478,18 @@ def test_every_slow_test_is_still_there():
     for line in (tests / "slow.txt").read_text().split():
         file, _, name = line.partition("::")
         assert f"def {name.rpartition('::')[2]}(" in (tests.parent / file).read_text(), line
+
+
+# --- several processes -------------------------------------------------------------------------
+
+
+def test_files_that_take_minutes_are_there_and_come_first():
+    tests = Path(__file__).parent
+    assert all((tests / name).exists() for name in LONG)
+    items = [SimpleNamespace(path=tests / name) for name in ("a.py", LONG[1], "b.py", LONG[0])]
+    _line_up(items)
+    assert [item.path.relative_to(tests).as_posix() for item in items] == [
+        *LONG[:2],
+        "a.py",
+        "b.py",
+    ]
