@@ -184,6 +184,14 @@ def test_recomputation_of_some_layers_is_spoken_of(slime, method, noted):
     assert any("recompute_num_layers" in note for note in slime(some).notes) == noted
 
 
+def test_layers_that_stay_gathered_are_spoken_of(verl):
+    key = f"{ACTOR}.fsdp_config.reshard_after_forward"
+    for value, noted in (("False", True), ("True", False)):
+        assert any("stay gathered" in note for note in verl(f"{key}={value}").notes) == noted
+    reference = key.replace("actor.fsdp", "ref.fsdp")
+    assert not any("stay gathered" in note for note in verl(f"{reference}=False").notes)
+
+
 # --- batches that are not whole -------------------------------------------------------------------
 
 

@@ -66,6 +66,14 @@ def test_a_containers_command_and_its_arguments(read, command, args):
     assert read({"spec": {"containers": [said]}}).values == {"a": 4, "b": 2}
 
 
+def test_a_dollar_of_docker_compose(read):
+    command = 'bash -c "python3 j.py a=$$N b=$${M:-2}"'
+    assert read({"services": {"j": {"command": command, "environment": {"N": 4}}}}).values == {
+        "a": 4,
+        "b": 2,
+    }
+
+
 @pytest.mark.parametrize(
     ("launcher", "nodes"),
     [

@@ -68,6 +68,12 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         "are where recompute_granularity is full, which takes longer and leaves more room",
     ),
     (
+        ("reshard_after_forward",),
+        lambda value: value is False,
+        "layers stay gathered from the forward to the backward pass; here they are gathered again, "
+        "which takes more traffic and less room",
+    ),
+    (
         ("weight_update_mode",),
         lambda value: value == "disk",
         "weights go to engines through files of a shared disk; here straight from GPU to GPU",

@@ -82,6 +82,8 @@ def script_within(values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | Non
         return None
     told = _variables(said)
     told = _of_sizes(said, script) | told
+    if any(path[0] == "services" for path, _ in said):  # Docker compose's word for $
+        script = script.replace("$$", "$")
     return _NAMED.sub(lambda m: told.get(m[1], m[0]), script), told
 
 
