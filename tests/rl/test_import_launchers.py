@@ -200,3 +200,10 @@ def test_mappings_that_are_merged_into_others(tmp_path):
     path.write_text(text.replace("tensor: 2", "tensor: 2, tensor: 3"))
     with pytest.raises(RFabricError, match="stands twice"):
         read_settings(path)
+
+
+@pytest.mark.parametrize("text", ["P=${P:{${P-}#\n0\n", "A=${B:{${C-}#x B=2\npython3 j.py a=4\n"])
+def test_a_torn_assignment_ends(tmp_path, text):
+    (path := tmp_path / "run.sh").write_text(text)
+    with pytest.raises(RFabricError):
+        import_job("verl", path)

@@ -97,7 +97,11 @@ def parsed(text: str) -> tree_sitter.Node:
     source = text.encode("utf-8", "replace")
     root = _parser().parse(source).root_node
     for ways in (_cut_words, _ends_of_assignments):
-        while changes := sorted(ways(root, source)):
+        made: set[tuple[int, bytes]] = (
+            set()
+        )  # by what stands behind: a torn text is not mended by trying again
+        while changes := [c for c in sorted(ways(root, source)) if _key(c, source) not in made]:
+            made |= {_key(change, source) for change in changes}
             for start, end, instead in reversed(changes):
                 source = source[:start] + instead + source[end:]
             root = _parser().parse(source).root_node
@@ -105,6 +109,13 @@ def parsed(text: str) -> tree_sitter.Node:
 
 
 _Amendment = tuple[int, int, bytes]  # from, to, and what is to stand there
+
+
+def _key(change: _Amendment, source: bytes) -> tuple[int, bytes]:
+    """What a change puts, and how much of the text stands behind it."""
+    return len(source) - change[1], change[2]
+
+
 _NAMED, _LETTER = re.compile(rb"[A-Za-z_]\w*|\d"), re.compile(rb"[\w.})'\"=:/,-]")
 _LISTS = ("command", "array", "for_statement")  # of words, of which each stands by itself
 
