@@ -418,6 +418,11 @@ def test_an_error_names_its_file_once(tmp_path):
     assert str(error.value).count("empty.yaml") == 1
 
 
+OPENRLHF = """python3 -m openrlhf.cli.train_ppo_ray --pretrain Qwen/Qwen3-8B --actor_num_nodes 1 \\
+  --vllm_num_engines 4 --vllm_tensor_parallel_size 2 --prompt_max_len 1024 --zero_stage 3
+"""
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     framework=st.sampled_from(sorted(FRAMEWORKS)),
@@ -427,7 +432,7 @@ def test_an_error_names_its_file_once(tmp_path):
 )
 def test_garbage_is_an_error_and_never_a_traceback(tmp_path_factory, framework, cut, noise, script):
     texts = {"verl": VERL, "slime": SLIME, "roll": ROLL, "nemo-rl": PARENT, "areal": AREAL}
-    text = texts[framework]
+    text = (texts | {"openrlhf": OPENRLHF})[framework]
     path = tmp_path_factory.mktemp("garbage") / ("job.sh" if script else "job.yaml")
     path.write_text(text[:cut] + noise + text[cut:], encoding="utf-8", errors="replace")
     with contextlib.suppress(RFabricError):
