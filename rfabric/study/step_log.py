@@ -202,14 +202,14 @@ def _timing(key: str) -> str | None:
 def _told(path: Path, notes: list[str]) -> Iterator[LoggedMetrics]:
     with open_text(path, newline=None) as file:
         lines = lines_of(file)
-        first = next((line for line in lines if line.strip()), "")
+        first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
         every = _chained(first, lines)
         if first.lstrip().startswith("{"):
             yield from _json_lines(every)
         elif LIST.match(first):
             yield from _json_list("".join(every))
-        elif _is_csv(first):
-            yield from _csv(every)
+        elif mark := _mark(first):
+            yield from _csv(every, mark)
         else:
             notes += [] if has_end(path) else [NO_END]
             yield from _console(every)
@@ -220,11 +220,14 @@ def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
     yield from rest
 
 
-def _is_csv(first: str) -> bool:
-    names = next(csv.reader([first]), [])
-    return len(names) > 1 and (
-        " " not in first.strip() or any(_timing(_column(name)) in KNOWN for name in names)
-    )
+def _mark(first: str) -> str:
+    """What divides the cells below such a header; '' of a line that is none."""
+    for mark in (",", "\t", ";"):
+        names = next(csv.reader([first], delimiter=mark), [])
+        plain = mark == "," and " " not in first.strip()
+        if len(names) > 1 and (plain or any(_timing(_column(name)) in KNOWN for name in names)):
+            return mark
+    return ""
 
 
 def _column(name: str) -> str:
@@ -232,8 +235,8 @@ def _column(name: str) -> str:
     return "" if name.endswith(("__MIN", "__MAX")) else name.rpartition(" - ")[2].strip()
 
 
-def _csv(lines: Iterator[str]) -> Iterator[LoggedMetrics]:
-    rows = csv.DictReader(lines)
+def _csv(lines: Iterator[str], mark: str) -> Iterator[LoggedMetrics]:
+    rows = csv.DictReader(lines, delimiter=mark)
     names = {name: _column(name) for name in rows.fieldnames or ()}
     double = twice(metric for metric in names.values() if metric and _timing(metric))
     if double:
@@ -277,13 +280,14 @@ def _step(cells: dict, line: int) -> int:
 
 
 def _numbers(cells: dict) -> dict[str, float]:
+    """What a row tells; nan is what it does not, as pandas fills its tables."""
     numbers = {}
     for key, cell in cells.items():
         try:
             numbers[str(key)] = float(cell)
         except (TypeError, ValueError):
             continue
-    return {key: value for key, value in numbers.items() if key not in STEP_KEYS}
+    return {k: v for k, v in numbers.items() if k not in STEP_KEYS and not math.isnan(v)}
 
 
 def _console(lines: Iterator[str]) -> Iterator[LoggedMetrics]:

@@ -117,6 +117,24 @@ def test_the_verb_prints_one_table_or_one_document(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "# exported\nstep,gen_s,step_s\n1,4,9\n2,6,11\n",
+        "step;gen_s;step_s\n1;4;9\n2;6;11\n",
+        "step\tgen_s\tstep_s\n1\t4\t9\n2\t6\t11\n",
+        "step,gen_s,step_s\n1,4,9\n2,6,11\n3,nan,nan\n",
+        '{"step": 1, "gen_s": 4, "step_s": NaN}\n{"step": 1, "gen_s": NaN, "step_s": 9}\n'
+        '{"step": 2, "gen_s": 6, "step_s": 11, "lr": NaN}\n',
+    ],
+)
+def test_tables_of_steps_as_spreadsheets_and_pandas_write_them(text, tmp_path):
+    """In pandas' rows, each of some metrics, nan stands for the others."""
+    (tmp_path / "log").write_text(text)
+    log = read_step_log(tmp_path / "log")
+    assert log.steps == ({"generation": 4, "step": 9}, {"generation": 6, "step": 11})
+
+
+@pytest.mark.parametrize(
     "text, says",
     [
         (b"nothing here\n", "has no time of a step"),
