@@ -188,15 +188,18 @@ def _mean(quantile: np.ndarray, tokens: np.ndarray) -> float:
 
 
 def _rows(path: Path, lines: list[str]) -> list[dict]:
-    """A mapping a row, of CSV or of JSON lines."""
+    """A mapping a row, of CSV (divided by commas, tabs or semicolons) or of JSON lines."""
     kept = [line for line in lines if not line.startswith("#")]
     if kind_of(path) != ".jsonl":
-        reader = csv.DictReader(kept, strict=True)
+        head = next((line for line in kept if line.strip()), "")
+        mark = next((mark for mark in ",\t;" if mark in head), ",")
+        reader = csv.DictReader(kept, delimiter=mark, strict=True)
         if twice(reader.fieldnames or ()):
             raise RFabricError(
                 f"lengths {path}: column {twice(reader.fieldnames)!r} stands twice; keep one"
             )
-        return list(reader)
+        # a column without a name is the index that pandas writes
+        return [{name: cell for name, cell in row.items() if name != ""} for row in reader]
     return _objects(path, [parse_json(line) for line in kept if line.strip()])
 
 

@@ -438,6 +438,9 @@ FORMS = {
         '{"timestamp": 0, "input_length": 374, "output_length": 44, "hash_ids": [1, 2]}\n'
     ),
     "agents.csv": "trace,agent,t_s,in_tokens,out_tokens,think_time_s\na,main,0,374,44,3.0\n",
+    "pandas.csv": ",TIMESTAMP,ContextTokens,GeneratedTokens\n0,2023-11-16,374,44\n",
+    "europe.csv": "TIMESTAMP;ContextTokens;GeneratedTokens\n2023-11-16;374;44\n",
+    "tabs.csv": "TIMESTAMP\tContextTokens\tGeneratedTokens\n2023-11-16\t374\t44\n",
     "vidur.csv": "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.3,396,109\n",
     "usage.jsonl": '{"id": "x", "prompt_tokens": 374, "completion_tokens": 44}\n',
     "perf_individual_responses.json": (
