@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import RFabricError
-from ..files import read_text
+from ..files import kind_of, read_text
 from ..specs import by_signature, head_of, read_spec, split_at, unescaped
 from ..units import spell_rate
 from .builders.sizes import RATE, SHAPE, SMALLEST, Room, shape_for
@@ -88,7 +88,7 @@ def _builder(head: str) -> Builder:
 def _is_own(spec: str) -> bool:
     """Whether it is a fabric as rfabric writes it, and no JSON of others, nor said to be."""
     head, said = head_of(spec), any(one.startswith("format=") for one in split_at(spec, ",")[1:])
-    return head.endswith(".json") and not said and not is_topology(unescaped(head))
+    return kind_of(head) == ".json" and not said and not is_topology(unescaped(head))
 
 
 def _room(builder: Callable[..., Fabric]) -> Room | None:

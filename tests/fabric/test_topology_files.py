@@ -710,6 +710,13 @@ def test_packed_files_are_read_and_broken_ones_named(tmp_path):
         read(tmp_path / "cut.graphml.gz")
 
 
+def test_our_own_json_may_be_packed_and_xml_may_begin_with_empty_lines(tmp_path):
+    text = written(leaf_spine(tors=2, gpus=2), "f.json")
+    (tmp_path / "f.json.gz").write_bytes(gzip.compress(text.encode()))
+    assert read(tmp_path / "f.json.gz").links == leaf_spine(tors=2, gpus=2).links
+    assert len(read(made(tmp_path / "z.graphml", f"\n\n{ZOO}")).hosts) == 2
+
+
 def test_a_format_is_named_where_the_content_says_nothing(tmp_path, capsys):
     path = made(tmp_path / "table.out", "machine,box\na,r1\nb,r1\nc,r2\n")
     assert main(["topo", str(path)]) == 2

@@ -134,7 +134,7 @@ def xml_of(text: str):
     except ImportError as error:
         raise RFabricError("XML is read by defusedxml: pip install defusedxml") from error
     try:
-        return fromstring(text, forbid_dtd=True)
+        return fromstring(text.lstrip(), forbid_dtd=True)  # a declaration must begin it
     except DefusedXmlException as error:
         raise RFabricError(
             "declares a DTD or entities, which can stand for gigabytes and are not read; remove "
