@@ -8,14 +8,15 @@ behind them, the optimizer.
                              casts
     tensor, context, expert  collectives of `communication`, less what the stack hides
     host                     what the host takes to launch all of that, where a GPU is done sooner
-    pipeline                 (pp - 1) / (vp x micro-batches) of bubble, more of unequal stages
+    pipeline                 (pp - 1) / (vp x micro-batches) of bubble, and what the slowest stage,
+                             such as the last with its logits, takes longer than the mean
     data                     gradients and parameters, less the computing they run beside
 
     trainer = Trainer(model, GPUS["H100"], Layout(tp=4, pp=8, vp=5, dp=2))
     training_step(trainer, sequences=128, length=8192).seconds
 
-A time is one GPU's, of the average pipeline stage; where stages hold unequally many layers, what
-the widest takes longer is in the pipeline's term, and data and optimizer are the widest's.
+A time is one GPU's, of the average pipeline stage; what the slowest takes longer is in the
+pipeline's term, and data and optimizer are those of the stage that takes the longest for them.
 Everything follows from the model's shape, the GPU's catalog row and the constants below; a
 recompute of all activations costs one more forward pass.
 """
@@ -34,6 +35,7 @@ from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
 from .layout import ALL_REDUCES_PER_LAYER, Layout
 from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, parameter_bytes, training_shards
 from .models import BF16_BYTES, FP32_BYTES, Model
+from .pipeline_play import played
 from .pipeline_stages import held, learning
 
 # Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels
@@ -182,7 +184,8 @@ class Trainer:
 @dataclass(frozen=True)
 class PassSeconds:
     """Seconds of passes on one GPU, by what takes them; `tensor`, `context`, `experts`: what
-    collectives add; `host`: what the GPU, done with all that, waits for its host.
+    collectives add; `host`: what the GPU, done with all that, waits for its host. `logits`: so many
+    of all these, the mean over stages, make logits and the loss, which the last stage does alone.
     """
 
     matmul: float = 0.0
@@ -192,11 +195,17 @@ class PassSeconds:
     context: float = 0.0
     experts: float = 0.0
     host: float = 0.0
+    logits: float = 0.0
 
     @property
     def seconds(self) -> float:
         """All of them, s."""
-        return sum(getattr(self, f.name) for f in fields(self))
+        return sum(getattr(self, f.name) for f in fields(self) if f.name != "logits")
+
+    @property
+    def logits_share(self) -> float:
+        """Share of them that make logits and the loss."""
+        return self.logits / self.seconds if self.logits else 0.0
 
     def __rmul__(self, share: float) -> "PassSeconds":
         return PassSeconds(*(share * getattr(self, f.name) for f in fields(self)))
@@ -269,13 +278,25 @@ def _forward(t: Trainer, batch: _PassTokens) -> PassSeconds:
     tokens, squares, micro = batch
     matmul, attention = _matmul(t, tokens, micro), _attention(t, tokens, squares)
     memory = _memory_bound(t, tokens) + pass_kernels(t) * micro * KERNEL_S
-    return _exchanged(t, batch, PassSeconds(matmul, attention, memory))
+    logits = sum(_logits(t, tokens))
+    return _exchanged(t, batch, PassSeconds(matmul, attention, memory, logits=logits))
+
+
+def _logits(t: Trainer, tokens: float) -> tuple[float, float]:
+    """Seconds of a forward pass that make logits, and the loss, the mean over stages."""
+    ranks = t.layout.tp * t.layout.cp * t.layout.pp
+    matmul = 2 * t.model.logits_parameters * tokens / ranks / t.matmul_flops()
+    return matmul, LOSS_BYTES / 3 * t.model.vocab * tokens / ranks / t.hbm
 
 
 def _backward(t: Trainer, batch: _PassTokens) -> PassSeconds:
     once = _forward(t, batch)
+    matmul, loss = _logits(t, batch[0])
     computed = PassSeconds(
-        (1 + t.learns) * once.matmul, ATTENTION_BACKWARD * once.attention, 2 * once.memory
+        (1 + t.learns) * once.matmul,
+        ATTENTION_BACKWARD * once.attention,
+        2 * once.memory,
+        logits=(1 + t.learns) * matmul + 2 * loss,
     )
     turns = CONTEXT_BACKWARD[t.context_exchange]
     return _recomputed(t) * once + _exchanged(t, batch, computed, turns)
@@ -327,32 +348,37 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
     each = micro_batch * length
     passed = t, micro * each, micro * each * length, micro
     ahead, back = forward(*passed), backward(*passed)
-    bubble = bubble_share(t.layout, micro) * (ahead + back).seconds
+    both = ahead + back
+    bubble = bubble_share(t.layout, micro, both.logits_share) * both.seconds
     data = data_seconds(t, ahead.seconds / micro, back.seconds / micro, micro)
-    return Breakdown(ahead + back, bubble, data, optimizer_seconds(t))
+    return Breakdown(both, bubble, data, optimizer_seconds(t))
 
 
-def bubble_share(layout: Layout, micro_batches: float) -> float:
+def bubble_share(
+    layout: Layout, micro_batches: int, logits: float = 0.0, backward: bool = True
+) -> float:
     """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut
     by vp when interleaved (Narayanan et al., arXiv 2104.04473, section 2.2).
 
-    Where stage i takes t_i for a micro-batch, forward and backward, in proportion to its layers:
-    the first of m micro-batches passes all stages and comes back, in sum(t), and the widest then
-    takes the others one by one, in (m - 1) max(t). Interleaved, it computes for m max(t), and waits
-    for a chunk of each other stage, (sum(t) - max(t)) / vp. Over the mean stage's work, m mean(t),
-    and with w = max(t) / mean(t), either is 1 + (w - 1) + (pp - w) / (vp m).
+    The last stage alone makes logits and loss, a share `logits` of what all take for a micro-batch:
+    where layers are dealt evenly it is the slowest, w times the mean, and the others wait for it.
+    They compute for m w, and fill and drain the pipeline with a chunk of each other stage, (pp - w)
+    / vp: over the work, m, that is 1 + (w - 1) + (pp - w) / (vp m), gradients or none.
 
-    So long take passes that only go forward, and steps of PipeDream's 1F1B with a flush whose last
-    stage is among the widest. Of others it is an upper bound: while the widest works, part of what
-    stands behind it is done.
+    Where layers are dealt unevenly, what stands behind the slowest stage hides, and chunks starve:
+    these are played operation by operation (`pipeline_play`).
 
     >>> bubble_share(Layout(pp=4, vp=2), micro_batches=6)
     0.25
-    >>> bubble_share(Layout(pp=2, stages=(1, 3)), micro_batches=5)  # 4 + 4 x 3 in place of 5 x 2
-    0.6
+    >>> bubble_share(Layout(pp=2), 5, 0.1)  # stages of 9 and 11: 20 + 4 x 11 in place of 5 x 10
+    0.28
     """
-    widest = layout.widest
-    return (layout.pp - widest) / (layout.vp * micro_batches) + (widest - 1)
+    if layout.widest > 1:
+        # Megatron refuses other numbers for chunks; frameworks cut micro-batches until it is one
+        whole = -(-micro_batches // layout.pp) * layout.pp if layout.vp > 1 else micro_batches
+        return played(layout, whole, logits, backward) / whole - 1
+    slowest = layout.slowest(logits)
+    return (layout.pp - slowest) / (layout.vp * micro_batches) + (slowest - 1)
 
 
 def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> float:

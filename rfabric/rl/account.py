@@ -13,7 +13,7 @@ is what it adds to those named before it: gradients to what layers exchange, lay
 scattered to both.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, isclose
 
@@ -203,7 +203,7 @@ def _pass_terms(
     w: Workload,
     lengths: np.ndarray,
     by_rank: np.ndarray,
-    passes: Iterable[tuple[PassSeconds, int]],
+    passes: Sequence[tuple[PassSeconds, int]],
     micro_batches: int,
 ) -> dict[str, float]:
     """Of passes over sequences of `lengths` tokens: what they take the slowest rank, from what each
@@ -217,7 +217,8 @@ def _pass_terms(
         _pass(average, launched * micro_batches * once, tokens, squares)
         for average, launched in passes
     )
-    share = bubble_share(trainer_of(w).layout, micro_batches)
+    logits = sum((average for average, _ in passes), PassSeconds()).logits_share
+    share = bubble_share(trainer_of(w).layout, micro_batches, logits, len(passes) > 1)
     return terms | {"pipeline bubble": share * sum(terms.values())}
 
 

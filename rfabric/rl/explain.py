@@ -3,7 +3,7 @@ formula; `account` has every second by the term that made it.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -109,8 +109,8 @@ _HANDOVER = {
 def _training(w: Workload, step: Step) -> list[Item]:
     t, trained = w.training, step.trained
     batches, updates = trained.mini_batches, len(trained.mini_batches)
-    ahead = _bubble(w, trained.log_prob_micro_batches)
-    bubble = _bubble(w, batches[0].micro_batches)
+    ahead = _bubble(w, trained.log_prob_pass, trained.log_prob_micro_batches, backward=False)
+    bubble = _bubble(w, batches[0].passes, batches[0].micro_batches)
     again = "all activations computed again, " if t.recompute == "full" else ""
     log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
     micro = sum(b.micro_batches for b in batches)
@@ -168,16 +168,17 @@ def _training(w: Workload, step: Step) -> list[Item]:
     ]
 
 
-def _bubble(w: Workload, micro_batches: int) -> str:
+def _bubble(w: Workload, passes: PassSeconds, micro_batches: int, backward: bool = True) -> str:
     """How much longer the pipeline takes than its work, and by which rule."""
     layout = trainer_of(w).layout
-    share = f"{bubble_share(layout, micro_batches):.0%} of bubble"
+    logits = passes.logits_share
+    share = f"{bubble_share(layout, micro_batches, logits, backward):.0%} of bubble"
     if layout.pp == 1:
         return "no bubble"
-    if layout.widest == 1:
-        return f"{share}, (pp - 1) / (vp x micro-batches)"
-    wide = f"the widest stage has {layout.widest:.3g} x the layers of the mean one"
-    return f"{share}, w - 1 + (pp - w) / (vp x micro-batches): {wide}, w"
+    slowest = f"the slowest stage takes {layout.slowest(logits):.3g} x as long as the mean one"
+    if layout.widest > 1:
+        return f"{share}, operation by operation: {slowest}"
+    return f"{share}, w - 1 + (pp - w) / (vp x micro-batches): {slowest}, w"
 
 
 def _of_adapters(w: Workload) -> str:
@@ -199,7 +200,7 @@ def _shares(w: Workload, parts: PassSeconds) -> str:
         "experts": "to experts and back",
         "host": "waiting for the host",
     }
-    shares = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
+    shares = {said: getattr(parts, name) / parts.seconds for name, said in words.items()}
     return ", ".join(f"{share:.0%} {word}" for word, share in shares.items() if share >= 0.005)
 
 

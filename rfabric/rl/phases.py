@@ -227,7 +227,8 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     ranks, micro = _ranks(w, lengths)
     ahead, _ = _passes(w, ranks, micro, imbalance(shares))
     passes = w.training.log_prob_passes
-    log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
+    bubble = bubble_share(trainer_of(w).layout, micro, ahead.logits_share, backward=False)
+    log_prob = passes * ranks.seconds(ahead) * (1 + bubble)
     updates = [_mini_batch(w, part, imbalance(shares)) for part in w.in_updates(lengths)]
     updates *= w.training.epochs
     updates += [replace(batch, critic=True) for batch in updates] if w.training.critic else []
@@ -240,9 +241,10 @@ def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ranks, micro = _ranks(w, lengths)
     ahead, back = _passes(w, ranks, micro, hottest)
     layout = trainer_of(w).layout
-    # of the widest stage, which has the most gradients to send beside it
-    last = layout.widest * float(ranks.seconds(back).min()) / micro
-    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble_share(layout, micro))
+    # of the slowest stage, which has the most gradients to send beside it
+    last = layout.slowest(back.logits_share) * float(ranks.seconds(back).min()) / micro
+    bubble = bubble_share(layout, micro, (ahead + back).logits_share)
+    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble)
     return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead, back)
 
 

@@ -175,9 +175,9 @@ class Training(Section):
     tp: GPUs over which a layer is split (tensor parallelism);
     pp: stages of the pipeline;
     stage_layers: layers of each stage, such as 3,4,4,3 (Megatron's pipeline_model_parallel_layout
-    or num_layers_in_first_pipeline_stage). The widest decides how long a step takes; the stage with
-    the most bytes whether it fits. The first holds the embedding beside its layers, the last the
-    matrix of the logits, whose time counts as parts of all layers. Default: all alike;
+    or num_layers_in_first_pipeline_stage). The slowest decides how long a step takes, the stage
+    with the most bytes whether it fits. The first holds the embedding beside its layers, the last
+    makes the logits. Default: all alike;
     cp: GPUs over which a sequence is split (context parallelism);
     ep: GPUs over which whole experts of a layer are distributed. Experts are not split by tp;
     etp: GPUs of a server over which each expert is split (Megatron's expert_tensor_parallel_size,

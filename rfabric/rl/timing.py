@@ -118,8 +118,10 @@ def passes_of(
     chosen = w.model.active_parameters - w.model.dense_parameters
     flops = w.model.forward_flops(tokens, squares) + (imbalance - 1) * 2 * chosen * tokens
     once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
-    return PassSeconds(matmul=once), PassSeconds(
-        matmul=(1 + w.learns + (t.recompute == "full")) * once
+    logits = 2 * w.model.logits_parameters * tokens / flops * once
+    backward_passes = 1 + w.learns + (t.recompute == "full")
+    return PassSeconds(matmul=once, logits=logits), PassSeconds(
+        matmul=backward_passes * once, logits=backward_passes * logits
     )
 
 

@@ -212,8 +212,14 @@ def test_windows_leave_pairs_out():
 
 
 def test_the_bubble_is_the_closed_form():
-    step = training_step(trainer(pp=4, vp=2, dp=2), 64, 4096)
-    assert step.bubble == pytest.approx(3 / (2 * 32) * step.passes.seconds)
+    """Logits and the loss, by hand: half a step's matmuls and 22 bytes a word, of 32 sequences."""
+    t = trainer(pp=4, vp=2, dp=2)
+    step = training_step(t, 64, 4096)
+    tokens, words = 32 * 4096, 128256
+    logits = 6 * words * 4096 * tokens / t.matmul_flops() + 22 * words * tokens / t.hbm
+    layers = 4 * step.passes.seconds - logits  # of all stages
+    took = layers / 4 + logits + 3 * layers / 4 / (2 * 32)
+    assert step.bubble + step.passes.seconds == pytest.approx(took)
     assert training_step(trainer(dp=2), 64, 4096).bubble == 0
 
 

@@ -2,6 +2,7 @@
 operation, and how much each stage holds.
 """
 
+import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from rfabric.compute import memory
 from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import Layout
 from rfabric.compute.named import load_model
+from rfabric.compute.pipeline_play import operations
 from rfabric.compute.training import (
     HOST_ADAM,
     PCIE_BYTES_PER_S,
@@ -22,105 +24,131 @@ from rfabric.compute.training import (
 )
 from rfabric.errors import RFabricError
 
-FORWARD, BACKWARD = 1 / 3, 2 / 3  # of a micro-batch's time
+
+def said(layout: Layout, micro_batches: int, logits: float = 0.0, backward: bool = True) -> float:
+    """Seconds of a step, a layer taking one for a micro-batch and the logits so many."""
+    whole = sum(layout.stages) + logits
+    share = bubble_share(layout, micro_batches, logits / whole, backward)
+    return micro_batches * whole / layout.pp * (1 + share)
 
 
-def order(layout: Layout, stage: int, micro_batches: int) -> list[tuple[bool, int, int]]:
-    """What a stage does, one after the other: (forward, micro-batch, chunk). Some forward passes,
-    then one forward and one backward in turn, then the backward passes that are left
-    (PipeDream-flush; interleaved as Megatron-LM, pp micro-batches a chunk at a time).
+def longest(layout: Layout, micro_batches: int, logits: float, backward: bool = True) -> float:
+    """The same as the longest way through all operations: each after the one before it in its stage
+    and after what it needs.
     """
-    pp, vp = layout.pp, layout.vp
-    if vp == 1:
-        ahead = pp - 1 - stage
-        ways = [[(way, k, 0) for k in range(micro_batches)] for way in (True, False)]
-    else:
-        ahead = 2 * (pp - 1 - stage) + (vp - 1) * pp
-        runs = [
-            (first + k, chunk)
-            for first in range(0, micro_batches, pp)
-            for chunk in range(vp)
-            for k in range(pp)
+    graph, last = nx.DiGraph(), layout.pp * layout.vp - 1
+    for stage, layers in enumerate(layout.stages):
+        every = [
+            (forward, micro, chunk * layout.pp + stage)
+            for forward, micro, chunk in operations(layout, stage, micro_batches)
+            if forward or backward
         ]
-        ways = [[(True, *run) for run in runs], [(False, k, vp - 1 - chunk) for k, chunk in runs]]
-    forward, backward = ways
-    ahead = min(ahead, len(forward))
-    both = zip(forward[ahead:], backward, strict=False)
-    return forward[:ahead] + [one for pair in both for one in pair] + backward[-ahead or 2**60 :]
-
-
-def played(layout: Layout, micro_batches: int, backward: bool = True) -> float:
-    """Seconds of a step, a layer taking one for a micro-batch; each stage does one thing at a
-    time.
-    """
-    orders = [order(layout, stage, micro_batches) for stage in range(layout.pp)]
-    if not backward:
-        orders = [[one for one in each if one[0]] for each in orders]
-    last, ended, free = layout.pp * layout.vp - 1, {}, [0.0] * layout.pp
-    while any(orders):
-        for stage, waiting in enumerate(orders):
-            while waiting:
-                forward, micro, chunk = waiting[0]
-                place = chunk * layout.pp + stage
-                if forward:
-                    needs = (True, micro, place - 1) if place else None
-                else:
-                    needs = (place == last, micro, place if place == last else place + 1)
-                if needs and needs not in ended:
-                    break
-                share = (FORWARD if forward else BACKWARD) if backward else 1
-                begins = max(free[stage], ended.get(needs, 0.0))
-                free[stage] = begins + share * layout.stages[stage] / layout.vp
-                ended[forward, micro, place] = free[stage]
-                waiting.pop(0)
-    return max(free)
-
-
-def said(layout: Layout, micro_batches: int) -> float:
-    """The same by the closed form."""
-    mean = sum(layout.stages) / layout.pp
-    return micro_batches * mean * (1 + bubble_share(layout, micro_batches))
+        graph.add_edges_from(zip(every, every[1:], strict=False))
+        for one in every:
+            forward, micro, place = one
+            both = layers / layout.vp + logits * (place == last)
+            graph.add_node(one, seconds=both * ((1 if forward else 2) / 3 if backward else 1))
+            if forward and place:
+                graph.add_edge((True, micro, place - 1), one)
+            elif not forward:
+                graph.add_edge((place == last, micro, min(place + 1, last)), one)
+    for before, after in graph.edges:
+        graph.edges[before, after]["seconds"] = graph.nodes[before]["seconds"]
+    ends = (False, micro_batches - 1, 0) if backward else (True, micro_batches - 1, last)
+    way = nx.dag_longest_path_length(graph, "seconds")
+    return way + graph.nodes[ends]["seconds"]
 
 
 stages = st.lists(st.integers(1, 20), min_size=2, max_size=7).map(tuple)
+vocabulary = st.one_of(st.just(0.0), st.floats(0, 20))
 
 
-@given(stages, st.integers(1, 20))
+@given(stages, st.integers(1, 20), vocabulary)
 @settings(max_examples=150, deadline=None)
-def test_a_pipeline_takes_no_longer_than_said(layers, micro):
-    """What stands behind the widest stage is the most that it hides."""
+def test_a_pipeline_waits_for_its_slowest_stage(layers, micro, logits):
+    """The first micro-batch passes all stages, the slowest then takes the others one by one; what
+    stands behind it is the most that hides.
+    """
     layout = Layout(pp=len(layers), stages=layers)
-    took, closed = played(layout, micro), said(layout, micro)
-    assert closed == pytest.approx(sum(layers) + (micro - 1) * max(layers))
-    widest = len(layers) - 1 - layers[::-1].index(max(layers))
-    assert closed - sum(layers[widest + 1 :]) - 1e-9 <= took <= closed + 1e-9
-    if layers[-1] == max(layers):
-        assert took == pytest.approx(closed)
+    own = [*layers[:-1], layers[-1] + logits]
+    took, most = said(layout, micro, logits), sum(own) + (micro - 1) * max(own)
+    slowest = len(own) - 1 - own[::-1].index(max(own))
+    assert most - sum(own[slowest + 1 :]) - 1e-9 <= took <= most + 1e-9
+    if own[-1] == max(own):
+        assert took == pytest.approx(most)
 
 
-@given(stages, st.integers(1, 4), st.integers(2, 4))
-@settings(max_examples=100, deadline=None)
-def test_interleaved_chunks_take_no_longer_than_said(layers, rounds, chunks):
+@given(stages, st.integers(1, 4), st.integers(1, 4), vocabulary, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_it_takes_as_long_as_the_longest_way_through_its_operations(
+    layers, rounds, chunks, logits, backward
+):
     layout = Layout(pp=len(layers), vp=chunks, stages=layers)
-    took, closed = played(layout, rounds * layout.pp), said(layout, rounds * layout.pp)
-    assert took <= closed + 1e-9
+    micro = rounds * layout.pp
+    assert said(layout, micro, logits, backward) == pytest.approx(
+        longest(layout, micro, logits, backward)
+    )
+
+
+@given(stages, st.integers(1, 4), st.integers(2, 4), vocabulary)
+@settings(max_examples=100, deadline=None)
+def test_interleaved_chunks_wait_for_the_slowest_chunk(layers, rounds, chunks, logits):
+    """By hand: between the chunks with the logits, of pp micro-batches at a time, stand all other
+    chunks of some stage, but for those that it is ahead.
+    """
+    pp, vp = len(layers), chunks
+    layout, micro = Layout(pp=pp, vp=vp, stages=layers), rounds * pp
+    chunk = [count / vp for count in layers]
+    last = chunk[-1] + logits
+    others = [(vp - 1) * pp * chunk[-1]]
+    others += [
+        ((vp - 1) * pp - 2 * (pp - 1 - s)) * chunk[s] + sum(chunk[s : pp - 1])
+        for s in range(pp - 1)
+    ]
+    outside = (vp - 1) * pp * max(chunk) + sum(chunk[:-1])
+    took = said(layout, micro, logits)
+    assert took >= micro * last + (rounds - 1) * max(others) + outside - 1e-9
+    each = (vp - 1) * max(chunk) + max(last, max(chunk))
+    assert took <= micro * each + sum(chunk) + logits + 1e-9
     if layers[-1] == max(layers):
-        assert took == pytest.approx(closed)
+        most = micro * (layers[-1] + logits) + sum(chunk[:-1])
+        assert took == pytest.approx(most)
+        assert said(layout, micro, logits, backward=False) == pytest.approx(most)
 
 
 @given(stages, st.integers(1, 4), st.integers(1, 3))
 @settings(max_examples=80, deadline=None)
-def test_passes_that_only_go_forward_take_what_is_said(layers, rounds, chunks):
+def test_passes_that_only_go_forward(layers, rounds, chunks):
+    """As long as the widest stage takes, and a chunk of each other."""
     layout = Layout(pp=len(layers), vp=chunks, stages=layers)
     micro = rounds * (layout.pp if chunks > 1 else 3)
-    assert played(layout, micro, backward=False) == pytest.approx(said(layout, micro))
+    took = said(layout, micro, backward=False)
+    assert took == pytest.approx(micro * max(layers) + (sum(layers) - max(layers)) / chunks)
+
+
+@given(
+    st.tuples(st.integers(2, 6), st.integers(1, 12)),
+    vocabulary,
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_logits_of_equal_stages_take_what_is_said(equal, logits, rounds, chunks, backward):
+    """The closed form, and the longest way."""
+    pp, layers = equal
+    layout = Layout(pp=pp, vp=chunks, stages=(layers,) * pp)
+    micro = rounds * (pp if chunks > 1 else 3)
+    took = said(layout, micro, logits, backward)
+    assert took == pytest.approx(micro * (layers + logits) + (pp - 1) * layers / chunks)
+    assert took == pytest.approx(longest(layout, micro, logits, backward))
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 def test_equal_stages_are_as_if_none_were_told(chunks):
     equal, none = Layout(pp=4, vp=chunks, stages=(9,) * 4), Layout(pp=4, vp=chunks)
     assert bubble_share(equal, 8) == bubble_share(none, 8) == 3 / (8 * chunks)
-    assert played(equal, 8) == pytest.approx(said(equal, 8))
+    assert bubble_share(equal, 8, 0.1) == bubble_share(none, 8, 0.1)
     assert equal.widest == 1 and [equal.times(stage) for stage in range(4)] == [1.0] * 4
 
 
@@ -129,9 +157,23 @@ def test_stages_of_real_jobs():
     with 5 layers at the end, a little of what stands behind the widest hides.
     """
     layout = Layout(pp=8, stages=(14, *[8] * 6, 16))
-    assert [took(layout, 32) for took in (said, played)] == pytest.approx([78 + 31 * 16] * 2)
+    assert said(layout, 32) == pytest.approx(78 + 31 * 16)
     early = Layout(pp=8, stages=(6, 6, 6, 5, 5, 5, 5, 5))
-    assert played(early, 32) == pytest.approx(said(early, 32), rel=0.025)
+    assert said(early, 32) == pytest.approx(43 + 31 * 6, rel=0.025)
+
+
+def test_a_last_stage_that_is_shorter_for_its_logits_is_no_slower():
+    """Four stages of four layers, logits as long as two: six times 32 and what fills and drains. A
+    layer of the last in the first, and it is five times.
+    """
+    alike, shorter = Layout(pp=4, stages=(4,) * 4), Layout(pp=4, stages=(5, 4, 4, 3))
+    assert said(alike, 32, 2.0) == pytest.approx(32 * 6 + 12)
+    assert said(shorter, 32, 2.0) == pytest.approx(32 * 5 + 13)
+
+
+def test_micro_batches_that_are_no_whole_rounds_are_cut_until_they_are():
+    layout = Layout(pp=4, vp=2, stages=(4, 4, 4, 2))
+    assert bubble_share(layout, 5, 0.1) == bubble_share(layout, 8, 0.1)
 
 
 # --- what a stage holds ---------------------------------------------------------------------------
@@ -143,7 +185,7 @@ def test_a_stage_holds_the_micro_batches_that_it_is_ahead(chunks, micro):
     layout = Layout(pp=5, vp=chunks, stages=(9,) * 5)
     for stage in range(5):
         held = most = 0
-        for forward, *_ in order(layout, stage, micro):
+        for forward, *_ in operations(layout, stage, micro):
             held += 1 if forward else -1
             most = max(most, held)
         assert layout.in_flight(stage, micro) == pytest.approx(most / chunks)

@@ -37,26 +37,24 @@ def notes(read):
 
 
 @pytest.mark.parametrize(
-    ("stages", "more", "layers", "said"),
+    ("stages", "more", "layers"),
     [
         # 94 layers of Qwen3-235B-A22B: (94 - 22) / 3 = 24
-        (4, "--decoder-last-pipeline-num-layers 22", [24, 24, 24, 22], "3 x 24, 22"),
-        (4, "--decoder-first-pipeline-num-layers 25", [25, 23, 23, 23], "25, 3 x 23"),
+        (4, "--decoder-last-pipeline-num-layers 22", [24, 24, 24, 22]),
+        (4, "--decoder-first-pipeline-num-layers 25", [25, 23, 23, 23]),
         (
             8,
             "--decoder-first-pipeline-num-layers 11 --decoder-last-pipeline-num-layers 11",
             [11, *[12] * 6, 11],
-            "11, 6 x 12, 11",
         ),
-        (2, "--decoder-first-pipeline-num-layers 40", [40, 54], "40, 54"),
+        (2, "--decoder-first-pipeline-num-layers 40", [40, 54]),
     ],
 )
-def test_unlike_stages_are_read(read, stages, more, layers, said):
+def test_unlike_stages_are_read(read, stages, more, layers):
     job = read("slime", SLIME.format(model="Qwen3-235B-A22B", stages=stages, more=more))
     assert job.values["training.stage_layers"] == layers
     assert more.split()[0].strip("-") in job.origin["training.stage_layers"]
-    (note,) = [note for note in job.notes if "layers" in note]
-    assert f": stages of {said} layers; the logits, which the last makes, take" in note
+    assert not [note for note in job.notes if "layers" in note]
     assert yaml.safe_load(job.yaml())["training"]["stage_layers"] == layers
 
 
@@ -86,8 +84,7 @@ def test_embedding_and_loss_counted_as_layers(notes, read):
     """(94 + 2) / 8 = 12, one less in the first and the last stage."""
     both = f"{INSIDE}.account_for_embedding_in_pipeline_split=True "
     both += f"{INSIDE}.account_for_loss_in_pipeline_split=True"
-    (note,) = notes("verl", VERL.format(more=both))
-    assert "stages of 11, 6 x 12, 11 layers; the logits" in note
+    assert not notes("verl", VERL.format(more=both))
     layers = read("verl", VERL.format(more=both)).values["training.stage_layers"]
     assert layers == [11, *[12] * 6, 11]
     (note,) = notes("verl", VERL.format(more=both.replace("True", "False")))
@@ -99,8 +96,7 @@ LAYOUT = "actor_rollout_ref.actor.megatron.pipeline_model_parallel_layout"
 
 def test_a_layout_says_the_layers_of_each_stage(notes, read):
     even = "|".join(["t*12"] * 7)
-    (note,) = notes("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
-    assert ": stages of 10, 7 x 12 layers; the logits" in note
+    assert not notes("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
     job = read("verl", VERL.format(more=f"{LAYOUT}='Et*10|{even},L'"))
     assert job.values["training.stage_layers"] == [10, *[12] * 7]
     assert "training.vp" not in job.values
@@ -151,5 +147,4 @@ def test_chunks_that_do_not_divide_a_stage_are_told(notes):
     (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=2, more=flag))
     assert "stages of 2 x 47 layers do not divide into 2 chunks; here all chunks of a" in note
     flag += " --decoder-last-pipeline-num-layers 22"
-    (note,) = notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=4, more=flag))
-    assert "chunks" not in note
+    assert not notes("slime", SLIME.format(model="Qwen3-235B-A22B", stages=4, more=flag))

@@ -83,17 +83,25 @@ def test_equal_stages_change_nothing(more):
     ]
 
 
+def longer(passes, m):
+    """How much longer a pass takes whose last stage has 12 of 36 layers, not 9."""
+    layers, logits = 1 - passes.logits_share, 4 * passes.logits_share  # of the mean stage
+    one, other = (4 + (m - 1) * (times * layers + logits) for times in (1, 4 / 3))
+    return other / one
+
+
 def test_a_step_takes_as_long_as_the_widest_stage():
-    """m micro-batches in 4 stages: 4 + (m - 1) 4/3 of the mean in place of 4 + m - 1."""
+    """m micro-batches in 4 stages: all layers and logits once, then m - 1 times the last's."""
     alike, unlike = in_training(job()), in_training(job(LAST))
     buckets = job().training.buckets
-    m = alike.log_prob_micro_batches
-    assert unlike.log_prob / alike.log_prob == pytest.approx((4 + (m - 1) * 4 / 3) / (m + 3))
+    ratio = longer(alike.log_prob_pass, alike.log_prob_micro_batches)
+    assert unlike.log_prob / alike.log_prob == pytest.approx(ratio)
     for one, other in zip(alike.mini_batches, unlike.mini_batches, strict=True):
-        m = one.micro_batches
         took = [batch.first + buckets * batch.piece for batch in (one, other)]
-        assert took[1] / took[0] == pytest.approx((4 + (m - 1) * 4 / 3) / (m + 3))
-        assert other.piece == pytest.approx(one.piece * 4 / 3)
+        assert took[1] / took[0] == pytest.approx(longer(one.passes, one.micro_batches))
+        layers, logits = 1 - one.back.logits_share, 4 * one.back.logits_share
+        wider = (4 / 3 * layers + logits) / (layers + logits)
+        assert other.piece == pytest.approx(one.piece * wider)
     embedding, model = 151936 * 2560, job().model  # tied: the first stage's, and the last's
     layers = (model.parameters - embedding) / 36
     assert unlike.optimizer / alike.optimizer == pytest.approx(
@@ -105,11 +113,13 @@ def test_micro_batches_that_begin_early_fill_the_stages_once_each():
     w = job(LAST)
     trained = in_training(w)
     m = trained.log_prob_micro_batches
-    work = _work(w, trained.log_prob, m)
+    work = _work(w, trained.log_prob, m, trained.log_prob_pass)
     assert work.by_rank(m) == pytest.approx(trained.log_prob)
-    # filled twice: the other stages' part of a micro-batch, 3 x 8 of 12 layers
+    # filled twice: the other stages' part of a micro-batch, 3 x 8 of 12 layers and the logits
     again = work.by_rank(1) + work.by_rank(m - 1) - work.by_rank(m)
-    assert again == pytest.approx(work.one * 24 / 12)
+    share = trained.log_prob_pass.logits_share
+    last = (1 - share) / 3 + share
+    assert again == pytest.approx(work.one * (1 - last) / last)
 
 
 def by_stage(w, sent):
@@ -237,7 +247,9 @@ def test_more_stages_are_no_way_out_where_their_layers_are_told():
 def test_it_is_explained_with_its_source():
     w = job(LAST)
     why = next(item.why for item in explain(w) if item.item == "log-prob")
-    assert "the widest stage has 1.33 x the layers of the mean one" in why
+    share = in_training(w).log_prob_pass.logits_share
+    slowest = 4 / 3 * (1 - share) + 4 * share
+    assert f"the slowest stage takes {slowest:.3g} x as long as the mean one" in why
     (term,) = [
         term
         for account in accounts(w)

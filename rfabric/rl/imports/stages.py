@@ -58,10 +58,6 @@ def _unlike(recipe: SourcedValues, s: JobSettings, said: str, layers: list[int])
         )
         return
     recipe.put("training.stage_layers", layers, " ".join(said.split()))
-    s.notes += (
-        f"{stages}; the logits, which the last makes, take time here as parts of all layers, so "
-        "that it may take longer",
-    )
 
 
 def _chunks(recipe: SourcedValues, s: JobSettings, model: Model) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...compute.training import bubble_share
+from ...compute.training import PassSeconds, bubble_share
 from ...rl.phases import MiniBatch, Trained
 from ...rl.timing import trainer_of
 from ...rl.workload import Workload
@@ -86,12 +86,15 @@ class _MicroBatches:
         return (count + self.fill) * self.one if count else np.zeros_like(self.one)
 
 
-def _work(w: Workload, whole: np.ndarray, micro_batches: int) -> _MicroBatches:
-    layout = trainer_of(w).layout
-    bubble, widest = bubble_share(layout, micro_batches), layout.widest
-    # each takes as long as in the widest stage
-    fill = (bubble - (widest - 1)) * micro_batches / widest
-    return _MicroBatches(widest * whole / (1 + bubble) / micro_batches, fill, micro_batches)
+def _work(
+    w: Workload, whole: np.ndarray, micro_batches: int, passes: PassSeconds, backward: bool = True
+) -> _MicroBatches:
+    layout, logits = trainer_of(w).layout, passes.logits_share
+    bubble = bubble_share(layout, micro_batches, logits, backward)
+    slowest = layout.slowest(logits)
+    # each takes as long as in the slowest stage
+    fill = (bubble - (slowest - 1)) * micro_batches / slowest
+    return _MicroBatches(slowest * whole / (1 + bubble) / micro_batches, fill, micro_batches)
 
 
 def trained_ahead(
@@ -102,9 +105,10 @@ def trained_ahead(
     tokens: of each group (float64[groups]).
     """
     batch = trained.mini_batches[0]
-    ahead = _work(w, trained.log_prob, trained.log_prob_micro_batches)
+    passes, count = trained.log_prob_pass, trained.log_prob_micro_batches
+    ahead = _work(w, trained.log_prob, count, passes, backward=False)
     last = w.training.buckets * batch.piece
-    back = _work(w, batch.first + last, batch.micro_batches)
+    back = _work(w, batch.first + last, batch.micro_batches, batch.passes)
     first = float(batch.tokens.sum() / tokens.sum())  # share of the first mini-batch
     come, now, n, m = 0.0, 0.0, 0, 0
     made = []
