@@ -208,6 +208,19 @@ class Foresight:
     cables: np.ndarray
 
     @classmethod
+    def of_racks(cls, fabric: Fabric, circuits: Circuits, demand: Demand) -> "Foresight":
+        """Of one demand what `Outlook.of_racks` would say, without seconds of each link: a path is
+        busy for as long as its slowest link.
+        """
+        routes = routes_of(fabric, circuits)
+        load = routes.ways.loads(demand.sent)
+        if np.isinf(load[:1]).any():  # as all are then
+            return cls(np.array([NEVER]), np.zeros((1, len(fabric.links)), bool))
+        busiest = transfer_seconds(load, routes.lights.rate).max(initial=0.0)
+        sends = np.append(load > 0, False)[routes.lights.path_of]
+        return cls(np.array([max(busiest, demand.floor)]), (sends[::2] | sends[1::2])[None])
+
+    @classmethod
     def of(cls, some: Sequence["Outlook | Foresight"]) -> "Foresight":
         """All their stages in line."""
         alone = np.concatenate([np.zeros(0), *(one.alone for one in some)])
@@ -218,8 +231,8 @@ def _foreseen(fabric: Fabric, circuits: Circuits, demand: Demand) -> Foresight:
     """Of one demand to come; the last few are kept, as the same stages come nearer and nearer."""
     known = routes_of(fabric, circuits).kept
     question = demand.floor, *(column.tobytes() for column in demand.sent)
-    answer = partial(Outlook.of_racks, fabric, circuits, [demand])
-    return kept_last(known, question, lambda: Foresight.of([answer()]), KEPT_DEMANDS)
+    answer = partial(Foresight.of_racks, fabric, circuits, demand)
+    return kept_last(known, question, answer, KEPT_DEMANDS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ lit as it began: what a counter shows is a mean, not an instant.
 """
 
 import json
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from operator import methodcaller
@@ -193,9 +194,14 @@ def _held(result: Result, lit: Lit) -> dict[str, list[tuple[float, list[str]]]]:
 
 
 def _by_ocs(names: Iterable[str], circuits: list[str]) -> dict[str, list[str]]:
+    """Circuits, of which those of one OCS stand together, as they do in order of their ports."""
     by_ocs: dict[str, list[str]] = {ocs: [] for ocs in names}
-    for circuit in circuits:
-        by_ocs[circuit[: circuit.index(":")]].append(circuit)
+    first = 0
+    while first < len(circuits):
+        ocs = circuits[first][: circuits[first].index(":") + 1]
+        last = bisect(circuits, False, first, key=lambda circuit: not circuit.startswith(ocs))
+        by_ocs[ocs[:-1]] = circuits[first:last]
+        first = last
     return by_ocs
 
 
