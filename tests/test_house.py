@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import networkx as nx
 import pytest
-from conftest import LONG, _line_up
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent / "rfabric"
@@ -483,13 +482,12 @@ def test_every_slow_test_is_still_there():
 # --- several processes -------------------------------------------------------------------------
 
 
-def test_files_that_take_minutes_are_there_and_come_first():
+def test_files_that_take_minutes_are_there_and_come_first(pytestconfig):
     tests = Path(__file__).parent
-    assert all((tests / name).exists() for name in LONG)
-    items = [SimpleNamespace(path=tests / name) for name in ("a.py", LONG[1], "b.py", LONG[0])]
-    _line_up(items)
-    assert [item.path.relative_to(tests).as_posix() for item in items] == [
-        *LONG[:2],
-        "a.py",
-        "b.py",
-    ]
+    shared = pytestconfig.pluginmanager.get_plugin(str(tests / "conftest.py"))
+    first, second, *_ = long = shared.LONG
+    assert all((tests / name).exists() for name in long)
+    items = [SimpleNamespace(path=tests / name) for name in ("a.py", second, "b.py", first)]
+    shared._line_up(items)
+    names = [item.path.relative_to(tests).as_posix() for item in items]
+    assert names == [first, second, "a.py", "b.py"]
