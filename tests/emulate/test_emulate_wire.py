@@ -67,9 +67,9 @@ def transfer(wire, flows):
     return [took[i] for i in range(len(flows))]
 
 
-def transfers(run_dir):
+def transfers(run_dir, datapath):
     """How long flows take, over the ideal; what pausing does; what the guard thinks of it."""
-    with small_network(run_dir) as (box, net, wire):
+    with small_network(run_dir, datapath=datapath) as (box, net, wire):
         h = net.fabric.hosts
         second = round(RATE / 8)
         cases = {
@@ -116,6 +116,10 @@ def transfers(run_dir):
             "received": int(received[1]),
             "resent": resent,
             "queue_drops": queue_drops(),
+            "asked": datapath,
+            "datapath": sandbox.run(
+                ["ovs-vsctl", "get", "Bridge", net.switches[0].name, "datapath_type"]
+            ),
             "wait": max(s.wait for s in watch.samples) / watch.packet_time,
         }
 
@@ -197,16 +201,16 @@ SCENARIOS = {f.__name__: f for f in (transfers, overload, dead_switch, no_way, w
 # --- outside --------------------------------------------------------------------------------------
 
 
-def start(run_dir, scenario):
+def start(run_dir, scenario, *words):
     return sandbox.launch(
-        [sys.executable, __file__, scenario, str(run_dir)], run_dir,
+        [sys.executable, __file__, scenario, str(run_dir), *words], run_dir,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
-def world(run_dir, scenario):
-    """The answer of a scenario run in a private world."""
-    process = start(run_dir, scenario)
+def world(run_dir, scenario, *words):
+    """The answer of a scenario, which gets these words too, run in a private world."""
+    process = start(run_dir, scenario, *words)
     try:
         out, err = process.communicate(timeout=LIMIT)
     finally:
@@ -233,9 +237,12 @@ def gone(run_dir, patience=15.0):
     return not processes_of(run_dir)
 
 
-@pytest.fixture(scope="module")
-def moved(tmp_path_factory):
-    return world(tmp_path_factory.mktemp("transfers"), "transfers")
+@pytest.fixture(scope="module", params=["user", "kernel"])
+def moved(request, tmp_path_factory):
+    """What flows did in each datapath that this host has; a test's name says which it took."""
+    if request.param == "kernel" and sandbox.datapath() != "kernel":
+        pytest.skip("no kernel datapath here: `modprobe openvswitch` where the kernel has it")
+    return world(tmp_path_factory.mktemp("transfers"), "transfers", request.param)
 
 
 @pytest.mark.root
@@ -245,6 +252,12 @@ def test_flows_take_their_fair_share_of_time(moved):
     """
     for name, seconds in moved["ratios"].items():
         assert min(seconds) > 0.85 and max(seconds) < 1.6, f"{name}: {seconds}"
+
+
+@pytest.mark.root
+def test_bridges_are_of_the_datapath_that_was_asked_for(moved):
+    """`netdev` is the one in user space (ovs-vswitchd.conf.db(5)); the kernel's is the default."""
+    assert moved["datapath"].strip() == {"user": "netdev", "kernel": '""'}[moved["asked"]]
 
 
 @pytest.mark.root
@@ -878,5 +891,5 @@ def test_the_probe_tells_what_there_is():
 
 
 if __name__ == "__main__":
-    answer = SCENARIOS[sys.argv[1]](Path(sys.argv[2]))
+    answer = SCENARIOS[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])
     print(json.dumps(answer), flush=True)
