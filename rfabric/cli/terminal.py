@@ -141,8 +141,8 @@ def show_runs(summary: dict, quiet: bool = False) -> None:
         control = f", control {show_time(pace.control)} a rewire" if pace.control else ""
         print(
             f"{entry['label']}: CPU {pace.cpu:.0%}, of it others {pace.foreign:.0%}, time "
-            f"without a full cable at most {pace.idle:.1%}, waiting for a processor at most "
-            f"{pace.waited:.1%}, latest start {show_time(pace.worst_lateness)}{control}"
+            f"without a full cable at most {max(pace.idle, 0.0):.1%}, waiting for a processor at "
+            f"most {pace.waited:.1%}, latest start {show_time(pace.worst_lateness)}{control}"
         )
     if not quiet:
         show_notes(note for entry in summary["runs"] for note in entry["notes"])
