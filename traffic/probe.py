@@ -18,8 +18,8 @@ heard further on it is also what other switches did with the last packet before 
 A gap is too long by what the host stood still around it. That tells the stream beside: the same
 numbers, sent at the same time (`send --beside-ip, --beside-mac`) over a way that is never dark and
 heard at another port (`listen --beside`). From the first to the last number that was lost, by its
-packets, it was dark. So the dark lasted between `least_s`, give or take a packet of this stream,
-and `to_s` - `from_s`.
+packets, it was dark. So the dark lasted between `least_s`, give or take a packet of this stream and
+`behind_s` (what was lost may have waited on its way to the circuit), and `to_s` - `from_s`.
 
 The listener prints JSON:
 
@@ -29,8 +29,10 @@ The listener prints JSON:
                                      asked for
     longest_gap_s                    the longest dark stretch, 0 where nothing was lost
     gaps                             [{from_s, to_s, lost}], in CLOCK_MONOTONIC seconds: comparable
-                                     on one machine; with a stream beside also `least_s`, and
-                                     `silent_s`, the longest silence of that stream meanwhile
+                                     on one machine; with a stream beside also `least_s`,
+                                     `silent_s`, the longest silence of that stream meanwhile, and
+                                     `behind_s`, how much later than their twins beside the probes
+                                     around the gap arrived
 
 Needs root (raw sockets) and, to send, scapy.
 """
@@ -186,7 +188,8 @@ def report(seen: Heard, sent: int | None, beside: Heard | None = None) -> dict:
     """What the listener heard, as the JSON of the docstring."""
     ordered = sorted(set(seen))
     gaps = [
-        {"from_s": a_ns / 1e9, "to_s": b_ns / 1e9, "lost": b - a - 1} | _meanwhile(a, b, beside)
+        {"from_s": a_ns / 1e9, "to_s": b_ns / 1e9, "lost": b - a - 1}
+        | _meanwhile((a, a_ns), (b, b_ns), beside)
         for (a, a_ns), (b, b_ns) in pairwise(ordered)
         if b - a > 1
     ]
@@ -202,15 +205,18 @@ def report(seen: Heard, sent: int | None, beside: Heard | None = None) -> dict:
     }
 
 
-def _meanwhile(a: int, b: int, beside: Heard | None) -> dict:
-    """What the stream beside says of the gap between probes `a` and `b`: nothing without one."""
+def _meanwhile(before: tuple[int, int], after: tuple[int, int], beside: Heard | None) -> dict:
+    """What the stream beside says of the gap between two probes: nothing without one."""
     if beside is None:
         return {}
-    during = sorted((n, ns) for n, ns in beside if a <= n <= b)
-    lost = [ns for n, ns in during if a < n < b]
+    during = sorted((n, ns) for n, ns in beside if before[0] <= n <= after[0])
+    lost = [ns for n, ns in during if before[0] < n < after[0]]
     silences = [later - ns for (_, ns), (_, later) in pairwise(during)]
+    # what came behind its twin may have waited for the circuit when that went dark
+    behind = max((ns - dict(during).get(n, ns) for n, ns in (before, after)), default=0)
     return {
         "least_s": max(lost[-1] - lost[0], 0) / 1e9 if lost else 0.0,
+        "behind_s": max(behind, 0) / 1e9,
         "silent_s": max(silences, default=0) / 1e9,
     }
 
