@@ -390,18 +390,17 @@ def test_of_a_shell_that_is_killed_nothing_is_left(shell):
         time.sleep(0.05)
 
 
-def broken(drilled):
-    """The promises that are broken, but for those on time: others run beside this."""
-    return [text for text in drilled["broken"] if not text.startswith("recovery took")]
-
-
 @pytest.mark.root
 def test_the_drills_keep_their_promises(tmp_path):
-    done = ran(tmp_path, "drill", "--hosts", "16", "--json", timeout=240)
-    drills = json.loads(done.stdout)["drills"]
-    assert [one["fault"] for one in drills] == list(DRILLS), done.stderr
-    assert not [one for one in drills if broken(one)]
-    assert done.returncode == any(one["broken"] for one in drills)
+    for _ in range(2):  # recovery that others on this machine held up is tried once more
+        done = ran(tmp_path, "drill", "--hosts", "16", "--json", timeout=240)
+        drills = json.loads(done.stdout)["drills"]
+        assert [one["fault"] for one in drills] == list(DRILLS), done.stderr
+        broken = [text for one in drills for text in one["broken"]]
+        assert done.returncode == bool(broken)
+        if not broken or not all(text.startswith("recovery took") for text in broken):
+            break
+    assert not broken
     by_fault = {one["fault"]: one for one in drills}
     assert by_fault["switches"]["packets_lost"] > 0 == by_fault["controller"]["packets_lost"]
     assert all(by_fault[name]["packets_sent"] > 100 for name in INSIDE)
