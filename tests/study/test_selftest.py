@@ -79,8 +79,8 @@ def test_a_run_that_broke_is_a_row_with_a_fault_and_the_others_stand(monkeypatch
     assert "–" in selftest.table(rows).rows[0].cells
 
 
-def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,)):
-    seen = 1 + error, np.array(flows), broken, np.array(grain)
+def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,), fewer=1.0):
+    seen = 1 + error, np.array(flows), broken, np.array(grain), fewer
     return selftest.MeasuredPattern("f", "p", "model", 1.0, *seen)
 
 
@@ -93,6 +93,8 @@ def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,)):
         (measured(flows=[0.0, 0.0, 1.3 * selftest.FLOW_BOUNDS["p90"]]), "flows, p90"),
         (measured(flows=[-1.01 * selftest.FLOW_BOUNDS["median"]] * 3), "flows, median"),
         (measured(flows=[*[0.0] * 20, -0.3], grain=[0.16] * 21), "flows, worst"),
+        (measured(flows=[-1.99 * selftest.FLOW_BOUNDS["median"]] * 3, fewer=2.0), ""),
+        (measured(error=1.01 * selftest.PHASE_BOUND, fewer=9.0), "phase"),
         (measured(broken=("no rewire met a flow",)), "no rewire met a flow"),
     ],
 )
@@ -156,17 +158,29 @@ def test_the_summary_is_of_all_phases_and_flows():
     assert summary["flows"]["worst"] == pytest.approx(0.04)
 
 
-@pytest.mark.root
-def test_real_packets_take_the_seconds_that_theory_says(tmp_path, capsys):
-    """Every part, in a third of the usual time."""
-    code = main(["selftest", "--patience", "40s", "--out", str(tmp_path), "--json", "--quiet"])
+def strict(tmp_path, capsys, *only):
+    """Rows and faults of the self-test in a third of the usual time."""
+    words = ["--patience", "40s", "--out", str(tmp_path), "--json", "--quiet"]
+    code = main(["selftest", *words, *(word for part in only for word in ("--only", part))])
     told = json.loads(capsys.readouterr().out)
     assert code == bool(told["faults"])
-    # a shared machine: what an idle one does, the command itself bounds more closely
-    assert told["errors"]["phases"]["median"] < selftest.PHASE_BOUND
-    assert told["errors"]["phases"]["worst"] < 3 * selftest.PHASE_BOUND
-    assert told["errors"]["flows"]["p90"] < 3 * selftest.FLOW_BOUNDS["p90"]
-    rows = {(row["fabric"], row["pattern"]) for row in told["selftest"]}
+    return told["selftest"], told["faults"]
+
+
+@pytest.mark.root
+def test_real_packets_take_the_seconds_that_theory_says(tmp_path, capsys):
+    """Every part; what others on this machine held up is tried once more."""
+    rows, faults = strict(tmp_path, capsys)
+    measured = {(row["fabric"], row["pattern"]) for row in rows}
     every = {(name, pattern) for name in selftest.fabrics(16) for pattern in patterns.PATTERNS}
-    assert rows == every | {("rfabric", f"rewire, {way}") for way in IN_FLIGHT}
+    assert measured == every | {("rfabric", f"rewire, {way}") for way in IN_FLIGHT}
+    if faults:
+        _, faults = strict(tmp_path, capsys, *{part_of(row) for row in rows if row["faults"]})
+    assert not faults
     assert not list(tmp_path.iterdir())
+
+
+def part_of(row):
+    """What `--only` calls the row's part."""
+    kind, _, way = row["pattern"].partition("rewire, ")
+    return row["fabric"] if kind else way
