@@ -23,6 +23,7 @@ from .errors import RFabricError
 PACKED = (".gz", ".zst")
 _GZIP, _ZSTD, _WIDE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"\xff\xfe", b"\xfe\xff")
 PACKERS = _GZIP, _ZSTD  # how packed files begin
+NOTHING = ("", "nan", "n/a", "na", "none", "null", "-", "--")  # cells of what is not known
 MOST_DIGITS = 308  # of a whole number: more are beyond a float
 
 

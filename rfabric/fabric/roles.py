@@ -25,7 +25,7 @@ class Role:
 
 
 ROLES = (  # words by which people call what stands where, the first that fits
-    (r"host|server|gpu|nic|hca|compute|endpoint|hgx|dgx|client", Role("host", "host")),
+    (r"host|server|srv|gpu|nic|hca|compute|endpoint|hgx|dgx|client", Role("host", "host")),
     (r"superspine|core|dsw|ssw|t2|\w*spinerouter", Role("eps", "core")),
     (r"agg\w*|psw|spine|fabric|t1|dist\w*|\w*leafrouter", Role("eps", "aggregation")),
     (r"tor|\w*torrouter|leaf|edge|asw|access|lsw|t0|rack", Role("eps", "edge")),

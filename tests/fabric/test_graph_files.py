@@ -353,3 +353,75 @@ def test_commas_between_thousands_are_told(tmp_path):
     path = made(tmp_path / "t.csv", 'source,target,speed_mbps\nserver1,leaf,"100,000"\nx,leaf,1\n')
     with pytest.raises(RFabricError, match="line 2, .*no commas between thousands"):
         read(path)
+
+
+def test_two_rows_of_one_cable_do_not_differ(tmp_path):
+    head = "Device A,Port A,Device B,Port B,speed\n"
+    rows = "leaf,1,server1,1,{}\nserver1,1,leaf,1,{}\nleaf,2,server2,1,25G\n"
+    fabric = read(made(tmp_path / "k.csv", head + rows.format("n/a", "25G")))
+    assert {k.rate for k in fabric.links} == {25e9}
+    with pytest.raises(RFabricError, match="line 3, column speed: '25G', but '100G' in line 2"):
+        read(made(tmp_path / "k.csv", head + rows.format("100G", "25G")))
+
+
+@pytest.mark.parametrize("key, gbps", [
+    ("bandwidth_GBs", 400), ("bw_GB_s", 400), ("rate (GB/s)", 400), ("speed_GBps", 400),
+    ("bandwidth_Gbs", 50), ("bw_gb_s", 50), ("SPEED_GBPS", 50),
+])  # fmt: skip
+def test_bytes_in_the_name_of_a_rate_are_not_bits(key, gbps, tmp_path):
+    rows = f"a,b,{key}\nserver1,leaf,50\nserver2,leaf,50\n"
+    links = [{"source": f"server{i}", "target": "leaf", key: 50} for i in (1, 2)]
+    nodes = [{"id": name} for name in ("server1", "server2", "leaf")]
+    text = json.dumps({"nodes": nodes, "links": links})
+    for path in (made(tmp_path / "b.csv", rows), made(tmp_path / "b.json", text)):
+        assert {k.rate for k in read(path).links} == {gbps * 1e9}
+
+
+def test_cables_in_both_directions_among_others_are_told(tmp_path, caplog):
+    rows = "a,b\nserver1,leaf1\nserver2,leaf2\nleaf1,leaf2\nleaf2,leaf1\n"
+    edges = [line.split(",") for line in rows.splitlines()[1:]]
+    links = [{"source": a, "target": b} for a, b in edges]
+    nodes = [{"id": name} for name in dict.fromkeys(sum(edges, []))]
+    text = json.dumps({"nodes": nodes, "links": links})
+    for path in (made(tmp_path / "b.csv", rows), made(tmp_path / "b.json", text)):
+        caplog.clear()
+        assert len(read(path).links) == 4
+        assert "1 pairs stand in both directions, each time as a cable of its own" in caplog.text
+
+
+def test_directed_multigraphs_of_networkx_number_each_direction(tmp_path):
+    graph = nx.MultiGraph([("leaf", "server1"), ("leaf", "server2"), *[("leaf", "spine")] * 2])
+    nx.write_graphml(graph.to_directed(), tmp_path / "d.graphml")
+    assert len(read(tmp_path / "d.graphml").links) == 4
+
+
+@pytest.mark.parametrize("host", ["host", "machine name"])
+def test_the_index_of_pandas_is_no_tier_of_switches(host, tmp_path, caplog):
+    text = f",{host},low,high\n0,x1,s1,a1\n1,x2,s1,a1\n2,x3,s2,a1\n"
+    fabric = read(made(tmp_path / "t.csv", text))
+    assert len(fabric.hosts) == 3 and len(fabric.racks) == 2 and len(fabric.switches) == 3
+    assert "columns left out: one without a name" in caplog.text
+
+
+def test_nan_is_no_switch(tmp_path):
+    text = "ip,ToR,agg\nx1,t1,a1\nx2,t2,a1\nx3,{},{}\n"
+    with pytest.raises(RFabricError, match="line 4, column tor: 'NaN' must be one name"):
+        read(made(tmp_path / "t.csv", text.format("NaN", "a1")))
+    fabric = read(made(tmp_path / "t.csv", text.format("t2", "NaN")))
+    assert sorted(fabric.parameters["names"].values()) == ["a1", "t1", "t2", "x1", "x2", "x3"]
+
+
+def test_servers_of_two_cables_may_be_called_srv(tmp_path):
+    rows = "".join(f"rack1-srv{i},leaf{k}\n" for i in (1, 2) for k in (1, 2))
+    fabric = read(made(tmp_path / "s.csv", f"a,b\n{rows}leaf1,leaf2\n"))
+    assert len(fabric.hosts) == 4 and len(fabric.switches) == 2
+
+
+def test_hosts_of_ns3_behind_a_switch_are_told(tmp_path, caplog):
+    """Node n of a flow list is h(n+1), which is another host where a switch is node 0."""
+    text = "3 1 2\n{}\n{} 100Gbps 0.001ms 0\n{} 100Gbps 0.001ms 0\n"
+    read(made(tmp_path / "s.ns3", text.format(2, "0 2", "1 2")))
+    assert "hosts do not come first" not in caplog.text
+    read(made(tmp_path / "s.ns3", text.format(0, "0 1", "0 2")))
+    said = "hosts do not come first: node 1 is h1, where a flow list takes it for h2"
+    assert said in caplog.text

@@ -15,6 +15,7 @@ links:
 - [h3, leaf2]
 - interfaces: [h4, {node: leaf2}]
   delay: 2us
+  tc: {rate: 10000}
 - group: core
   members: [leaf1-spine1, {leaf2: , spine1: }]
 - leaf1:
@@ -38,6 +39,13 @@ groups:
   empty:
 nodes: [leaf1, leaf2, {name: spine1}, h1, h2, h3, h4]
 """
+NESTED = """defaults.device: eos
+groups:
+  _auto_create: False
+  clients: {members: [two], device: linux}
+  two: {members: [h1, h2]}
+nodes: {leaf1: , leaf2: , spine1: , h1: , h2: , h3: {group: clients}, h4: {group: [two, more]}}
+"""
 
 
 def made(path, text):
@@ -45,7 +53,7 @@ def made(path, text):
     return path
 
 
-@pytest.mark.parametrize("nodes", [DICT, GROUPS])
+@pytest.mark.parametrize("nodes", [DICT, GROUPS, NESTED])
 def test_every_way_to_say_a_link(nodes, tmp_path, caplog):
     fabric = parse_fabric(f"{made(tmp_path / 'topology.yml', nodes + LINKS)}")
     called = fabric.parameters["names"]
@@ -54,7 +62,7 @@ def test_every_way_to_say_a_link(nodes, tmp_path, caplog):
     assert tiers == {"leaf1": "edge", "leaf2": "edge", "spine1": "aggregation"}
     assert Counter(link.rate for link in fabric.links) == {4e11: 5, 25e9: 1}
     assert max(link.delay for link in fabric.links) == 2e-6
-    assert "2 links of one end, or disabled, left out" in caplog.text
+    assert "2 links of one end, or disabled, left out; tc of 1 links left out" in caplog.text
 
 
 def test_a_link_of_several_ends_is_a_switch(tmp_path, caplog):
@@ -81,6 +89,8 @@ BAD = {
     "list.yml": (DICT + "links: h1-leaf1\n", "links: a list is expected"),
     "name.yml": ("nodes: [[a]]\nlinks: []\n", r"nodes.0..name: a name is expected"),
     "none.yml": ("nodes: 5\nlinks: []\n", "nodes: a list is expected, not 5"),
+    "slip.yml": (DICT + "links: [{h1: , lief1: }]\n", "links.1. ends at 'lief1', which is no node"),
+    "many.yml": (GROUPS.replace("h4], d", "h5], d") + "links: []\n", "clients.members: 'h5' is no"),
     "unit.yml": (DICT + "links: [{h1: , leaf1: , bandwidth: 100}]\n", "bandwidth 100 has no unit"),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RFabricError
-from ...files import kind_of, parse_json, parse_yaml, read_text
+from ...files import NOTHING, kind_of, parse_json, parse_yaml, read_text
 from ...units import BITS_PER_BYTE, parse_rate, parse_time
 from ..model import KINDS, TIERS, Fabric
 from ..network import Network
@@ -32,7 +32,6 @@ DELAY_KEYS = ("delay", "latency")
 PLACE = re.compile(  # what may stand before one of these
     rf"^(?:link|port|interface|intf|line|nic|cable)(?={'|'.join((*RATE_KEYS, *DELAY_KEYS))})"
 )
-NOTHING = ("", "nan", "n/a", "na", "none", "null", "-", "--")  # cells of a quantity not known
 COPY_KEYS = ("count", "multiplicity", "numlinks", "numcables", "quantity", "qty")
 MOST_COPIES = 1024
 ROLE_KEYS = ("tier", "role", "type", "node_type", "device_type", "kind", "layer", "class", "group")
@@ -250,10 +249,10 @@ def _named(
 
 
 def spelled_bytes(key: str) -> str:
-    """A key whose unit is of bytes, such as `bw_GBps` or `Rate (GB/s)`, so that it is told from one
-    of bits in small letters too.
+    """A key whose unit is of bytes, such as `bw_GBps`, `bw_GBs` or `Rate (GB/s)`, so that it is
+    told from one of bits in small letters too.
     """
-    return re.sub(r"([kKMGT]?)(?:Bps|B/s)(?=\W*$)", r"\1bytesps", key)
+    return re.sub(r"([kKMGT]?)B(?:p|[/_ ])?s(?=\W*$)", r"\1bytesps", key)
 
 
 def _bare_key(key: Any) -> str:

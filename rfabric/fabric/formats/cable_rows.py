@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import RFabricError
+from ...files import NOTHING
 from ..network import NamedCable, Network
 from ..roles import Role
 from .base import (
@@ -24,8 +25,8 @@ from .base import (
     several,
     stem_of,
 )
-from .csv_rows import CsvRow, CsvRows, bare_name, ends_in, header_in, one_name, rows_of
-from .graphs import one_of_both_ways, stand_both_ways
+from .csv_rows import CsvRow, CsvRows, bare_name, ends_in, header_in, one_name, rows_of, shown
+from .graphs import each_once
 
 PORT = re.compile(r"port|interface|intf|ifname")
 
@@ -50,16 +51,17 @@ def _read(path: Path, reading: Reading) -> Network:
     said += several(copies, "rows")
     again = len(rows) - len({tuple(row.items()) for _, row in rows})
     said += [f"{again:,} rows repeat others, each a cable of its own"] if again else []
-    if stand_both_ways(cables):
-        cables = one_of_both_ways(cables, said)
+    cables = each_once(cables, said)
     nodes = dict.fromkeys((name for cable in cables for name in (cable.a, cable.b)), Role())
     left = [c for c in table.header if c not in ends and not is_quantity(c) and not is_count(c)]
-    said += [f"columns left out: {', '.join(left)}"] if left else []
+    said += [f"columns left out: {shown(left)}"] if left else []
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 
 
 def _each_once(table: CsvRows, ends: tuple[str, str], said: list[str]) -> list[CsvRow]:
-    """The rows, without those of a cable that the same two ports named before, either way round."""
+    """The rows, without those of a cable that the same two ports named before, either way round;
+    RFabricError where these say something else of it.
+    """
     named = (c for c in table.header if c not in ends and not is_quantity(c))
     ports = [c for c in named if PORT.search(bare_name(c))]
     if len(ports) != 2:
@@ -67,10 +69,26 @@ def _each_once(table: CsvRows, ends: tuple[str, str], said: list[str]) -> list[C
     kept: dict[frozenset, CsvRow] = {}
     for n, row in table.rows:
         key = frozenset((row[end], row[port]) for end, port in zip(ends, ports, strict=True))
-        kept.setdefault(key if all(row[port] for port in ports) else frozenset({n}), (n, row))
+        key = key if all(row[port] for port in ports) else frozenset({n})
+        _agree(kept.setdefault(key, (n, row)), (n, row))
     if len(kept) < len(table.rows):
         said.append(f"{len(table.rows):,} rows name {len(kept):,} cables by their ports")
     return list(kept.values())
+
+
+def _agree(first: CsvRow, other: CsvRow) -> None:
+    """Fill what the first row of a cable does not say by what another says; RFabricError where they
+    differ.
+    """
+    (line, said), (n, row) = first, other
+    for column in filter(is_quantity, row):
+        if said[column].lower() in NOTHING:
+            said[column] = row[column]
+        elif row[column].lower() not in NOTHING and row[column] != said[column]:
+            raise RFabricError(
+                f"line {n}, column {column}: {row[column]!r}, but {said[column]!r} in line {line}, "
+                "of the same ports; correct one"
+            )
 
 
 def _cable(n: int, row: dict[str, str], ends: tuple[str, str], reading: Reading) -> NamedCable:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import RFabricError
-from ...files import twice
+from ...files import NOTHING, twice
 from .base import is_quantity, spelled_bytes, text_of
 
 HOST_WORDS = (
@@ -126,9 +126,17 @@ def one_name(n: int, column: str, text: str) -> str:
 
 
 def names_in(text: str, column: str = "") -> list[str]:
-    """The names in a cell; a mere number is one of its column, as tiers count from 1 each."""
-    names = dict.fromkeys(re.findall(r"[^\s;,|]+", text))
+    """The names in a cell, without words such as `NaN`, which say that there is none; a mere number
+    is one of its column, as tiers count from 1 each.
+    """
+    every = re.findall(r"[^\s;,|]+", text)
+    names = dict.fromkeys(name for name in every if name.lower() not in NOTHING)
     return [f"{column}{name}" if column and name.isdecimal() else name for name in names]
+
+
+def shown(columns: Sequence[str]) -> str:
+    """Columns in a message."""
+    return ", ".join(column or "one without a name" for column in columns)
 
 
 def _kept(text: str) -> list[tuple[int, str]]:

@@ -81,6 +81,7 @@ def _check(root) -> None:
     check_each_once(
         [node.get("id") for node in graphs[0].iter(f"{SPACE}node")],
         [tuple(map(e.get, ("id", "source", "target"))) for e in graphs[0].iter(f"{SPACE}edge")],
+        graphs[0].get("edgedefault") == "directed",
     )
 
 

@@ -76,8 +76,7 @@ def network_of(
         if left
     ]
     dropped += several(copies, "edges")
-    if directed or stand_both_ways(cables):
-        cables = one_of_both_ways(cables, dropped)
+    cables = each_once(cables, dropped, directed)
     delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)
     return Network(name, roles, tuple(cables), tuple(dropped), delay)
 
@@ -102,12 +101,21 @@ def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
     return {key for key in keys - own if not is_quantity(key)}
 
 
-def stand_both_ways(cables: Sequence[NamedCable]) -> bool:
-    """Whether every cable stands in both directions, as lists of neighbours have them."""
-    return Counter((k.a, k.b) for k in cables) == Counter((k.b, k.a) for k in cables)
+def each_once(
+    cables: list[NamedCable], dropped: list[str], directed: bool = False
+) -> list[NamedCable]:
+    """A cable for each pair of edges that run both ways, where they have a direction or all stand
+    in both, as lists of neighbours have them; else each edge is one, which is said of such pairs.
+    """
+    ways = Counter((k.a, k.b) for k in cables)
+    if directed or ways == Counter((k.b, k.a) for k in cables):
+        return _one_of_both_ways(cables, dropped)
+    if pairs := sum((b, a) in ways for a, b in ways) // 2:
+        dropped.append(f"{pairs:,} pairs stand in both directions, each time as a cable of its own")
+    return cables
 
 
-def one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[NamedCable]:
+def _one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[NamedCable]:
     """Of edges that run both ways between two nodes, a cable for each pair; RFabricError where the
     two ways differ.
     """
@@ -174,14 +182,17 @@ def network_from(
     return network_of(name, nodes, edges, reading, graph.graph, graph.is_directed())
 
 
-def check_each_once(nodes: Sequence[str | None], edges: Sequence[tuple]) -> None:
+def check_each_once(
+    nodes: Sequence[str | None], edges: Sequence[tuple], directed: bool = False
+) -> None:
     """RFabricError for what networkx would pass over: a node or an edge (id, two ends) that stands
-    twice, an edge to no node.
+    twice, an edge to no node. `directed`: networkx counts the edges of each direction by itself.
     """
     if (name := twice(nodes)) is not None:
         raise RFabricError(f"node {name} stands twice; keep one")
     known = set(nodes)
-    if (edge := twice((i, frozenset((a, b))) for i, a, b in edges if i)) is not None:
+    ends_of = tuple if directed else frozenset
+    if (edge := twice((i, ends_of(ends)) for i, *ends in edges if i)) is not None:
         raise RFabricError(f"edge {edge[0]} stands twice; give each an id of its own, or none")
     for _, *ends in edges:
         for end in ends:

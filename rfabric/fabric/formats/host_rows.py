@@ -25,6 +25,7 @@ from .csv_rows import (
     one_name,
     rank_of,
     rows_of,
+    shown,
 )
 
 TIERS = ("edge", "aggregation", "core")
@@ -36,8 +37,9 @@ def _sniff(text: str) -> bool:
 
 def _read(path: Path, reading: Reading) -> Network:
     table = rows_of(path)
-    host = _host_column(table.header, table.rows)
-    tiers, said = _tier_columns([c for c in table.header if c != host], table.rows, reading)
+    named = [c for c in table.header if c]  # pandas' index has no name
+    host = _host_column(named, table.rows)
+    tiers, said = _tier_columns([c for c in named if c != host], table.rows, reading)
     left = [c for c in table.header if c not in (host, *tiers)]
     nodes: dict[str, Role] = {}
     pairs: dict[tuple[str, str], NamedCable] = {}
@@ -45,7 +47,7 @@ def _read(path: Path, reading: Reading) -> Network:
         _add_row(n, row, host, tiers, nodes, pairs)
     dropped = [f"tiers from below: {', '.join(tiers)}{said}"]
     if left:
-        dropped.append(f"columns left out: {', '.join(left)} (tiers= names those of switches)")
+        dropped.append(f"columns left out: {shown(left)} (tiers= names those of switches)")
     return Network(stem_of(path), nodes, tuple(pairs.values()), tuple(dropped))
 
 

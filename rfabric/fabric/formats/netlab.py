@@ -8,8 +8,9 @@
     - {interfaces: [h2, {node: leaf1}]}                 or a list of names alone
 
 A node is what its `role` says; else one whose device, be it its own, that of a group or of all, is
-`linux` is a host, and any other device a switch. A link of three ends or more is a switch of its
-own, and one of a single end is left out. `bandwidth` needs a unit, in the file or as `rate_unit`.
+`linux` is a host, and any other device a switch. Groups have `members`, nodes or other groups, and
+nodes their `group`. A link of three ends or more is a switch of its own, and one of a single end is
+left out. `bandwidth` needs a unit, in the file or as `rate_unit`.
 """
 
 import re
@@ -42,18 +43,19 @@ def _sniff(text: str) -> bool:
 def _read(path: Path, reading: Reading) -> Network:
     data = mapping_of(path)
     nodes = _named(data.get("nodes"), "nodes")
-    groups = [group for group in mapping(data.get("groups") or {}, "groups").values() if group]
+    groups = _groups(data, nodes)
     usual = mapping(data.get("defaults") or {}, "defaults").get("device")
-    roles = {n: _role(n, said, groups, data.get("defaults.device", usual))
-             for n, said in nodes.items()}  # fmt: skip
+    roles = {name: _role([said, *_above(name, groups)], data.get("defaults.device", usual))
+             for name, said in nodes.items()}  # fmt: skip
     cables: list[NamedCable] = []
     said: list[str] = []
-    stubs = wide = 0
+    stubs = wide = slowed = 0
     for where, link in _links(items(data.get("links") or [], "links"), "links"):
         ends, attributes = _ends(link, where, nodes)
         if len(ends) < 2 or attributes.get("disable"):
             stubs += 1
             continue
+        slowed += any(str(key).partition(".")[0] == "tc" for key in attributes)
         what = rate_of(attributes, reading, where), delay_of(attributes, reading, where)
         if len(ends) > 2:
             wide += 1
@@ -62,6 +64,7 @@ def _read(path: Path, reading: Reading) -> Network:
         cables += [NamedCable(a, b, *what, where) for a, b in pairs]
     said += [f"{stubs:,} links of one end, or disabled, left out"] if stubs else []
     said += [f"{wide:,} links of several ends are a switch each"] if wide else []
+    said += [f"tc of {slowed:,} links left out"] if slowed else []
     return Network(str(data.get("name") or stem_of(path)), roles, tuple(cables), tuple(said))
 
 
@@ -75,10 +78,40 @@ def _named(said: Any, what: str) -> dict[str, dict]:
     return {name: mapping(one or {}, f"{what}.{name}") for name, one in named}
 
 
-def _role(name: str, said: dict, groups: list, usual: Any) -> Role:
+def _groups(data: dict, nodes: dict) -> dict[str, dict]:
+    """The groups by name, each with all its `members`; RFabricError for a member that is none."""
+    listed = mapping(data.get("groups") or {}, "groups")
+    groups = {
+        str(name): dict(said)
+        for name, said in listed.items()
+        if isinstance(said, dict) and not str(name).startswith("_")
+    }
+    for name, said in groups.items():
+        said["members"] = list(map(str, said.get("members") or ()))
+        for member in said["members"]:
+            if member not in nodes and member not in groups:
+                raise RFabricError(
+                    f"groups.{name}.members: {member[:40]!r} is no node and no group of the file"
+                )
+    for name, said in nodes.items():
+        own = said.get("group") or []
+        for group in [own] if isinstance(own, str) else items(own, f"nodes.{name}.group"):
+            groups.setdefault(str(group), {"members": []})["members"].append(name)
+    return groups
+
+
+def _above(name: str, groups: dict[str, dict]) -> list[dict]:
+    """The groups that a node is in, and those that these are in; the nearest first."""
+    names, above = [name], dict[str, dict]()
+    for one in names:  # grows
+        new = [g for g, said in groups.items() if one in said["members"] and g not in above]
+        above |= {group: groups[group] for group in new}
+        names += new
+    return list(above.values())
+
+
+def _role(own: list[dict], usual: Any) -> Role:
     """By role or device, the node's own or those of its groups, else the `usual` device."""
-    own = [said] + [one for one in groups
-                    if isinstance(one, dict) and name in (one.get("members") or ())]  # fmt: skip
     role = next((str(one["role"]) for one in own if one.get("role")), "")
     if role in ROLES:
         return ROLES[role]
@@ -104,8 +137,9 @@ def _ends(link: Any, where: str, nodes: dict) -> tuple[list[str], dict]:
     if isinstance(link, str):
         ends = [end.strip() for end in link.split("-")]
     elif isinstance(link, dict) and "interfaces" not in link:
-        ends = [name for name in map(str, link) if name in nodes]
-        attributes = {key: value for key, value in link.items() if str(key) not in nodes}
+        # a name of which nothing is said is no attribute, though there is no such node
+        ends = [str(name) for name, said in link.items() if str(name) in nodes or said is None]
+        attributes = {key: value for key, value in link.items() if str(key) not in ends}
     else:
         attributes = link if isinstance(link, dict) else {}
         listed = items(attributes.get("interfaces", link), f"{where}.interfaces")

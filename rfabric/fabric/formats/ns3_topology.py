@@ -42,11 +42,15 @@ def _read(path: Path, reading: Reading) -> Network:
         raise RFabricError(f"line {lines[1][0]}: {len(set(switches))} switches, line 1: {above}")
     nodes = {str(i): Role("host", "host") for i in range(count)}
     nodes |= dict.fromkeys(switches, Role("eps"))
+    hosts = [name for name, role in nodes.items() if role.kind == "host"]
     cables = [_cable(words, n, count) for n, words in lines[2:]]
     if len(cables) != wires:
         raise RFabricError(f"{len(cables)} cables, line 1 says {wires}; is the file whole?")
     lost = sum(float(words[4]) > 0 for _, words in lines[2:])
     said = [f"error rates of {lost:,} cables left out"] if lost else []
+    if behind := [name for i, name in enumerate(hosts) if name != str(i)]:
+        said.append(f"hosts do not come first: node {behind[0]} is h{hosts.index(behind[0]) + 1}, "
+                    f"where a flow list takes it for h{int(behind[0]) + 1}")  # fmt: skip
     if simai:
         inside = set(switches[: _whole(head[2], "line 1")])
         nodes, cables = _passing_on(nodes, cables, inside, said)
