@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ..errors import RFabricError
-from ..files import NO_END, has_end, json_objects, lines_of, open_text, parse_json, twice
+from ..files import NO_END, NOTHING, has_end, json_objects, lines_of, open_text, parse_json, twice
 from .loggers import LoggedMetrics, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
@@ -123,7 +123,7 @@ def read_step_log(path: str | Path, pipeline: str = "") -> StepLog:
         if told is None:
             _refuse_pickles(path)
             told = _told(path, notes)
-        return replace(_collected(told, pipeline), notes=tuple(notes))
+        return replace(_collected(told, pipeline, notes), notes=tuple(notes))
     except RFabricError as error:
         raise RFabricError("; ".join((f"{path}: {error}", *notes))) from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -138,9 +138,9 @@ def _refuse_pickles(path: Path) -> None:
                                    "lines")  # fmt: skip
 
 
-def _collected(told: Iterable[LoggedMetrics], pipeline: str) -> StepLog:
+def _collected(told: Iterable[LoggedMetrics], pipeline: str, notes: list[str]) -> StepLog:
     steps: dict[int, dict[str, float]] = {}
-    dropped, unused = 0, {}
+    dropped, unused, again = 0, {}, set[int]()
     either = {"": EITHER, "sync": "rollout"}.get(pipeline, WAITED)
     for where, number, metrics in told:
         times = {}
@@ -159,7 +159,9 @@ def _collected(told: Iterable[LoggedMetrics], pipeline: str) -> StepLog:
         if "gen" in times and any(key.startswith(QUEUES) for key in metrics):
             times[WAITED] = times.pop("gen")
         if times:
-            steps.setdefault(number, {}).update(times)
+            known = steps.setdefault(number, {})
+            again |= {number} if any(known.get(k, t) != t for k, t in times.items()) else set()
+            known.update(times)
         else:
             dropped += 1
     if not steps:
@@ -168,6 +170,8 @@ def _collected(told: Iterable[LoggedMetrics], pipeline: str) -> StepLog:
             "AReaL, JSON lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, "
             "wandb, MLflow"
         )
+    if again:
+        notes.append(f"{len(again):,} steps are told again with other times: the last ones count")
     numbers = tuple(sorted(steps))
     told_of = tuple(_by_phase(steps[n]) for n in numbers)
     return StepLog(told_of, dropped, tuple(unused), numbers=numbers)
@@ -245,7 +249,7 @@ def _csv(lines: Iterator[str], mark: str) -> Iterator[LoggedMetrics]:
         if None in row or None in row.values():
             raise RFabricError(f"line {number}: not as many cells as the header; correct the line")
         cells = {names[key]: cell for key, cell in row.items() if cell.strip()}
-        yield f"line {number}", _step(cells, number), _numbers(cells)
+        yield f"line {number}", _step(cells, number), _numbers(cells, f"line {number}")
 
 
 def _json_lines(lines: Iterator[str]) -> Iterator[LoggedMetrics]:
@@ -267,7 +271,7 @@ def _row(said: dict, what: str, number: int) -> LoggedMetrics:
     """What one object tells: a step."""
     inner = said.get("data") or said.get("metrics") or {}
     flat = said | inner if isinstance(inner, dict) else said
-    return f"{what} {number}", _step(flat, number), _numbers(flat)
+    return f"{what} {number}", _step(flat, number), _numbers(flat, f"{what} {number}")
 
 
 def _step(cells: dict, line: int) -> int:
@@ -279,14 +283,20 @@ def _step(cells: dict, line: int) -> int:
         raise RFabricError(f"line {line}: step {step!r} is no number; correct it") from None
 
 
-def _numbers(cells: dict) -> dict[str, float]:
-    """What a row tells; nan is what it does not, as pandas fills its tables."""
+def _numbers(cells: dict, where: str) -> dict[str, float]:
+    """What a row tells; nan is what it does not, as pandas fills its tables. RFabricError for a
+    time that is no number.
+    """
     numbers = {}
     for key, cell in cells.items():
         try:
             numbers[str(key)] = float(cell)
         except (TypeError, ValueError):
-            continue
+            text = cell.strip() if isinstance(cell, str) else ""
+            if text.lower() not in NOTHING and _timing(str(key)) in KNOWN:
+                raise RFabricError(
+                    f"{where}: {key} is {text[:40]!r}, no number of seconds; write it as 1234.5"
+                ) from None
     return {k: v for k, v in numbers.items() if k not in STEP_KEYS and not math.isnan(v)}
 
 

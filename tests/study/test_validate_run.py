@@ -134,6 +134,15 @@ def test_tables_of_steps_as_spreadsheets_and_pandas_write_them(text, tmp_path):
     assert log.steps == ({"generation": 4, "step": 9}, {"generation": 6, "step": 11})
 
 
+def test_a_step_that_is_told_again_is_told(tmp_path):
+    """A job that was resumed makes its last steps again; words for nothing are no times."""
+    rows = "1,4,9\n2,5,10\n2,5,\n2,6,11\n3,n/a,None\n"
+    (tmp_path / "log").write_text(f"step,gen_s,step_s\n{rows}")
+    log = read_step_log(tmp_path / "log")
+    assert log.steps == ({"generation": 4, "step": 9}, {"generation": 6, "step": 11})
+    assert log.notes == ("1 steps are told again with other times: the last ones count",)
+
+
 @pytest.mark.parametrize(
     "text, says",
     [
@@ -144,6 +153,9 @@ def test_tables_of_steps_as_spreadsheets_and_pandas_write_them(text, tmp_path):
         (b"step:1 - timing_s/gen:-4\n", "line 1: timing_s/gen is -4"),
         (b"step,gen_s\n1,4\n2\n", "line 3: not as many cells as the header"),
         (b"step,gen_s\nx,4\n", "line 2: step 'x' is no number"),
+        (b'step,gen_s\n1,4\n2,"1,004"\n', "line 3: gen_s is '1,004', no number of seconds"),
+        (b"step;gen_s\n1;4\n2;4,5\n", "line 3: gen_s is '4,5', no number of seconds"),
+        (b'{"step": 1, "timing_s/gen": "4 s"}\n', "line 1: timing_s/gen is '4 s', no number"),
     ],
 )
 def test_what_is_no_log_of_steps_is_refused(tmp_path, capsys, text, says):
