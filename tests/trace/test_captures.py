@@ -78,3 +78,30 @@ def test_a_threshold_above_all_flows_says_the_largest(tmp_path):
     path = capture(tmp_path / "t.pcap", *[packet("10.0.0.1", "10.0.0.2")] * 3)
     with pytest.raises(RFabricError, match="the largest of 126 bytes, are below 1000; lower thr"):
         PCAP.read(path, threshold="1kB")
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_nanoseconds_are_kept(tmp_path, newer):
+    """Of a day of ours, too: a float of seconds since 1970 holds no less than 240 ns."""
+    frame, at = packet("10.0.0.1", "10.0.0.2"), (999_999_900, 1_000_000_000)
+    back, second = packet("10.0.0.2", "10.0.0.1"), 1_760_000_000
+    if newer:
+        told = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+        told += block(1, struct.pack("<HHIHHBxxxI", 1, 0, 0, 9, 1, 9, 0))
+        for one, time in zip((frame, back), at, strict=True):
+            high, low = divmod(second * 10**9 + time, 1 << 32)
+            told += block(6, struct.pack("<IIIII", 0, high, low, len(one), len(one)) + one)
+    else:
+        told = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 96, 1)
+        for one, time in zip((frame, back), at, strict=True):
+            whole, part = divmod(time, 10**9)
+            told += struct.pack("<IIII", second + whole, part, len(one), len(one)) + one
+    (tmp_path / "t.pcap").write_bytes(told)
+    assert PCAP.read(tmp_path / "t.pcap").start.tolist() == pytest.approx([0, 1e-7], rel=1e-6)
+
+
+def block(kind, body):
+    """A block of pcapng."""
+    body += bytes(-len(body) % 4)
+    size = struct.pack("<I", len(body) + 12)
+    return struct.pack("<I", kind) + size + body + size

@@ -8,7 +8,8 @@ from ...errors import RFabricError
 from ...files import open_text
 
 MOST_KEPT = 65535  # bytes of a packet that scapy hands on
-# (link type, bytes kept, bytes on the wire, s; None: no time is told)
+# (link type, bytes kept, bytes on the wire, s from the second of the first packet, as a float holds
+# no nanoseconds since 1970; None: no time is told)
 KeptPacket = tuple[int, bytes, int, float | None]
 
 
@@ -52,19 +53,23 @@ class _Counted:
 
 
 def _old(reader, file: _Counted) -> Iterator[KeptPacket]:
-    link, unit = reader.linktype & 0xFFFF, 1e-9 if reader.nano else 1e-6
+    link, unit, first = reader.linktype & 0xFFFF, 1e-9 if reader.nano else 1e-6, None
     for data, (sec, part, wire, kept) in reader:
+        first = sec if first is None else first
         if len(data) < kept <= MOST_KEPT:
             file.short = True
-        yield link, data, wire, sec + part * unit
+        yield link, data, wire, sec - first + part * unit
 
 
 def _ng(reader, _: _Counted) -> Iterator[KeptPacket]:
     _mend(reader)
+    first = None
     for data, told in reader:
         timed = None
         if told.tshigh is not None:
-            timed = (told.tshigh << 32 | told.tslow) / told.tsresol
+            ticks = told.tshigh << 32 | told.tslow
+            first = ticks // told.tsresol if first is None else first
+            timed = (ticks - first * told.tsresol) / told.tsresol
         yield told.linktype, data, told.wirelen, timed
 
 
