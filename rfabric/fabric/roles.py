@@ -29,7 +29,7 @@ ROLES = (  # words by which people call what stands where, the first that fits
     (r"superspine|core|dsw|ssw|t2|\w*spinerouter", Role("eps", "core")),
     (r"agg\w*|psw|spine|fabric|t1|dist\w*|\w*leafrouter", Role("eps", "aggregation")),
     (r"tor|\w*torrouter|leaf|edge|asw|access|lsw|t0|rack", Role("eps", "edge")),
-    (r"switch|router|bridge|eps", Role("eps")),
+    (r"switch|sw|router|bridge|eps", Role("eps")),
     (r"ocs", Role("ocs")),
 )
 

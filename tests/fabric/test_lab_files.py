@@ -366,3 +366,19 @@ def test_lldpctl_with_a_list_of_everything(tmp_path, caplog):
     path.write_text(json.dumps({"lldp": [{"interface": [{"name": "swp1"}]}]}))
     with pytest.raises(RFabricError, match="interface swp1.chassis: a name is expected"):
         parse_fabric(str(path))
+
+
+def test_hosts_with_a_table_of_neighbours_are_hosts(tmp_path, caplog):
+    """lldpd runs on servers too."""
+    cables = [("server1", "gpu-sw1"), ("server2", "gpu-sw1"), ("gpu-sw1", "gpu-sw2"),
+              ("server3", "gpu-sw2")]  # fmt: skip
+    names = sorted({name for cable in cables for name in cable} - {"server2"})
+    for name in names:
+        near = [b if a == name else a for a, b in cables if name in (a, b)]
+        every = [{f"swp{i}": {"chassis": {other: {}}}} for i, other in enumerate(near)]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"lldp": {"interface": every}}))
+    fabric = parse_fabric(f"{tmp_path}/")
+    called = fabric.parameters["names"]
+    assert {called[host] for host in fabric.hosts} == {"server1", "server2", "server3"}
+    assert len(fabric.racks) == 2 and len(fabric.links) == 4
+    assert "2 with a table are hosts (server1, server3); neighbours of 2 switches" in caplog.text

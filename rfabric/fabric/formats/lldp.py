@@ -7,8 +7,8 @@ r"""Neighbours as switches see them: LLDP tables of SONiC, `lldpctl -f json`, SO
     Ethernet64   spine1          Ethernet4
 
 A cable seen from both ends is one. What has a table is a switch; a neighbour without one is a host,
-unless config_db (`DEVICE_NEIGHBOR_METADATA`) or its own name say otherwise (`spine1`). Rates are
-those of config_db's PORT.
+unless config_db (`DEVICE_NEIGHBOR_METADATA`) or its own name say otherwise (`spine1`, or `server1`,
+as hosts may have a table too). Rates are those of config_db's PORT.
 """
 
 import re
@@ -63,7 +63,9 @@ def _read(path: Path, reading: Reading) -> Network:
     ends = Counter(name for cable in cables for name in (cable.a, cable.b))
     for name in dict.fromkeys(end for one in seen for end in (one.local, one.remote)):
         roles.setdefault(name, _by_name(name, name in tables, ends[name]))
-    said.append(f"neighbours of {len(tables):,} switches; names of ports left out")
+    hosts = [name for name in tables if roles[name].kind == "host"]
+    said += [f"{len(hosts):,} with a table are hosts ({some(hosts)})"] if hosts else []
+    said.append(f"neighbours of {len(tables) - len(hosts):,} switches; names of ports left out")
     nodes = {name: roles[name] for one in seen for name in (one.local, one.remote)}
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 
@@ -139,11 +141,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def _by_name(name: str, has_table: bool, ends: int) -> Role:
-    """A host has no table; `spine1` without one is a switch all the same."""
-    said = named_role(name, ends)
-    if has_table:
-        return said if said and said.kind == "eps" else Role("eps")
-    return said or Role("host", "host")
+    """`server1` and `spine1` are what they are called; of others what has a table is a switch."""
+    return named_role(name, ends) or (Role("eps") if has_table else Role("host", "host"))
 
 
 def _one_file(path: Path, reading: Reading, roles: dict[str, Role]) -> Iterator[_Neighbour]:
