@@ -264,8 +264,11 @@ def test_workload_graphs_stand_behind_any_other_key(tmp_path):
     assert set(sent(read_trace(tmp_path)).values()) == {800}
 
 
-def jsonizer(rank: int) -> str:
-    values = [{"name": "comm_type", "int64Val": "0"}, {"name": "comm_size", "int64Val": "800"}]
+def jsonizer(rank: int, kind: int | str = 0) -> str:
+    values = [
+        {"name": "comm_type", "int64Val": f"{kind}"},
+        {"name": "comm_size", "int64Val": "800"},
+    ]
     nodes = [
         {"id": "1", "name": "w", "type": "COMP_NODE", "durationMicros": str(10 + rank)},
         {"id": "2", "type": "COMM_COLL_NODE", "ctrlDeps": ["1"], "attr": values},
@@ -297,6 +300,19 @@ def test_chakra_as_json(tmp_path, texts, each, seconds):
     trace = read_trace(tmp_path)
     assert sent(trace) == {("h1", "h2"): each, ("h2", "h1"): each}
     assert trace.compute_only()[1].max() == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [(2, "is a all-reduce, its partner s.1.json: node 2 another"),
+     ("x", "attribute comm_type: 'x' is no whole number")],
+)  # fmt: skip
+def test_ranks_that_call_two_collectives_in_json(tmp_path, kind, why):
+    """JSON of protobuf has numbers of 64 bits in quotes."""
+    for rank, text in enumerate((jsonizer(0), jsonizer(1, kind))):
+        (tmp_path / f"s.{rank}.json").write_text(text)
+    with pytest.raises(RFabricError, match=why):
+        read_trace(tmp_path)
 
 
 def test_pytorch_counts_the_peer_of_a_message_in_its_group(tmp_path):

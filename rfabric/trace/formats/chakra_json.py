@@ -34,6 +34,7 @@ SQUEEZED = {kind.replace("-", ""): i for i, kind in enumerate(COLLECTIVES)} | {
 }  # fmt: skip
 ROOTED = ("reduce", "gather", "scatter", "broadcast")
 COMMS = "record_param_comms"
+WHOLE = re.compile("[us]?int|s?fixed")  # attributes of which kinds hold whole numbers
 SILENT = ("wait", "init", "")  # records of no bytes
 
 
@@ -108,7 +109,11 @@ def _values(one: dict) -> dict:
     for attr in one.get("attr", ()):
         key = next((k for k in attr if k not in ("name", "docString", "doc_string")), None)
         value = attr.get(key)
-        values[str(attr["name"])] = value.get("values", []) if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            value = value.get("values", [])
+        elif isinstance(value, str) and WHOLE.match(key):  # as JSON of protobuf quotes 64 bits
+            value = whole(value, f"attribute {attr['name']}", -(2**63), 2**64 - 1)
+        values[str(attr["name"])] = value
     return values | ({"version": one["version"]} if "version" in one else {})
 
 
