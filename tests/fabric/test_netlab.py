@@ -43,7 +43,7 @@ NESTED = """defaults.device: eos
 groups:
   _auto_create: False
   clients: {members: [two], device: linux}
-  two: {members: [h1, h2]}
+  two: [h1, h2]
 nodes: {leaf1: , leaf2: , spine1: , h1: , h2: , h3: {group: clients}, h4: {group: [two, more]}}
 """
 
@@ -90,6 +90,8 @@ BAD = {
     "name.yml": ("nodes: [[a]]\nlinks: []\n", r"nodes.0..name: a name is expected"),
     "none.yml": ("nodes: 5\nlinks: []\n", "nodes: a list is expected, not 5"),
     "slip.yml": (DICT + "links: [{h1: , lief1: }]\n", "links.1. ends at 'lief1', which is no node"),
+    "text.yml": (GROUPS.replace("[h1, h2, h3, h4], d", "h1, d") + "links: []\n",
+                 "clients.members: a list is expected, not 'h1'"),
     "many.yml": (GROUPS.replace("h4], d", "h5], d") + "links: []\n", "clients.members: 'h5' is no"),
     "unit.yml": (DICT + "links: [{h1: , leaf1: , bandwidth: 100}]\n", "bandwidth 100 has no unit"),
 }  # fmt: skip

@@ -82,12 +82,13 @@ def _groups(data: dict, nodes: dict) -> dict[str, dict]:
     """The groups by name, each with all its `members`; RFabricError for a member that is none."""
     listed = mapping(data.get("groups") or {}, "groups")
     groups = {
-        str(name): dict(said)
+        str(name): {"members": said} if isinstance(said, list) else dict(said)
         for name, said in listed.items()
-        if isinstance(said, dict) and not str(name).startswith("_")
+        if isinstance(said, (dict, list)) and not str(name).startswith("_")
     }
     for name, said in groups.items():
-        said["members"] = list(map(str, said.get("members") or ()))
+        members = said.get("members") or []
+        said["members"] = list(map(str, items(members, f"groups.{name}.members")))
         for member in said["members"]:
             if member not in nodes and member not in groups:
                 raise RFabricError(
