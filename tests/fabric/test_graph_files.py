@@ -425,3 +425,20 @@ def test_hosts_of_ns3_behind_a_switch_are_told(tmp_path, caplog):
     read(made(tmp_path / "s.ns3", text.format(0, "0 1", "0 2")))
     said = "hosts do not come first: node 1 is h1, where a flow list takes it for h2"
     assert said in caplog.text
+
+
+PORTS = [(f"h{i}", f"sw{i // 3}", f"Eth{i % 3}") for i in range(6)]
+
+
+def test_ports_of_a_switch_are_no_tier_of_switches(tmp_path, caplog):
+    """Who is plugged in where, as a list says that counts ports anew in each switch."""
+    rows = "".join(",".join(row) + "\n" for row in PORTS[:3])
+    fabric = read(made(tmp_path / "p.csv", "Server,Switch,Port\n" + rows))
+    assert len(fabric.hosts) == 3 and len(fabric.switches) == 1
+    assert "columns left out: port (tiers=" in caplog.text
+    rows = "".join(",".join(row) + "\n" for row in PORTS)
+    path = made(tmp_path / "p.csv", "Server,box,place\n" + rows)
+    with pytest.raises(
+        RFabricError, match="line 5, column place: Eth0 stands beside sw1 and, befor"
+    ):
+        read(path)

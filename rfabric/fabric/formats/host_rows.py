@@ -4,9 +4,10 @@
     10.1.0.1,d-1 d-2,p-1 p-2,a-1      a cell above the ToR may hold several, by blanks or `;`
 
 Cables: host-ToR, and each switch to each of the tier above in the row, each once. Columns are known
-by the words people use (ToR, leaf, ASW; agg, spine, PSW; core, DSW; or tier1, tier2, ...); of other
-words the tier with more switches is the lower one, and `tiers=ASW;PSW` says it. A column that is
-neither is left out, and said.
+by the words people use (ToR, leaf, ASW; agg, spine, PSW; core, DSW; or tier1, tier2, ...), else by
+`switch`; of other words the tier with more switches is the lower one, where each of these stands
+below the same ones in all its rows, and `tiers=ASW;PSW` says it. A column that is neither is left
+out, and said.
 """
 
 from pathlib import Path
@@ -28,6 +29,7 @@ from .csv_rows import (
     shown,
 )
 
+SWITCH_WORDS = ("switch", "switchname", "sw")
 TIERS = ("edge", "aggregation", "core")
 
 
@@ -102,7 +104,7 @@ def _tier_columns(
     if reading.tiers:
         return _told(columns, names_in(reading.tiers.lower())), ", as tiers= says"
     named = {c: rank for c in columns if (rank := rank_of(c)) is not None}
-    if named:
+    if named := named or {c: 0 for c in columns if bare_name(c) in SWITCH_WORDS}:
         order = sorted(named, key=lambda c: named[c])
         same = [(a, b) for a, b in zip(order, order[1:], strict=False) if named[a] == named[b]]
         if same:
@@ -134,9 +136,24 @@ def _by_counts(columns: list[str], rows: list[CsvRow]) -> list[str]:
                 f"columns {a} and {b} hold {counts[a]:,} switches each, and no name that says "
                 "which is above; say it, lowest first: tiers=" + ";".join(order)
             )
+        _check_below(a, b, rows)
     if not order:
         raise RFabricError("the header names no column of switches")
     return order
+
+
+def _check_below(low: str, high: str, rows: list[CsvRow]) -> None:
+    """RFabricError where a column was only guessed to be of switches, as of ports and units, which
+    count anew in each of the other column.
+    """
+    above: dict[str, str] = {}
+    for n, row in rows:
+        for name in names_in(row[low], low):
+            if above.setdefault(name, row[high]) != row[high]:
+                raise RFabricError(
+                    f"line {n}, column {low}: {name} stands beside {row[high]} and, before, "
+                    f"{above[name]}; say which columns are of switches, lowest first: tiers={high}"
+                )
 
 
 HOST_ROWS = TopologyFormat(
