@@ -382,3 +382,24 @@ def test_hosts_with_a_table_of_neighbours_are_hosts(tmp_path, caplog):
     assert {called[host] for host in fabric.hosts} == {"server1", "server2", "server3"}
     assert len(fabric.racks) == 2 and len(fabric.links) == 4
     assert "2 with a table are hosts (server1, server3); neighbours of 2 switches" in caplog.text
+
+
+def test_rates_of_a_lab_may_stand_in_labels(tmp_path):
+    (tmp_path / "x.clab.yml").write_text(
+        "topology:\n  nodes: {sw1: {kind: ceos}, h1: {kind: linux}, h2: {kind: linux}}\n  links:\n"
+        '  - {endpoints: ["h1:eth1", "sw1:eth1"], labels: {rate: 25G}}\n'
+        '  - {endpoints: ["h2:eth1", "sw1:eth2"], labels: {rate: 1G}, vars: {rate: 25G}}\n'
+    )
+    assert {k.rate for k in parse_fabric(f"{tmp_path / 'x.clab.yml'}").links} == {25e9}
+
+
+def test_two_lists_of_cables_are_refused(tmp_path):
+    one, two = ({"source": name, "target": "leaf"} for name in ("server1", "server2"))
+    said = {"nodes": [{"id": name} for name in ("server1", "server2", "leaf")], "links": [one, two]}
+    path = tmp_path / "g.json"
+    for edges in ([], [one, two]):
+        path.write_text(json.dumps(said | {"edges": edges}))
+        assert len(parse_fabric(f"{path}").links) == 2
+    path.write_text(json.dumps(said | {"edges": [two]}))
+    with pytest.raises(RFabricError, match="holds links and edges, which differ"):
+        parse_fabric(f"{path}")

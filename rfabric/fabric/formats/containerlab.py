@@ -183,7 +183,8 @@ def _cable(link: dict, where: str, nodes: dict, reading: Reading) -> NamedCable 
     for name in names:
         if name not in nodes:
             raise RFabricError(f"{where} ends at {name}, which is no node of the file")
-    said = mapping(link.get("vars") or {}, f"{where}.vars")
+    labels, own = (mapping(link.get(k) or {}, f"{where}.{k}") for k in ("labels", "vars"))
+    said = labels | own
     rate, delay = rate_of(said, reading, where), delay_of(said, reading, where)
     return NamedCable(*names, rate, delay, where)
 

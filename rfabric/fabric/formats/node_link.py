@@ -38,6 +38,8 @@ def _sniff(text: str) -> bool:
 def _read(path: Path, reading: Reading) -> Network:
     data = _laid_open(mapping_of(path))
     both = [data[key] for key in ("links", "edges") if key in data]
+    if len(both) == 2 and all(both) and both[0] != both[1]:
+        raise RFabricError("holds links and edges, which differ; keep one list of all cables")
     listed = next(filter(None, both), both[0] if both else None)
     if listed is None or "nodes" not in data:
         raise RFabricError("it needs nodes and links")
