@@ -126,6 +126,16 @@ class Layout:
         more = (self.pp - 1 - 2 * stage) / self.vp if self.vp > 1 else -stage
         return min(self.pp + more, micro_batches)
 
+    def whole_rounds(self, micro_batches: int) -> int:
+        """So many micro-batches, or where stages hold chunks as many as frameworks cut them into:
+        pp pass a chunk at a time, and Megatron refuses what is no multiple of it (verl's
+        rearrange_micro_batches, num_batches_divided_by).
+
+        >>> Layout(pp=4).whole_rounds(5), Layout(pp=4, vp=2).whole_rounds(5)
+        (5, 8)
+        """
+        return -(-micro_batches // self.pp) * self.pp if self.vp > 1 else micro_batches
+
     @property
     def replicas(self) -> int:
         """Copies of the weights: what tp, pp or the experts' ranks leave."""

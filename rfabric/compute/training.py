@@ -368,17 +368,16 @@ def bubble_share(
     Where layers are dealt unevenly, what stands behind the slowest stage hides, and chunks starve:
     these are played operation by operation (`pipeline_play`).
 
-    >>> bubble_share(Layout(pp=4, vp=2), micro_batches=6)
-    0.25
+    >>> bubble_share(Layout(pp=4, vp=2), micro_batches=8)
+    0.1875
     >>> round(bubble_share(Layout(pp=2), 5, 0.1), 9)  # stages of 9 and 11: 20 + 4 x 11, not 5 x 10
     0.28
     """
+    whole = layout.whole_rounds(micro_batches)
     if layout.widest > 1:
-        # Megatron refuses other numbers for chunks; frameworks cut micro-batches until it is one
-        whole = -(-micro_batches // layout.pp) * layout.pp if layout.vp > 1 else micro_batches
         return played(layout, whole, logits, backward) / whole - 1
     slowest = layout.slowest(logits)
-    return (layout.pp - slowest) / (layout.vp * micro_batches) + (slowest - 1)
+    return (layout.pp - slowest) / (layout.vp * whole) + (slowest - 1)
 
 
 def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> float:

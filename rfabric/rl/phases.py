@@ -269,15 +269,17 @@ class _Ranks:
 
 def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
     """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them
-    needs, or all, where so many sequences are one.
+    needs, or all, where so many sequences are one; whole rounds of an interleaved pipeline.
     """
     dealt = balance(lengths, w.dp)
     tokens = np.array([lengths[rank].sum() for rank in dealt])
     squares = np.array([(lengths[rank] ** 2).sum() for rank in dealt])
     t = w.training
     if t.micro_batch_sequences:
-        return _Ranks(tokens, squares), -(-len(lengths) // (w.dp * t.micro_batch_sequences))
-    return _Ranks(tokens, squares), int(-(-tokens.max() // (t.micro_batch_tokens * t.cp)))
+        micro = -(-len(lengths) // (w.dp * t.micro_batch_sequences))
+    else:
+        micro = int(-(-tokens.max() // (t.micro_batch_tokens * t.cp)))
+    return _Ranks(tokens, squares), w.layout.whole_rounds(micro)
 
 
 def _passes(

@@ -213,7 +213,9 @@ class Setup:
 
     @property
     def most_micro_batches(self) -> int:
-        """Micro-batches of an update at most: all of its responses are as long as may be."""
+        """Micro-batches of an update at most, none cut: all of its responses are as long as may
+        be.
+        """
         t, each = self.training, -(-max(self.updates) // self.dp)  # of a data-parallel rank
         if t.micro_batch_sequences:
             return -(-each // t.micro_batch_sequences)

@@ -171,8 +171,9 @@ def test_a_last_stage_that_is_shorter_for_its_logits_is_no_slower():
     assert said(shorter, 32, 2.0) == pytest.approx(32 * 5 + 13)
 
 
-def test_micro_batches_that_are_no_whole_rounds_are_cut_until_they_are():
-    layout = Layout(pp=4, vp=2, stages=(4, 4, 4, 2))
+@pytest.mark.parametrize("layers", [(4, 4, 4, 2), (4, 4, 4, 4), ()])
+def test_micro_batches_that_are_no_whole_rounds_are_cut_until_they_are(layers):
+    layout = Layout(pp=4, vp=2, stages=layers)
     assert bubble_share(layout, 5, 0.1) == bubble_share(layout, 8, 0.1)
 
 

@@ -238,6 +238,23 @@ def test_no_update_has_more_micro_batches_than_said(more):
     assert 0 < max(every) <= w.most_micro_batches
 
 
+@pytest.mark.parametrize(
+    "few",
+    [
+        ("training.micro_batch_tokens=40960", "generation.batch=32"),
+        ("training.micro_batch_sequences=1", "generation.batch=24"),
+    ],
+)
+def test_chunks_take_whole_rounds_of_micro_batches_alike_or_not(few):
+    """Of one micro-batch, equal stages took twice as long as unequal ones."""
+    few = ("training.vp=3", *few)
+    alike, unlike = (in_training(job(*few, *stages)) for stages in ((), (LAST,)))
+    for a, b in zip(alike.mini_batches, unlike.mini_batches, strict=True):
+        assert a.micro_batches == b.micro_batches and a.micro_batches % 4 == 0
+        assert a.seconds(3) < b.seconds(3)
+    assert alike.log_prob.max() < unlike.log_prob.max()
+
+
 def test_more_stages_are_no_way_out_where_their_layers_are_told():
     with pytest.raises(RFabricError, match="GB a GPU") as refused:
         job("training.stage_layers=1,33,1,1", "training.micro_batch_tokens=60000")
