@@ -115,9 +115,10 @@ def _check_split(w: Setup) -> None:
     check_generation(w)
     if c.generation_gpus % g.gpus:
         name = "tp" if g.gpus == g.tp else "ep" if g.deals_experts else "attention_gpus + ffn_gpus"
+        also = ", and as many training_gpus" if w.colocated else ""
         raise RFabricError(
             f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.{name} "
-            f"{g.gpus}; use {multiple_near(c.generation_gpus, g.gpus)}"
+            f"{g.gpus}; use {multiple_near(c.generation_gpus, g.gpus)}{also}"
         )
     product = t.tp * t.cp * t.pp
     if c.training_gpus % product:

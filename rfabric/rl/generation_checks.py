@@ -98,9 +98,10 @@ def _check_prefill(w: Setup) -> None:
     if not g.prefill_gpus:
         return
     if g.prefill_gpus % g.gpus or g.prefill_gpus >= all_gpus:
+        fits = f"{g.gpus} or 0" if g.gpus < all_gpus else "0, or more cluster.generation_gpus"
         raise RFabricError(
             f"generation.prefill_gpus: {g.prefill_gpus} must be a multiple of the {g.gpus} GPUs "
-            f"of a replica below the {all_gpus} that generate; use {g.gpus} or 0"
+            f"of a replica below the {all_gpus} that generate; use {fits}"
         )
     if g.gpus > w.gpus_per_server:
         raise RFabricError(

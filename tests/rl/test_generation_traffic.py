@@ -187,6 +187,10 @@ def test_who_reads_alone_reads_in_turn_and_decoding_pays_for_no_prompt():
     [
         (["generation.prefill_gpus=5"], "5 must be a multiple of the 2 GPUs of a replica"),
         (["generation.prefill_gpus=32"], "below the 32 that generate; use 2 or 0"),
+        (
+            ["generation.prefill_gpus=2", "cluster.generation_gpus=2"],
+            "below the 2 that generate; use 0, or more cluster.generation_gpus",
+        ),
         (["generation.prefill_gpus=-4"], "prefill_gpus"),
         (["generation.prefill_gpus=16", "generation.tp=16"], "16 GPUs leave servers of 8"),
         (["generation.prefill_gpus=4", "generation.turns=3"], "with 3 turns prompts come while"),

@@ -267,6 +267,11 @@ def test_ranks_follow_megatron():
             "cluster.generation_gpus: 33 is not a multiple of generation.tp 2; use 32 or 34",
         ),
         (
+            ["placement=colocated", "cluster.training_gpus=4", "cluster.generation_gpus=4"]
+            + ["generation.tp=8"],
+            "4 is not a multiple of generation.tp 8; use 8, and as many training_gpus",
+        ),
+        (
             ["cluster.training_gpus=24", "training.pp=4"],
             "24 is not a multiple of tp 4 x cp 1 x pp 4 = 16; use 16 or 32",
         ),
