@@ -569,6 +569,19 @@ def test_reference_and_reward_workers_have_settings_of_their_own(job):
     assert "host_optimizer" not in section(made, "training")
 
 
+@pytest.mark.parametrize(("dtype", "told"), [("bf16", "bf16"), ("float32", "fp32")])
+def test_gradients_of_fsdp_are_reduced_as_its_precision_says(job, dtype, told):
+    key = "actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype"
+    made = job("verl", with_settings(f"+{key}={dtype}", fsdp=True))
+    assert section(made, "training")["grad_dtype"] == told
+    assert not any(key in said for said in made.unmapped)
+
+
+def test_states_of_the_optimizer_in_fewer_bits_are_not_without_effect(job):
+    key = "actor_rollout_ref.actor.optim.override_optimizer_config.main_grads_dtype"
+    assert f"{key} = bf16" in job("verl", with_settings(f"+{key}=bf16")).unmapped
+
+
 def test_gradients_and_chunks_of_megatron(job):
     megatron = "actor_rollout_ref.actor.megatron"
     made = job(

@@ -341,7 +341,7 @@ ROLL = {
     [
         (None, "sharded", None),
         ("${deepspeed_zero3}", "sharded", None),
-        ("${deepspeed_zero2}", None, None),
+        ("${deepspeed_zero2}", "distributed", None),
         ("${deepspeed_zero3_cpuoffload}", "sharded", True),
         ({"zero_optimization": {"stage": 0}}, "replicated", None),
         (
@@ -355,13 +355,16 @@ def test_roll_shards_as_far_as_deepspeeds_stage_says(job, config, optimizer, hos
     made = job("roll", ROLL, actor_train={"strategy_args": {"strategy_config": config}})
     training = made.recipe()["training"]
     assert (training.get("optimizer"), training.get("host_optimizer")) == (optimizer, host)
+    assert training["grad_dtype"] == "bf16"
+    noted = any("gradients are summed in each micro-batch" in note for note in made.notes)
+    assert noted == (optimizer == "distributed")
 
 
 def test_roll_sequence_parallelism_of_fsdp(job):
     args = {"strategy_args": {"strategy_name": "fsdp2_train"}, "model_args": {"ulysses_size": 2}}
     training = job("roll", ROLL, actor_train=args).recipe()["training"]
     assert (training["cp"], training["context_exchange"]) == (2, "ulysses")
-    assert training["mini_batches"] == 64 * 8 // (64 * 4)
+    assert training["mini_batches"] == 64 * 8 // (64 * 4) and "grad_dtype" not in training
 
 
 @pytest.mark.parametrize(("size", "told"), [(4, 4), (-1, None), (8, None), (16, None)])

@@ -124,6 +124,7 @@ def test_how_far_generation_runs_ahead(new, flags, pipeline, staleness):
         ("--train.max_epochs 2", "epochs", 2),
         ("--algo.kl.init_coef 0", "log_prob_passes", 1),
         ("--ds.lora.rank 16", "lora_rank", 16),
+        ("--train.max_epochs 1", "grad_dtype", "bf16"),
         ("--train.batch_size 384", "mini_batches", 2),
         ("--actor.gradient_checkpointing_enable", "recompute", "full"),
         ("--train.micro_batch_size 4", "micro_batch_sequences", 4),
@@ -131,6 +132,12 @@ def test_how_far_generation_runs_ahead(new, flags, pipeline, staleness):
 )
 def test_a_flag_of_the_training(new, flags, key, value):
     assert new(flags).recipe()["training"][key] == value
+
+
+def test_engines_get_all_weights_beside_those_of_adapters(new):
+    made = new("--ds.lora.rank 16")
+    assert made.recipe()["weight_sync"]["adapters"] == "merged"
+    assert any("a weight sync sends whole weights" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +157,7 @@ def test_a_total_that_bounds_prompt_and_response(new, flags, prompt, response):
     ("flags", "said"),
     [
         ("--ds.zpg 8", "ZeRO++"),
+        ("--ds.zero_stage 2", "gradients are summed in each micro-batch"),
         ("--train.agent_func_path a.py", "turns with an environment"),
         ("--algo.dynamic_filtering_enable", "groups whose rewards are alike"),
         ("--rollout.vllm_generate_batch_size 512", "so many prompts are begun at once"),

@@ -271,7 +271,8 @@ def _begun(word: str) -> str:
 _HARMS = re.compile(
     r"offload|precision.aware|fp8|dispatcher|deepep|\.device_mapping$|overlap|chunk|recompute|fusion"
     r"|fused|gemm|rm.url|capacity|dense.tp|load.format|load.balancing.type|(first|last|per).\w*pipeline"
-    r"|a2a|runner|force.load|log.probs|exp.avg|master.weights|remainders|(cache|reduce).dtype"
+    r"|a2a|runner|force.load|log.probs|exp.avg|main.(grads|params)|master.weights|remainders"
+    r"|(cache|reduce).dtype"
     r"|entropy.checkpoint|config_overrides\.(num|hidden|intermediate|vocab)"
 )
 

@@ -135,9 +135,14 @@ def _put_on_host(recipe: SourcedValues, s: JobSettings, key: str) -> None:
 
 
 def _gradients(recipe: SourcedValues, s: JobSettings) -> None:
-    said = take_ending(s, "grad_reduce_in_fp32")
-    if said and recipe.values.get("training.optimizer") != "sharded":
-        recipe.put("training.grad_dtype", "fp32" if is_on(said[1]) else "bf16", said[0])
+    """What gradients are sent as, in FSDP's words or in that of Megatron."""
+    sharded = recipe.values.get("training.optimizer") == "sharded"
+    if said := take_ending(s, *(_REDUCED if sharded else ("grad_reduce_in_fp32",))):
+        fp32 = "32" in str(said[1]) if sharded else is_on(said[1])
+        recipe.put("training.grad_dtype", "fp32" if fp32 else "bf16", said[0])
+
+
+_REDUCED = ("reduce_dtype", "mp_reduce_dtype", "grad_reduce_dtype")  # verl's, Automodel's, AReaL's
 
 
 def _cut_experts(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
@@ -205,7 +210,8 @@ def _adapters(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.put("weight_sync.adapters", "merged", merged[0])
     elif nemo:
         recipe.assume("weight_sync.adapters", "merged", "NeMo-RL's engines get whole weights")
-    told = "whole weights" if merged or nemo else "the adapters alone"
+    whole = recipe.values.get("weight_sync.adapters") == "merged"
+    told = "whole weights" if whole else "the adapters alone"
     s.notes += (
         f"{key}: adapters beside every matrix of the layers are trained, experts' too, and a "
         f"weight sync sends {told}; which matrices the job leaves out is not read",

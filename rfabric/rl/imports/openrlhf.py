@@ -186,8 +186,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     tp = recipe.take("training.tp", *_NAMES["tp"], default=1)
     recipe.take("training.cp", *_NAMES["cp"], default=1)
     stage = s.number(*_NAMES["zero"]) or ("zero_stage, by default", 2)
-    kind = {0: "replicated", 3: "sharded"}.get(int(stage[1]), "distributed")
-    recipe.put("training.optimizer", kind, f"--{stage[0]}: ZeRO-{stage[1]}")
+    recipe.zero(stage[1], f"--{stage[0]}")
     if (zpg := s.number(*_NAMES["zpg"])) and zpg[1] > 1:
         s.notes += (
             f"--{zpg[0]} {zpg[1]}: layers are gathered inside groups of so many GPUs, which hold "
@@ -197,6 +196,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.put("training.host_optimizer", True, f"--{_NAMES['host'][0]}")
     if (rank := s.number(*_NAMES["lora"])) and rank[1]:
         recipe.put("training.lora_rank", rank[1], f"--{rank[0]}")
+        recipe.put("weight_sync.adapters", "merged", "OpenRLHF sends all parameters to its engines")
     _micro_batch(recipe, s, tp)
     update = s.number(*_NAMES["update"]) or (f"{_NAMES['update'][0]}, by default", 128)
     recipe.whole_batches(update[1], f"samples / --{update[0]}", "OpenRLHF")

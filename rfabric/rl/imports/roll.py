@@ -303,12 +303,12 @@ def _budget(s: JobSettings) -> tuple[str, int | float] | None:
 def _shards(recipe: SourcedValues, s: JobSettings, config: str, strategy: str) -> None:
     """What DeepSpeed's stage or FSDP shards: the optimizer's states alone until stage 3."""
     zero, name = f"{config}.zero_optimization", str(s.value(config, default=""))
-    named = re.search(r"zero(\d)", name)  # ${deepspeed_zero3}, whose file is not there
-    stage = s.number(f"{zero}.stage") or (config, int(named[1]) if named else 3)
-    if stage[1] == 3:
+    if "deepspeed" in strategy:
+        named = re.search(r"zero(\d)", name)  # ${deepspeed_zero3}, whose file is not there
+        stage = s.number(f"{zero}.stage") or (config, int(named[1]) if named else 3)
+        recipe.zero(stage[1], stage[0])
+    else:
         recipe.put("training.optimizer", "sharded", f"{strategy}: parameters are sharded")
-    elif stage[1] == 0:
-        recipe.put("training.optimizer", "replicated", f"{stage[0]} = 0")
     size = s.value(f"{config}.fsdp_size") if "fsdp" in strategy else None
     if type(size) is int and 0 < size < recipe.values["cluster.training_gpus"]:
         recipe.put("training.fsdp_size", size, f"{config}.fsdp_size")
