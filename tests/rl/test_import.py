@@ -381,8 +381,8 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
         ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"),
          "data.train_batch_size is 'many', not a number"),
         ("verl", VERL.replace("batch_size=128", "batch_size=100 trainer.use_v1=False"),
-         "a mini-batch of 100 does not divide the batch of 512; verl's Megatron actor refuses 2048 "
-         "% 400 != 0 sequences of a rank"),
+         "= 100: updates of 1600 do not divide the 8192 sequences of a step, which verl's Megatron "
+         "actor refuses"),
         ("verl", VERL.replace('"$HOME/train.parquet"', '"open'),
          "a quote or bracket is opened and not closed"),
         ("verl", VERL.replace("{NODES:-2}", "{NODES}"),

@@ -512,6 +512,8 @@ def test_experts_are_cut_as_megatron_cuts_them(job, ways, etp, noted):
         ("batch_size=48 rollout.n=4 tp=2", 192, 3, "and Megatron before it"),
         # engines' GPUs are others, and the trainer of such jobs fills up nothing
         ("batch_size=48 rollout.n=4 nnodes=2", 192, 3, "the last mini-batch is smaller"),
+        # 8 divides the batch of 128, and 56 its 896 sequences, of which 16 ranks take 48
+        ("batch_size=8 rollout.n=7", 48, 19, "of 48 do not divide the 896 sequences of a step"),
     ],
 )
 def test_a_mini_batch_that_does_not_divide_the_batch(job, more, each, updates, said):
@@ -538,8 +540,15 @@ def uneven(more):
 
 
 def test_megatron_refuses_uneven_mini_batches_where_nothing_fills_them_up(job):
-    with pytest.raises(RFabricError, match="refuses 64 % 24 != 0 sequences of a rank"):
+    with pytest.raises(RFabricError, match="of 192 do not divide the 512 seq.* Megatron"):
         job("verl", uneven("batch_size=48 rollout.n=4 tp=2 nnodes=2"))
+
+
+@pytest.mark.parametrize(("more", "pads"), [("", True), (" trainer.use_v1=False", False)])
+def test_a_batch_that_does_not_divide_among_ranks_is_said_to_be_refused(job, more, pads):
+    text = VERL.replace("train_batch_size=64", "train_batch_size=65").format(more=more)
+    said = next(note for note in job("verl", text).notes if "do not divide among 16 ranks" in note)
+    assert said.endswith("verl refuses them" + ", but for 0.9, which fills up" * pads)
 
 
 def test_a_dense_model_has_no_experts_to_cut(job):

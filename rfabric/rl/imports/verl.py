@@ -241,27 +241,31 @@ def _updates(recipe: SourcedValues, s: JobSettings, megatron: bool) -> None:
     said, prompts = s.number(key) or (f"{key}, by default", 256)
     v = recipe.values
     ranks, group, batch = _ranks(recipe), v["generation.group_size"], v["generation.batch"]
-    prompts = min(prompts, batch)
+    prompts, samples = min(prompts, batch), batch * group
     mine = prompts * group // ranks
     each, whole = (mine * ranks or prompts * group), prompts * group
+    pads = _pads(recipe, s)
+    if samples % ranks:
+        fills = ", but for 0.9, which fills up" if pads else ""
+        s.notes += (
+            f"{samples} sequences of a step do not divide among {ranks} ranks, so that verl "
+            f"refuses them{fills}",
+        )
     if each != whole:
         s.notes += (
             f"{said} = {prompts}: {whole} sequences an update over {ranks} ranks are {mine} a "
             f"rank, {each} in all; verl from 0.8 on refuses them",
         )
-    if batch * group % each == 0:
-        recipe.mini_batches(batch * group, each, f"train batch / {said}")
+    if samples % each == 0:
+        recipe.mini_batches(samples, each, f"train batch / {said}")
         return
-    if megatron and mine and (each != whole or not _pads(recipe, s)):
-        raise RFabricError(
-            f"{s.file}: {said}: a mini-batch of {prompts} does not divide the batch of {batch}; "
-            f"verl's Megatron actor refuses {batch * group // ranks} % {mine} != 0 sequences of a "
-            "rank"
-        )
+    why = f"{said} = {prompts}: updates of {each} do not divide the {samples} sequences of a step"
+    if megatron and mine and (each != whole or not pads):
+        raise RFabricError(f"{s.file}: {why}, which verl's Megatron actor refuses")
     recipe.put("training.mini_batch_responses", each, f"{said} x rollout.n, the last one smaller")
     s.notes += (
-        f"{said} = {prompts} does not divide the batch of {batch}: the last mini-batch is smaller; "
-        f"verl 0.8 refuses that{', and Megatron before it' if megatron else ''}",
+        f"{why}: the last mini-batch is smaller; verl 0.8 refuses that"
+        f"{', and Megatron before it' if megatron else ''}",
     )
 
 
