@@ -112,6 +112,15 @@ def test_a_layout_of_more_parts_than_stages_is_interleaved(read):
     assert job.values["training.stage_layers"] == [*[12] * 6, 11, 11]
 
 
+def test_layers_of_a_chunk_are_out_of_those_that_are_counted(read):
+    """46 layers, embedding and loss are 48: 4 stages of 12, each of 2 chunks of 6."""
+    counted = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+    more = f"{counted} --num-layers-per-virtual-pipeline-stage 6"
+    job = read("slime", SLIME.format(model="GLM-4.5-Air", stages=4, more=more))
+    assert job.values["training.vp"] == 2
+    assert job.values["training.stage_layers"] == [11, 12, 12, 11]
+
+
 def test_a_stage_without_layers_is_told(read):
     job = read("verl", VERL.format(more=f"{LAYOUT}='Et*10|{'t*14|' * 6}L'"))
     assert "training.stage_layers" not in job.values

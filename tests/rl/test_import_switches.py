@@ -246,7 +246,7 @@ SHAPE = """--hidden-size 2048 --num-attention-heads 16 --vocab-size 151936 --num
 LATENT = "--kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 "
 
 
-@pytest.mark.parametrize("ways", ["--kv-channels 128 --qk-layernorm ", LATENT])
+@pytest.mark.parametrize("ways", ["--kv-channels 128 --qk-layernorm ", "", LATENT])
 @pytest.mark.parametrize("said", ["", "--moe-ffn-hidden-size 768 "])
 def test_experts_are_as_wide_as_a_dense_mlp_unless_flags_say_more(script, ways, said):
     """Megatron-LM: moe_ffn_hidden_size is ffn_hidden_size where it is not set."""

@@ -174,7 +174,11 @@ def _shape(s: JobSettings) -> dict:
         return {"n_routed_experts": 0} | said | {"model_type": "deepseek_v3"}
     kind = "qwen3" if "qk-layernorm" in s.values else "llama"
     kind = "qwen2" if "add-qkv-bias" in s.values else kind
-    return said | {"model_type": kind + ("_moe" if experts else "")}
+    return said | {"model_type": _WITH_EXPERTS[kind] if experts else kind}
+
+
+# The first DeepSeek-MoE has attention and MLPs as Llama.
+_WITH_EXPERTS = {"llama": "deepseek", "qwen2": "qwen2_moe", "qwen3": "qwen3_moe"}
 
 
 def _dense_layers(frequency: str) -> int:

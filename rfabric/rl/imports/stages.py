@@ -1,6 +1,7 @@
 """Layers over pipeline stages: chunks of a stage, and stages that do not hold equally many."""
 
 import re
+from typing import Any
 
 from ...compute.models import Model
 from .approximations import above, is_on
@@ -67,7 +68,8 @@ def _chunks(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     each = take_ending(s, "num_layers_per_virtual_pipeline_stage")
     stages = recipe.values.get("training.pp", 1)
     if each and above(0)(each[1]):
-        said = each[0], model.layers // max(1, stages * int(each[1]))
+        layers = model.layers + len(_counted(s))
+        said = each[0], layers // max(1, stages * int(each[1]))
     if said and above(1)(said[1]) and stages > 1:
         recipe.put("training.vp", said[1], said[0])
 
@@ -85,19 +87,25 @@ def _held(s: JobSettings, layers: int, stages: int) -> tuple[str, list[int]]:
     """
     ends = [take_ending(s, *names) for names in _ENDS]
     told = [end if end and above(0)(end[1]) else None for end in ends]
-    counted = [take_ending(s, name) for name in _COUNTED]
-    less = [bool(said and is_on(said[1])) for said in counted]
+    counted = _counted(s)
     if any(told):
         others = stages - sum(map(bool, told))
         own = [[int(end[1])] if end else [] for end in told]
         rest = layers - sum(map(sum, own))
         held = own[0] + [rest // max(1, others)] * others + own[1]
     else:
-        each = (layers + sum(less)) // stages
+        each = (layers + len(counted)) // stages
         held = [each] * stages
-        held[0], held[-1] = held[0] - less[0], held[-1] - less[1]
-    which = (*(end for end in told if end), *(c for c, on in zip(counted, less, strict=True) if on))
-    return ", ".join(f"{key} = {value}" for key, value in which if key), held
+        held[0] -= _COUNTED[0] in counted
+        held[-1] -= _COUNTED[1] in counted
+    which = (*(end for end in told if end), *counted.values())
+    return ", ".join(f"{key} = {value}" for key, value in which), held
+
+
+def _counted(s: JobSettings) -> dict[str, tuple[str, Any]]:
+    """What counts as a layer of the stage that holds it, by name: the embedding, the loss."""
+    said = {name: take_ending(s, name) for name in _COUNTED}
+    return {name: told for name, told in said.items() if told and is_on(told[1])}
 
 
 def _laid_out(layout: str, stages: int) -> list[int]:
