@@ -35,11 +35,13 @@ class ShellStatements(ShellCommands):
         kind, parts = node.children[0].type, node.children[1:]
         flags = "".join(text_of(part) for part in parts if _is_option(part))
         kept = kind in ("local", "declare", "typeset") and "g" not in flags
-        for part in parts:
+        # all values are worked out before the first is set, or is this function's own: local n=$n
+        values = [self._made(part.child_by_field_name("value")) for part in parts]
+        for part, made in zip(parts, values, strict=True):
             if part.type == "variable_name":
                 self._declare(text_of(part), kind, flags, kept)
             elif part.type == "variable_assignment":
-                self._declared_with_value(part, kind, flags, kept)
+                self._declared_with_value(part, made, kind, flags, kept)
             elif part.is_named and not _is_option(part):
                 self._declared_by_text(part, kind, flags, kept)
         return True
@@ -57,7 +59,7 @@ class ShellStatements(ShellCommands):
             self.state.exported.discard(name)
 
     def _declared_with_value(
-        self, node: tree_sitter.Node, kind: str, flags: str, kept: bool
+        self, node: tree_sitter.Node, made: Values, kind: str, flags: str, kept: bool
     ) -> None:
         target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         name = text_of(target)
@@ -65,7 +67,6 @@ class ShellStatements(ShellCommands):
             self.state.others[name] = self.one(value)
             return
         more = any(child.type == "+=" for child in node.children)
-        made = self._made(value)  # before the name is this function's own: local n=$n
         before = self.values.get(name)
         self._declare(name, kind, flags, kept)
         if name in self.tables and value is not None and value.type == "array":

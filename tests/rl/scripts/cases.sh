@@ -2,6 +2,8 @@
 
 f() { local TP=8; X=3; }; TP=2; f; go $TP $X
 #----
+A=0; export A=1 B=2$A; f() { local A=7 C=$A; D=$C; }; f; readonly A=3 E=$A; go x$B x$D x$E; F=1 G=2$F; go $G
+#----
 N=4; bash -c 'go ${N:-none}'; bash -c 'A=5'; go ${A:-unset}
 #----
 X=a1b2; go ${X//[0-9]/} ${X//[^0-9]/_} ${X/#a/z} ${X/[0-9]*/}
