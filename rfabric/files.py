@@ -1,4 +1,5 @@
-"""Files that a user hands over: plain UTF-8, or packed by gzip or zstd, and each key said once.
+"""Files that a user hands over: plain UTF-8, or packed by gzip or zstd, and each key said once;
+and the name beside a file that it is written to.
 
     read_text("job.yaml")    open_text("trace.csv.gz")    read_json("fabric.json")
 
@@ -10,6 +11,9 @@ import gzip
 import io
 import json
 import math
+import os
+import secrets
+import shutil
 import stat
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
@@ -93,6 +97,35 @@ def _unpack_zstd(data: bytes) -> bytes:
     except zstandard.ZstdError as error:
         raise OSError(f"is a damaged zstd file: {error}") from error
     return b"".join(parts)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write a file or folder to; it takes the place of `path` at the end,
+    and vanishes on an error. A link, a device or a pipe stays what it is: it is written itself.
+    """
+    if not _may_be_replaced(path):
+        yield path
+        return
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # others may write it too
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        if beside.is_dir():
+            shutil.rmtree(beside)
+        beside.unlink(missing_ok=True)
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """Whether nothing is there, a file or a folder: what root puts in the place of /dev/null is
+    every program's.
+    """
+    try:
+        kind = path.lstat().st_mode
+    except OSError:  # who writes says why
+        return True
+    return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
 
 
 NO_END = "its last line has no end; is the file whole?"

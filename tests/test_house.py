@@ -84,7 +84,6 @@ TESTED_ELSEWHERE = {  # rooms of one module
     "__init__": "cli/test_face.py: its verbs are those of the command line",
     "__main__": "cli/test_cli.py, whose processes it starts",
     "errors": "where each is raised",
-    "files": "test_inputs.py: every reader goes through it",
     "folders": "test_wheel.py: where an installation has them",
     "native": "simulate/test_engine.py, routing/test_inner.py: beside what it replaces",
     "nccl": "fabric/test_topology_files.py, compute/test_communication.py: by who reads it",

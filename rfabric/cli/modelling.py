@@ -18,8 +18,9 @@ from ..compute.model_card import model_card
 from ..compute.named import load_model
 from ..compute.sync_time import SOFTWARE
 from ..errors import RFabricError
+from ..files import replacing
 from ..report.compare import PHASE_NAMES, Row, Table
-from ..report.folder import replacing, write_text, writing
+from ..report.folder import write_text, writing
 from ..rl.imports import import_job
 from ..rl.imports.unread import grouped, told
 from ..study.validate import PointGroup, left_unread

@@ -41,7 +41,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
-from ..files import read_json, read_text
+from ..files import read_json, read_text, replacing
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
@@ -116,7 +116,7 @@ def writing(where: str | Path) -> Iterator[None]:
     except OSError as error:
         name = error.filename or where
         raise RFabricError(
-            f"cannot write {name}: {error.strerror}; choose another place, or make room"
+            f"cannot write {name}: {error.strerror or error}; choose another place, or make room"
         ) from error
 
 
@@ -215,19 +215,6 @@ def _read_played(folder: Path, summary: dict) -> Trace:
         del trace.provenance["source"]
     how = summary["runs"][0].get("repetitions") if name == LOOPED else None
     return trace.played(how["played"]) if how else trace
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; it takes the place of `path` at the end, and vanishes on an
-    error.
-    """
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # others may write it too
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RFabricError
-from ..files import read_json
-from .folder import give_to_caller, new_name, replacing, write_text, writing
+from ..files import read_json, replacing
+from .folder import give_to_caller, new_name, write_text, writing
 from .parquet import write_rows
 
 VERSION = 1

@@ -28,8 +28,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import RFabricError, RunError, meant
+from ..files import replacing
 from ..report.compare import Row, Table
-from ..report.folder import replacing, writing
+from ..report.folder import writing
 from ..units import show_size
 from .pipeline_costs import FABRIC, STAGES
 from .stopwatch import Cost

@@ -18,7 +18,8 @@ from itertools import groupby
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
-from ..report.folder import replacing, writing
+from ..files import replacing
+from ..report.folder import writing
 from ..report.store import add_rows, keys_in, open_store
 from ..schedulers.table import asked_network, parse_policies
 from .cells import answered, files_of_cell, forget_files, key_of, task_of, with_files

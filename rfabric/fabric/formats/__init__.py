@@ -186,8 +186,8 @@ def _writer(name: str) -> str:
     for form in writers:
         if name.endswith(form.suffixes):
             return form.name
-    ends = dict.fromkeys(end for form in writers for end in form.suffixes)
+    ends = dict.fromkeys([".json", *(end for form in writers for end in form.suffixes)])
     raise RFabricError(
-        f"{name}: a fabric is written as .json, {', '.join(ends)}; or say --write-as NAME "
+        f"{name}: a fabric is written as {', '.join(ends)}; or say --write-as NAME "
         f"({', '.join(_writers())})"
     )

@@ -10,7 +10,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from ...fabric import Fabric
-from ..folder import replacing, writing
+from ...files import replacing
+from ..folder import writing
 
 PHASE_COLOURS = {"generation": "#4f86e8", "training": "#e8912d", "weight_sync": "#2fa678"}
 OTHER_COLOUR = "#8f7fd6"
@@ -70,8 +71,10 @@ def svg(figure: Figure) -> str:
 
 def png(figure: Figure, path: str | Path) -> None:
     """Write the figure as a PNG file, beside its name first."""
+    drawn = io.BytesIO()  # a PNG's writer seeks in its file, and a pipe has no places
+    figure.savefig(drawn, format="png", dpi=160, facecolor=PRINT.paper)
     with writing(path), replacing(Path(path)) as beside:
-        figure.savefig(beside, format="png", dpi=160, facecolor=PRINT.paper)
+        beside.write_bytes(drawn.getvalue())
 
 
 def new_figure(width: float, height: float):

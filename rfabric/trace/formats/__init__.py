@@ -5,13 +5,11 @@ To add one: write its module beside these, with a TraceFormat, and name that in 
 
 import csv
 import logging
-import os
 from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
 
 from ...errors import RFabricError
-from ...files import NO_END, has_end, kind_of, open_bytes
+from ...files import NO_END, has_end, kind_of, open_bytes, replacing
 from ...folders import as_path
 from ...specs import Spec, by_signature
 from ..model import Trace
@@ -155,16 +153,11 @@ def write_trace(trace: Trace, path: str | Path, format: str = "") -> None:
     name first, and then renamed. RFabricError where a folder is there already.
     """
     path = as_path(path, "trace")
-    beside = path.with_name(path.name + ".part")
-    try:
-        _writer(path, format)(trace, beside)
+    write = _writer(path, format)
+    with replacing(path) as beside:
+        write(trace, beside)
         if beside.is_dir() and path.is_dir():
             raise RFabricError(f"{path}: is there already; name a new folder")
-        os.replace(beside, path)
-    finally:
-        if beside.is_dir():
-            rmtree(beside)
-        beside.unlink(missing_ok=True)
 
 
 def _writer(path: Path, name: str):

@@ -145,7 +145,7 @@ def _write(trace: Trace, path: Path) -> None:
     """A folder with a file for each host; loops are written out."""
     trace = trace.unrolled()
     path.mkdir()
-    prefix = path.name.removesuffix(".part").removesuffix(".et")
+    prefix = re.sub(r"(\.et)?(\.[0-9a-f]{8}\.part)?$", "", path.name)  # see files.replacing
     for rank, nodes in enumerate(_Export(trace).nodes):
         facts = {"version": WRITTEN, "schema": WRITTEN, "rank": rank}
         facts[OURS] = json.dumps(_facts(trace) if rank == 0 else {})
