@@ -68,7 +68,12 @@ def _recipe_path(name: str) -> Path:
     if path.suffix in (".yaml", ".yml"):
         return path
     if name not in recipe_names():
-        jobs = (file.stem for file in (data_dir("traffic") / "jobs").glob("*.yaml"))
+        jobs = [file.stem for file in (data_dir("traffic") / "jobs").glob("*.yaml")]
+        if name in jobs:
+            raise RFabricError(
+                f"{name} is a file of several jobs; one is asked for here, such as "
+                f"{', '.join(recipe_names())}, or a FILE.yaml"
+            )
         hint = meant(name, [*recipe_names(), *jobs])
         raise RFabricError(
             f"no recipe named {name!r}{hint}; there are {', '.join(recipe_names())}, or give a "

@@ -171,6 +171,11 @@ def parse_policies(text: str) -> Policies:
         raise RFabricError(
             f"policy {text}: {first!r} is no compute scheduler; before the + stands one of {known}"
         )
+    if head_of(rest[0]) in schedulers():
+        raise RFabricError(
+            f"policy {text}: {head_of(rest[0])!r} chooses no circuits; after the + stands one of "
+            f"{DEFAULT_CIRCUITS}, {', '.join(POLICIES)}"
+        )
     _refuse_unknown(rest[0])
     return Policies(first, rest[0])
 

@@ -78,6 +78,15 @@ class Parser(argparse.ArgumentParser):
         options = [o for a in self._actions for o in a.option_strings]
         return meant(word.partition("=")[0], options) if word.startswith("-") else ""
 
+    def _get_values(self, action, arg_strings):
+        """A word that is empty, as of a shell's variable that is not set, means no default."""
+        if "" in arg_strings and not isinstance(action, Verbs):
+            name = "/".join(action.option_strings) or action.metavar or action.dest
+            raise RFabricError(
+                f"argument {name}: the word is empty; say what is meant, or leave it out"
+            )
+        return super()._get_values(action, arg_strings)
+
     def _check_value(self, action, value) -> None:
         if action.choices is not None and value not in action.choices:
             name = (action.metavar or action.dest).lower()
