@@ -9,6 +9,8 @@ from typing import Any
 from ..units import show_time
 from .compare import Row, Table, unit_of
 
+NARROW = 1.8  # points: a line of the picture
+
 
 @dataclass(frozen=True)
 class DelayCurve:
@@ -113,9 +115,11 @@ def figure(crossover: Crossover, theme=None):
         line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]
     }
     place = {"loc": "lower center", "ncols": len(lines), "columnspacing": 1.6, "handlelength": 1.6}
-    drawn.legend(
+    legend = drawn.legend(
         lines.values(), lines.keys(), frameon=False, fontsize=8.5, labelcolor=theme.ink, **place
     )
+    for shown in legend.get_lines():
+        shown.set_linewidth(NARROW)
     drawn.subplots_adjust(left=0.08, right=0.985, top=0.93, bottom=0.2, wspace=0.06)
     return drawn
 
@@ -128,7 +132,19 @@ def _names(crossover: Crossover) -> list[str]:
     return list(dict.fromkeys(map(_name, crossover.lines)))
 
 
+def _meet(a: DelayCurve, b: DelayCurve, crossover: Crossover) -> bool:
+    """Whether two curves are drawn as one: nowhere further apart than a line is wide."""
+    every = [
+        *(s for line in crossover.lines for s in line.step_s),
+        *dict(crossover.levels).values(),
+    ]
+    near = (max(every) - min(every)) / 150
+    return all(abs(s - t) <= near for s, t in zip(a.step_s, b.step_s, strict=True))
+
+
 def _panel(axes, lines: Sequence[DelayCurve], crossover: Crossover, theme) -> None:
+    from matplotlib.patheffects import withStroke
+
     from .figures import PLANE_COLOURS, bare
 
     axes.set_xscale("log")
@@ -136,9 +152,11 @@ def _panel(axes, lines: Sequence[DelayCurve], crossover: Crossover, theme) -> No
         line.label: PLANE_COLOURS[_names(crossover).index(_name(line)) % len(PLANE_COLOURS)]
         for line in lines
     }
-    for line in lines:
+    for i, line in enumerate(lines):
+        # wider, and so seen, below those that lie upon it
+        width = NARROW + 1.6 * sum(_meet(line, above, crossover) for above in lines[i + 1 :])
         axes.plot(
-            line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=_name(line)
+            line.delays, line.step_s, "-", color=colours[line.label], lw=width, label=_name(line)
         )
     for name, level in crossover.levels:
         axes.axhline(level, color=theme.muted, lw=0.9, ls=(0, (4, 3)))
@@ -150,6 +168,8 @@ def _panel(axes, lines: Sequence[DelayCurve], crossover: Crossover, theme) -> No
             size=7.5,
             color=theme.muted,
             va="top",
+            zorder=4,
+            path_effects=[withStroke(linewidth=2.5, foreground=theme.paper)],
         )
     for b in crossover.break_evens:
         if b.line in colours and b.delay_s:

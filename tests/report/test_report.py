@@ -8,10 +8,12 @@ import resource
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
@@ -630,6 +632,28 @@ def test_a_large_fabric_is_drawn_in_part():
     fabric = fat_tree(pods=16, tors=16, gpus=16)
     assert len(figures.svg(figures.topology(fabric))) < 3e6
     assert re.search(r"[\d,]+ of [\d,]+ nodes drawn", figures.svg(figures.topology(fabric)))
+
+
+@pytest.mark.parametrize("words", ["fat-tree,k=8", "torus", "two-clusters", "mixnet"])
+def test_no_word_of_a_fabrics_picture_covers_another(words):
+    drawn = figures.topology(parse_fabric(words))
+    FigureCanvasAgg(drawn).draw()
+    boxes = [(t.get_text(), t.get_window_extent()) for t in drawn.axes[0].texts]
+    for (one, a), (other, b) in combinations(boxes, 2):
+        assert not a.overlaps(b), (one, other)
+
+
+def test_no_cable_is_drawn_through_what_it_does_not_join():
+    """The rings of a torus were one line: all its switches stand in one row."""
+    fabric = parse_fabric("torus")
+    axes = figures.topology(fabric).axes[0]
+    spots = {tuple(line.get_xydata()[0]) for line in axes.lines}
+    cables = [tuple(map(tuple, path.vertices)) for path in axes.collections[0].get_paths()]
+    assert len(cables) == len(fabric.links)
+    for cable in cables:
+        (left, y), (right, to_y) = min(cable[0], cable[-1]), max(cable[0], cable[-1])
+        between = [s for s in spots if s[1] == y == to_y and left < s[0] < right]
+        assert not between or min(y for _, y in cable[1:-1]) > y
 
 
 def test_squeezed_time_stands_still_between_bursts():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
+from rfabric.report.crossover import Crossover, DelayCurve, figure
 from rfabric.study.crossover import DELAYS, Sweep, crossing, sweep
 
 TRACE = (
@@ -164,3 +165,16 @@ def test_the_verb_refuses(tmp_path, capsys, words, message):
     assert main(["crossover", *words, "--out", str(tmp_path / "runs"), "-q"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_curves_that_lie_upon_each_other_are_all_seen():
+    """Each but the last is wider than the one above it; those that keep apart are narrow."""
+    steps = {"one-shot": 9.0, "per-phase": 5.0, "per-collective": 5.0, "intra-collective": 5.001}
+    lines = [
+        DelayCurve("rfabric", f"own,granularity={name}", (1e-3, 1e-2), (step, step), (0, 0))
+        for name, step in steps.items()
+    ]
+    (axes,) = figure(Crossover("job", 0, tuple(lines), (("fat-tree", 4.0),), ())).axes
+    widths = {line.get_label(): line.get_linewidth() for line in axes.lines}
+    apart, lowest, middle, top = (widths[name] for name in steps)
+    assert lowest > middle > top == apart

@@ -1,7 +1,7 @@
 """What is cabled, and what is lit: pods with their cables, circuits epoch by epoch."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -80,7 +80,7 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     if len(at) < len(fabric.nodes):
         words = f"{len(at):,} of {len(fabric.nodes):,} nodes drawn"
         axes.text(
-            max(xs) + 0.5, min(ys) - 0.45, words, ha="right", va="center", size=9, color=theme.muted
+            max(xs) + 0.5, max(ys) + 0.52, words, ha="right", va="center", size=9, color=theme.muted
         )
     return figure
 
@@ -177,10 +177,27 @@ def _cables(axes, fabric: Fabric, links: Sequence[Link], at: dict, theme: Theme)
         (x, y), (to_x, to_y) = (at[n.name] for n in nodes)
         # drawn as a bus: up from the ToR, along, to the switch
         electrical = "electrical" in (n.tier for n in nodes)
-        lines.append([(x, y), (x, to_y), (to_x, to_y)] if electrical else [(x, y), (to_x, to_y)])
+        if electrical:
+            lines.append([(x, y), (x, to_y), (to_x, to_y)])
+        else:
+            lines.append(_over((x, y), (to_x, to_y), at.values()))
         optical = any(n.kind == "ocs" for n in nodes)
         colours.append(DARK_COLOUR if electrical else OCS_COLOUR if optical else theme.muted)
     axes.add_collection(LineCollection(lines, colors=colours, lw=0.8, alpha=0.5, zorder=1))
+
+
+def _over(
+    a: tuple[float, float], b: tuple[float, float], spots: Collection[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """A straight cable; one along a row goes over what stands between its ends, which it would
+    else seem to join.
+    """
+    (left, y), (right, to_y) = sorted((a, b))
+    if y != to_y or not any(spot[1] == y and left < spot[0] < right for spot in spots):
+        return [a, b]
+    high = 0.15 + 0.3 * (right - left) / (max(x for x, _ in spots) - min(x for x, _ in spots))
+    along = np.linspace(0, 1, 24)
+    return [*zip(left + along * (right - left), y + 4 * high * along * (1 - along), strict=True)]
 
 
 def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:
