@@ -8,7 +8,7 @@ from inspect import getdoc
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
 from ...schedulers import DEFAULT_CIRCUITS
-from .parsing import ENGINES, Parser, count, engines, port, positive, seed, seeds, time
+from .parsing import ENGINES, EachKeyOnce, Parser, count, engines, port, positive, seed, seeds, time
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 USUAL_TRAFFIC = (
@@ -292,6 +292,7 @@ def set_option(verb: Parser) -> None:
         "override a key of the recipe, such as training.tp=2; with a trace file, a setting of its "
         "format, such as ranks_per_host=8; may be given again",
         several=True,
+        action=EachKeyOnce,
     )
 
 

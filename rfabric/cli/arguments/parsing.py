@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
         elif "choices" not in more:
             more.setdefault("action", "store_true")
         if several:
-            more |= {"action": "append", "default": []}
+            more = {"action": "append", "default": []} | more
         elif read is None and "action" not in more:
             more.setdefault("default", "")
         if read is not None:
@@ -94,6 +94,21 @@ class Parser(argparse.ArgumentParser):
             raise RFabricError(
                 f"no {name} {value!r}{meant(str(value), action.choices)}; there are {choices}"
             )
+
+
+class EachKeyOnce(argparse._AppendAction):
+    """Appends KEY=VALUE; an error where the key was given before: two values make no two runs."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Append `values`, one word."""
+        key = values.partition("=")[0].strip()
+        for word in getattr(namespace, self.dest, None) or []:
+            if word.partition("=")[0].strip() == key:
+                parser.error(
+                    f"{option_string} sets {key} twice, {word} and {values}; keep one, or compare "
+                    "recipes of your own, --traffic FILE.yaml"
+                )
+        super().__call__(parser, namespace, values, option_string)
 
 
 MOST_SEEDS = 1_000_000  # of one grid: its cells are all named before the first is run
