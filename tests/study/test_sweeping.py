@@ -302,7 +302,7 @@ def test_a_full_disk_loses_nothing_that_was_kept(capsys, monkeypatch, place):
         ("selec", "syntax error"),
         ("select * from 'one.csv'", "disabled by configuration"),
         ("copy cells to 'out.csv'", "disabled by configuration"),
-        ("", "asks nothing"),
+        ("", "argument SQL: the word is empty"),
         ("/* no question */", "asks nothing"),
     ],
 )
