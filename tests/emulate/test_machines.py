@@ -72,7 +72,7 @@ def test_machines_that_cannot_be_are_refused(words, said):
 
 def test_an_empty_list_is_not_this_machine_alone(capsys):
     assert main(["emulate", "--on", "", "-q"]) == 2
-    assert "'' is no machine; write HOST" in capsys.readouterr().err
+    assert "argument --on: the word is empty" in capsys.readouterr().err
 
 
 def test_a_remote_shell_that_is_no_words_is_refused():
