@@ -317,6 +317,8 @@ def cli(tmp_path, size=40e9):
     """
     write_trace(step(rfabric(**SMALL), size), tmp_path / "long.csv")
     command = [
+        "env",
+        "--default-signal=INT",  # which background jobs ignore
         sys.executable,
         "-m",
         "rfabric",
