@@ -213,7 +213,7 @@ def _meanwhile(before: tuple[int, int], after: tuple[int, int], beside: Heard | 
     lost = [ns for n, ns in during if before[0] < n < after[0]]
     silences = [later - ns for (_, ns), (_, later) in pairwise(during)]
     # what came behind its twin may have waited for the circuit when that went dark
-    behind = max((ns - dict(during).get(n, ns) for n, ns in (before, after)), default=0)
+    behind = max(ns - dict(during).get(n, ns) for n, ns in (before, after))
     return {
         "least_s": max(lost[-1] - lost[0], 0) / 1e9 if lost else 0.0,
         "behind_s": max(behind, 0) / 1e9,

@@ -29,8 +29,7 @@ from .patterns import RATE, SECONDS, closed, patterns
 from .run import SLOWER_TRIES, Case, RunSettings, Tell, simulated, tried
 
 PHASE_BOUND = 0.05  # of the seconds of a pattern
-# of the seconds of its flows: half of them, nine in ten, each. A flow is true to a few of its
-# packets, so that with less than the usual patience, and packets, these are wider by as much
+# of the seconds of its flows: half of them, nine in ten, each
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
 ALL_BOUNDS = {"median": 0.02, "p90": 0.05}  # of all patterns together, and of all flows
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
@@ -48,8 +47,7 @@ class MeasuredPattern:
     """One pattern on one fabric: seconds expected and emulated; errors of its flows, relative.
 
     against: `closed form` or `model`. broken: what is wrong with it, nothing where all is well.
-    grain: what packets alone may make of each flow's error, relative (`emulate.grain`). fewer: how
-    many times fewer packets patience allowed than it usually does.
+    grain: what packets alone may make of each flow's error, relative (`emulate.grain`).
     """
 
     fabric: str
@@ -60,7 +58,6 @@ class MeasuredPattern:
     flows: np.ndarray
     broken: tuple[str, ...] = ()
     grain: np.ndarray = field(default_factory=lambda: np.zeros(1))
-    fewer: float = 1.0
 
     @property
     def error(self) -> float:
@@ -78,14 +75,8 @@ class MeasuredPattern:
             "error": _known(self.error),
             "flow_errors": self.flows.tolist(),
             "flow_grain": self.grain.tolist(),
-            "flow_bounds": self.flow_bounds,
             "faults": self.faults,
         }
-
-    @property
-    def flow_bounds(self) -> dict[str, float]:
-        """FLOW_BOUNDS, for so many packets."""
-        return {what: most * self.fewer for what, most in FLOW_BOUNDS.items()}
 
     @property
     def ok(self) -> bool:
@@ -98,8 +89,9 @@ class MeasuredPattern:
         broken = [*self.broken]
         broken += ["phase"] if abs(self.error) > PHASE_BOUND else []
         off = quantiles(self.flows)
-        broken += [f"flows, {name}" for name, most in self.flow_bounds.items() if off[name] > most]
-        return ", ".join(broken)
+        return ", ".join(
+            [*broken, *(f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most)]
+        )
 
 
 def quantiles(errors: np.ndarray) -> dict[str, float]:
@@ -161,8 +153,7 @@ def selftest(
     from ..emulate.world import calibrate
 
     every, wanted = fabrics(hosts), parts(only)
-    usual = PATIENCE * hosts / LEAST_HOSTS
-    patience = patience or usual
+    patience = patience or PATIENCE * hosts / LEAST_HOSTS
     settings = RunSettings("emulate", patience=patience, out=out)
     carries = calibrate(progress=lambda news: tell("calibrate", news), out=out)
     traffic = Traffic(patterns(every["fat-tree"].hosts), "self-test", ())
@@ -182,7 +173,7 @@ def selftest(
             measured.append(rewired(*_played(case, late, asked, carries, tell), way))
         except RunError as error:
             measured.append(failed(case.fabric.name, f"rewire, {way}", error))
-    return [replace(one, fewer=max(1.0, usual / patience)) for one in measured]
+    return measured
 
 
 def _played(

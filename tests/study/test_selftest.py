@@ -1,6 +1,7 @@
 """The self-test: its closed forms, its rewires, its verdicts; and as root a short one for real."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -79,8 +80,8 @@ def test_a_run_that_broke_is_a_row_with_a_fault_and_the_others_stand(monkeypatch
     assert "–" in selftest.table(rows).rows[0].cells
 
 
-def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,), fewer=1.0):
-    seen = 1 + error, np.array(flows), broken, np.array(grain), fewer
+def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,)):
+    seen = 1 + error, np.array(flows), broken, np.array(grain)
     return selftest.MeasuredPattern("f", "p", "model", 1.0, *seen)
 
 
@@ -93,8 +94,6 @@ def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,), fewer=1.
         (measured(flows=[0.0, 0.0, 1.3 * selftest.FLOW_BOUNDS["p90"]]), "flows, p90"),
         (measured(flows=[-1.01 * selftest.FLOW_BOUNDS["median"]] * 3), "flows, median"),
         (measured(flows=[*[0.0] * 20, -0.3], grain=[0.16] * 21), "flows, worst"),
-        (measured(flows=[-1.99 * selftest.FLOW_BOUNDS["median"]] * 3, fewer=2.0), ""),
-        (measured(error=1.01 * selftest.PHASE_BOUND, fewer=9.0), "phase"),
         (measured(broken=("no rewire met a flow",)), "no rewire met a flow"),
     ],
 )
@@ -158,25 +157,39 @@ def test_the_summary_is_of_all_phases_and_flows():
     assert summary["flows"]["worst"] == pytest.approx(0.04)
 
 
-def strict(tmp_path, capsys, *only):
-    """Rows and faults of the self-test in a third of the usual time."""
-    words = ["--patience", "40s", "--out", str(tmp_path), "--json", "--quiet"]
-    code = main(["selftest", *words, *(word for part in only for word in ("--only", part))])
+FEWER = 3  # times less patience than usual, and packets: single flows are as much less true
+
+
+def rows_of(tmp_path, capsys, *only):
+    """What the self-test tells of each pattern with so much less patience."""
+    words = ["--patience", f"{selftest.PATIENCE / FEWER:g}s", "--out", str(tmp_path)]
+    parts = [word for part in only for word in ("--only", part)]
+    code = main(["selftest", *words, *parts, "--json", "--quiet"])
     told = json.loads(capsys.readouterr().out)
     assert code == bool(told["faults"])
-    return told["selftest"], told["faults"]
+    return {(row["fabric"], row["pattern"]): row for row in told["selftest"]}
+
+
+def broken(row):
+    """Its faults, of which bounds of flows count where they are broken by FEWER times as much."""
+    off = selftest.quantiles(np.array(row["flow_errors"]))
+    flows = [what for what, most in selftest.FLOW_BOUNDS.items() if off[what] > FEWER * most]
+    return [*flows, re.sub(r"(, )?flows, \w+", "", row["faults"])] if row["faults"] else []
 
 
 @pytest.mark.root
 def test_real_packets_take_the_seconds_that_theory_says(tmp_path, capsys):
     """Every part; what others on this machine held up is tried once more."""
-    rows, faults = strict(tmp_path, capsys)
-    measured = {(row["fabric"], row["pattern"]) for row in rows}
+    rows = rows_of(tmp_path, capsys)
+    if again := {part_of(row) for row in rows.values() if any(broken(row))}:
+        rows = {key: row for key, row in rows.items() if part_of(row) not in again}
+        rows |= rows_of(tmp_path, capsys, *again)
     every = {(name, pattern) for name in selftest.fabrics(16) for pattern in patterns.PATTERNS}
-    assert measured == every | {("rfabric", f"rewire, {way}") for way in IN_FLIGHT}
-    if faults:
-        _, faults = strict(tmp_path, capsys, *{part_of(row) for row in rows if row["faults"]})
-    assert not faults
+    assert rows.keys() == every | {("rfabric", f"rewire, {way}") for way in IN_FLIGHT}
+    assert not [row for row in rows.values() if any(broken(row))]
+    phases = selftest.quantiles(np.array([row["error"] for row in rows.values()]))
+    flows = selftest.quantiles(np.concatenate([row["flow_errors"] for row in rows.values()]))
+    assert all(max(phases[of], flows[of]) <= most for of, most in selftest.ALL_BOUNDS.items())
     assert not list(tmp_path.iterdir())
 
 
