@@ -159,8 +159,7 @@ class EmulatedNetwork:
             self.ocses = []
         check_rates(fabric, bandwidth_scale)
         self._fastest = fastest_line(fabric) * bandwidth_scale
-        self._slowest = slowest_line(fabric) * bandwidth_scale
-        self._way = longest_way(fabric, ways)
+        self._windows = windows_of(fabric, bandwidth_scale, ways)
 
     def rate(self, host: str) -> float:
         """bit/s of payload of the host's cable, as emulated."""
@@ -168,11 +167,12 @@ class EmulatedNetwork:
 
     def window(self, host: str) -> int:
         """Packets that a lane of the host may have under way."""
-        return packets_under_way(self.rate(host), self._line(host) / self._slowest, self._way)
+        return self._windows[host]
 
-    def _line(self, host: str) -> float:
-        """bit/s at which the host's packets leave its server."""
-        return min(self.rate(host), self._fastest)
+    def line(self, src: str, dst: str) -> float:
+        """bit/s at which packets of one host to another leave it, or its server."""
+        near, far = (self.fabric.peer[self.fabric.ports[h][0]][1].node for h in (src, dst))
+        return self.rate(src) if near == far else min(self.rate(src), self._fastest)
 
     def start(
         self, connect_timeout: float = 20.0, until_listening: Callable[[], None] = lambda: None
@@ -288,7 +288,7 @@ class EmulatedNetwork:
         """s after which the host takes a packet for lost, at least."""
         ends = self.peers[host] | {host}
         flows = max(self.leaving[host], *(self.coming[end] for end in ends))
-        slowest = min(map(self._line, ends))
+        slowest = min(self._fastest, *map(self.rate, ends))
         packets = max(RTO_MIN_PACKETS, self.window(host) * flows)
         queued = max(RTO_MIN_S, packets * transfer_seconds(MTU, slowest))
         return max(queued, LOSSLESS_RTO_S) if self.lossless else queued
@@ -400,6 +400,20 @@ QUEUES = "numtxqueues 1 numrxqueues 1"  # else one queue a core, on every interf
 def ask_ovs(*arguments: str) -> str:
     """The rows that `ovs-vsctl` prints, as CSV without headings."""
     return run(["ovs-vsctl", "--format=csv", "--no-headings", *arguments])
+
+
+def windows_of(
+    fabric: Fabric,
+    bandwidth_scale: float,
+    ways: Mapping[tuple[str, str], Sequence[int]] | None = None,
+) -> dict[str, int]:
+    """Packets that a lone lane of each host may have under way; `ways` as of `longest_way`."""
+    fastest, slowest, way = fastest_line(fabric), slowest_line(fabric), longest_way(fabric, ways)
+    rates = {host: fabric.rate(fabric.ports[host][0]) for host in fabric.hosts}
+    return {
+        host: packets_under_way(rate * bandwidth_scale, min(rate, fastest) / slowest, way)
+        for host, rate in rates.items()
+    }
 
 
 def packets_under_way(rate: float, slower: float = 1.0, way: float = 0.0) -> int:

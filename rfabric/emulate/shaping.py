@@ -277,6 +277,11 @@ def class_of_packet(turns: int, step: int) -> str:
     return f'"{len(program)},{",".join(lines)}"'
 
 
+def bucket(rate: float) -> int:
+    """Bytes that a cable of `rate` bit/s lets go at once after a rest: its HTB bucket's."""
+    return min(round(bytes_in(rate, STALL_S)), MOST_BURST)
+
+
 def shaping(interface: str, rate: float, turns: Turns) -> list[str]:
     """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
     by the flows in it.
@@ -288,7 +293,7 @@ def shaping(interface: str, rate: float, turns: Turns) -> list[str]:
     """
     bits = round(rate)
     little = "htb rate 1kbit burst 10b"
-    burst = min(round(bytes_in(bits, STALL_S)), MOST_BURST)
+    burst = bucket(bits)
     full = f"ceil {bits}bit cburst {burst}b quantum {PAYLOAD} mtu {PAYLOAD}"
     leaf = f"class add dev {interface} parent 1:ffff classid"
     return [

@@ -11,8 +11,9 @@ for each that a lone flow needs, now 0.9 %.
 """
 
 import socket
-from math import ceil
 from typing import Protocol
+
+import numpy as np
 
 from ..trace.packets import PAYLOAD
 
@@ -23,6 +24,13 @@ ROUNDS = 4  # packets of each flow, in the mean, after which shares are worked o
 # take what must be free: it says that there is room when a third of the buffer is
 KEPT, ROOM = 1280, 0.4
 SENDS = 4 << 20  # bytes of buffer of a flow that may have as many packets as its way holds
+
+
+def window_of(share: float | np.ndarray, most: int | np.ndarray) -> np.ndarray:
+    """Packets that a flow with such a share of its card may have under way, where a lone one may
+    have `most`.
+    """
+    return np.minimum(np.maximum(np.ceil(SLACK * most * share), LEAST), most)
 
 
 class Sender(Protocol):
@@ -67,7 +75,7 @@ class Windows:
         self._all -= self._sent.pop(lane, 0)
 
     def _set(self, lane: Sender, share: float) -> None:
-        window = min(max(LEAST, ceil(SLACK * self.most * share)), self.most)
+        window = int(window_of(share, self.most))
         if window != lane.window:
             lane.window = window
             lane.sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._buffer(window) // 2)

@@ -33,9 +33,9 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..trace.packets import PAYLOAD
-from ..units import bytes_in
+from ..units import bytes_in, transfer_seconds
 from .network import WINDOW, EmulatedNetwork
-from .shaping import port_of
+from .shaping import bucket, port_of
 from .windows import Windows
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
@@ -43,6 +43,7 @@ UNSENT_S = 0.004  # seconds of line rate that may wait unsent in the kernel
 FEW = 3  # packets that warm a lane
 AT_ONCE = 3  # lanes of a host that are warmed at once: with one its card waits for their last
 PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
+NEVER = 1e6  # s
 HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
 # bytes; fixed, so that the kernel does not tune it. Where fewer than WINDOW packets may be under
 # way it is as many, for TCP offers what has room.
@@ -98,6 +99,9 @@ class Lane:
     window: int = 0  # packets that may be under way; 0 while nothing says so
 
 
+Egress = tuple[str, float]  # what a host sends by, in its server or out of it: (host, bit/s)
+
+
 class _Instant(ctypes.Structure):
     """struct itimerspec that comes once."""
 
@@ -137,8 +141,9 @@ class Wire:
     def __init__(self, network: EmulatedNetwork):
         self.network = network
         self._epoll = select.epoll()
-        self._alarm = Alarm()
-        self._epoll.register(self._alarm.fd, select.EPOLLIN)
+        self._alarm, self._holds = Alarm(), Alarm()
+        for alarm in (self._alarm, self._holds):
+            self._epoll.register(alarm.fd, select.EPOLLIN)
         self._listeners: dict[str, socket.socket] = {}
         self._accepted: dict[tuple[str, tuple[str, int]], socket.socket] = {}
         self._free: dict[tuple[str, str], list[tuple[int, Lane]]] = defaultdict(list)  # heaps
@@ -147,6 +152,8 @@ class Wire:
         self._by_fd: dict[int, tuple[Lane, bool]] = {}
         self._flows: dict[int, Lane] = {}
         self._starting: list[Lane] = []  # they send at the next turn
+        self._held: dict[Egress, tuple[float, list[Lane]]] = {}  # they send from then on
+        self._busy: dict[Egress, float] = {}  # until when, were its bucket empty
         self._windows: dict[str, Windows] = {}  # by host
         self._changed: set[Lane] = set()  # lanes that are watched otherwise than the kernel knows
         self._ended: set[Lane] = set()  # lanes whose last flow may still lack an acknowledgement
@@ -328,9 +335,41 @@ class Wire:
     def flush(self) -> None:
         """Start all that is to be sent, at one instant: none takes the NIC as if it were alone."""
         starting, self._starting = self._starting, []
+        by_egress = defaultdict(list)
         for lane in starting:
             self._windows[lane.src].open(lane)
-            self._push(lane)
+            by_egress[lane.src, self.network.line(lane.src, lane.dst)].append(lane)
+        for egress, lanes in by_egress.items():
+            self._hold(egress, lanes)
+        if by_egress:
+            self._let_go()
+
+    def _hold(self, egress: Egress, lanes: list[Lane]) -> None:
+        """Have lanes send once a cable would have sent what a full bucket lets go at once."""
+        now, nbytes = time.monotonic(), sum(lane.size for lane in lanes)
+        at, others = self._held.get(egress, (now + self._at_rest(egress, nbytes, now), []))
+        self._held[egress] = at, [*others, *lanes]
+
+    def _at_rest(self, egress: Egress, nbytes: int, now: float) -> float:
+        """s that a cable takes for what `egress`, if it was at rest, lets go at once of `nbytes`.
+        They would end as much too early.
+
+        The last packet counts elsewhere: what arrives has yet to take its time on a cable.
+        """
+        _, rate = egress
+        busy = self._busy.get(egress, 0.0)
+        self._busy[egress] = max(busy, now) + transfer_seconds(nbytes, rate)
+        if busy > now:
+            return 0.0
+        return transfer_seconds(max(min(bucket(rate), nbytes - PAYLOAD), 0), rate)
+
+    def _let_go(self) -> None:
+        """Those that were held long enough send; the others' time will ring."""
+        now = time.monotonic()
+        for egress in [egress for egress, (at, _) in self._held.items() if at <= now]:
+            for lane in self._held.pop(egress)[1]:
+                self._push(lane)
+        self._holds.set(min((at for at, _ in self._held.values()), default=now + NEVER))
 
     def poll(self, timeout: float) -> list[Arrival]:
         """Move bytes for up to `timeout` s, or until a flow completes; returns what completed."""
@@ -340,16 +379,19 @@ class Wire:
         while True:
             self._watch_changed()
             for fd, _ in self._epoll.poll(-1 if timeout > 0 else 0, 256):
-                if fd == self._alarm.fd:
-                    continue
-                lane, is_sender = self._by_fd[fd]
-                if is_sender:
-                    self._push(lane)
-                else:
-                    self._pull(lane)
+                if fd != self._alarm.fd:
+                    self._serve(fd)
             if self._done or time.monotonic() >= limit:
                 done, self._done = self._done, []
                 return done
+
+    def _serve(self, fd: int) -> None:
+        """What the kernel says of this descriptor has come."""
+        if fd == self._holds.fd:
+            self._let_go()
+            return
+        lane, is_sender = self._by_fd[fd]
+        (self._push if is_sender else self._pull)(lane)
 
     def pause(self, flows: Iterable[int]) -> None:
         """Hand no more bytes of these flows to the kernel; what it holds goes out (see
@@ -410,7 +452,8 @@ class Wire:
         for sock in self._listeners.values():
             sock.close()
         self._epoll.close()
-        self._alarm.close()
+        for alarm in (self._alarm, self._holds):
+            alarm.close()
 
     def _lanes(self, flows: Iterable[int]) -> list[Lane]:
         return [self._flows[flow] for flow in flows if flow in self._flows]

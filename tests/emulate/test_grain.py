@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.emulate.grain import COARSE, few_packets, grain
-from rfabric.emulate.windows import LEAST
+from rfabric.emulate.network import windows_of
+from rfabric.emulate.windows import window_of
 from rfabric.fabric import parse_fabric
 from rfabric.report.result import Scale
 from rfabric.simulate.world import simulate
@@ -16,6 +17,7 @@ from rfabric.trace.packets import PAYLOAD
 FABRIC = parse_fabric("leaf-spine,tors=4,gpus=4,oversubscription=4")  # uplinks at a fourth
 SCALE = Scale(1e-3, 10.0)
 PACKET = PAYLOAD / SCALE.bandwidth  # bytes of the trace in one
+LONE = windows_of(FABRIC, SCALE.bandwidth / SCALE.dilation)["h1"]  # packets
 
 
 def played(flows, phase="p", label="flows"):
@@ -43,12 +45,32 @@ def test_a_flow_that_stays_near_waits_while_those_held_up_far_away_fill_their_wi
     out = [(src, dst, 300, 0.0) for src in range(4) for dst in (4, 5, 8, 12)]
     result = played([*out, (0, 1, 48, 0.0)])
     near = grain(result, SCALE)[-1]
-    others = 4 * LEAST * (1 - (1 / 16) / (3 / 4))  # packets ahead of what the fluid lets them
+    # packets ahead of what the fluid lets them
+    others = 4 * window_of(1 / 5, LONE) * (1 - (1 / 16) / (3 / 4))
     assert near == pytest.approx((1 + others) / 48, rel=1e-4)
     (note,) = few_packets(result, SCALE)
     assert note.startswith("leaf-spine: 1 of the 17 flows of flows have few packets")
     assert f"{near:.0%} off" in note and few_packets(result, Scale(1e-2, 100.0)) == []
     assert few_packets(result, SCALE, resolution=2 * result.step_seconds) == []
+
+
+def test_on_each_cable_those_count_that_are_held_up_further_on():
+    """Of the four flows of a rack's one uplink three go to a card that takes twelve, a twelfth each
+    of the line; the fourth has the rest of the uplink, when they have filled their windows.
+    """
+    into = [(src, 12, 300, 0.0) for src in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13)]
+    result = played([*into, (0, 8, 60, 0.0)])
+    others = 3 * window_of(1, LONE) * (1 - (1 / 12) / (3 / 4))
+    assert grain(result, SCALE)[-1] == pytest.approx((1 + others) / 60, rel=1e-4)
+
+
+def test_those_that_come_slowly_fill_no_window_on_what_they_come_to():
+    """Two of the four flows of an uplink, a fourth of the line each, end where one from the same
+    rack has half of it.
+    """
+    slow = [(src, dst, 300, 0.0) for src, dst in ((4, 0), (5, 0), (6, 8), (7, 12))]
+    result = played([*slow, (1, 0, 40, 0.0)])
+    assert grain(result, SCALE)[-1] == pytest.approx(1 / 40)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +110,13 @@ def test_relations_that_hold_for_any_traffic(flows, random):
     coarse = grain(result, SCALE)[sends]
     own = PACKET / result.trace.size[sends]
     assert (coarse >= own * (1 - 1e-9)).all()  # never truer than a packet of its own
-    # ten times the packets: a tenth of it
-    finer = grain(result, Scale(10 * SCALE.bandwidth, SCALE.dilation))[sends]
-    assert finer == pytest.approx(coarse / 10)
-    # and no flow waits for more than the windows of all others of its card
-    of_card = np.bincount(result.trace.src[sends])[result.trace.src[sends]]
-    assert (coarse <= own * (1 + LEAST * of_card) * (1 + 1e-9)).all()
+    # ten times the packets, at the same rate: a tenth of it
+    finer = grain(result, Scale(10 * SCALE.bandwidth, 10 * SCALE.dilation))[sends]
+    assert (finer >= coarse / 10 * (1 - 1e-9)).all()
+    if (own <= 1 / LONE).all():  # a window is not all that any of them has
+        assert finer == pytest.approx(coarse / 10)
+    # and no flow waits for more than the windows of all others
+    assert (coarse <= own * (1 + LONE * len(flows)) * (1 + 1e-9)).all()
     assert bool(few_packets(result, SCALE)) == bool((coarse > COARSE).any())
     mixed = list(range(len(flows)))
     random.shuffle(mixed)

@@ -1,7 +1,6 @@
 """The self-test: its closed forms, its rewires, its verdicts; and as root a short one for real."""
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -93,7 +92,10 @@ def measured(error=0.0, flows=(0.0, 0.0, 0.0), broken=(), grain=(0.0,)):
         (measured(flows=[*[0.0] * 20, 1.01 * selftest.FLOW_BOUNDS["worst"]]), "flows, worst"),
         (measured(flows=[0.0, 0.0, 1.3 * selftest.FLOW_BOUNDS["p90"]]), "flows, p90"),
         (measured(flows=[-1.01 * selftest.FLOW_BOUNDS["median"]] * 3), "flows, median"),
-        (measured(flows=[*[0.0] * 20, -0.3], grain=[0.16] * 21), "flows, worst"),
+        (measured(flows=[*[0.0] * 20, -0.3], grain=[0.14] * 21), "flows, worst"),
+        (measured(flows=[*[0.0] * 20, -0.3], grain=[0.16] * 21), ""),
+        (measured(flows=[0.0, 0.0, 0.08], grain=[0.05] * 3), ""),
+        (measured(flows=[-0.031] * 3, grain=[0.05] * 3), "flows, median"),
         (measured(broken=("no rewire met a flow",)), "no rewire met a flow"),
     ],
 )
@@ -157,39 +159,29 @@ def test_the_summary_is_of_all_phases_and_flows():
     assert summary["flows"]["worst"] == pytest.approx(0.04)
 
 
-FEWER = 3  # times less patience than usual, and packets: single flows are as much less true
+SHORTER = 3  # times less patience than usual, so that a test may wait for it
 
 
-def rows_of(tmp_path, capsys, *only):
-    """What the self-test tells of each pattern with so much less patience."""
-    words = ["--patience", f"{selftest.PATIENCE / FEWER:g}s", "--out", str(tmp_path)]
+def told_of(tmp_path, capsys, *only):
+    """What the self-test ends with, and tells of each pattern, with so much less patience."""
+    words = ["--patience", f"{selftest.PATIENCE / SHORTER:g}s", "--out", str(tmp_path)]
     parts = [word for part in only for word in ("--only", part)]
     code = main(["selftest", *words, *parts, "--json", "--quiet"])
     told = json.loads(capsys.readouterr().out)
     assert code == bool(told["faults"])
-    return {(row["fabric"], row["pattern"]): row for row in told["selftest"]}
-
-
-def broken(row):
-    """Its faults, of which bounds of flows count where they are broken by FEWER times as much."""
-    off = selftest.quantiles(np.array(row["flow_errors"]))
-    flows = [what for what, most in selftest.FLOW_BOUNDS.items() if off[what] > FEWER * most]
-    return [*flows, re.sub(r"(, )?flows, \w+", "", row["faults"])] if row["faults"] else []
+    return code, {(row["fabric"], row["pattern"]): row for row in told["selftest"]}
 
 
 @pytest.mark.root
 def test_real_packets_take_the_seconds_that_theory_says(tmp_path, capsys):
-    """Every part; what others on this machine held up is tried once more."""
-    rows = rows_of(tmp_path, capsys)
-    if again := {part_of(row) for row in rows.values() if any(broken(row))}:
-        rows = {key: row for key, row in rows.items() if part_of(row) not in again}
-        rows |= rows_of(tmp_path, capsys, *again)
+    """By the bounds of the command; parts that others on this machine held up are tried again."""
+    code, rows = told_of(tmp_path, capsys)
     every = {(name, pattern) for name in selftest.fabrics(16) for pattern in patterns.PATTERNS}
     assert rows.keys() == every | {("rfabric", f"rewire, {way}") for way in IN_FLIGHT}
-    assert not [row for row in rows.values() if any(broken(row))]
-    phases = selftest.quantiles(np.array([row["error"] for row in rows.values()]))
-    flows = selftest.quantiles(np.concatenate([row["flow_errors"] for row in rows.values()]))
-    assert all(max(phases[of], flows[of]) <= most for of, most in selftest.ALL_BOUNDS.items())
+    if code:
+        again = {part_of(row) for row in rows.values() if row["faults"]}
+        code, rows = told_of(tmp_path, capsys, *sorted(again))
+    assert code == 0, [row for row in rows.values() if row["faults"]]
     assert not list(tmp_path.iterdir())
 
 

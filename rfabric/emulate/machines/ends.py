@@ -103,8 +103,7 @@ class Ends(Wire):
                 if fd == self._wake:
                     woken = True
                     continue
-                lane, is_sender = self._by_fd[fd]
-                (self._push if is_sender else self._pull)(lane)
+                self._serve(fd)
             if self._done or woken or time.monotonic() >= limit:
                 done, self._done = self._done, []
                 return done
