@@ -104,6 +104,9 @@ class Replay:
         self.busy_until = 0.0  # s, virtual: cables have packets till then
         # bit/s by directed link, the last one for rows without a path
         self.rates = np.append(np.repeat(cabling_of(fabric).rate, 2), np.inf)
+        self.delays = np.append(cabling_of(fabric).delay, 0.0)  # s, alike
+        # of a row's delay: once for each repetition that it stands for
+        self.times = trace.origin.times if trace.origin else np.ones(n, int)
         self.flying: set[int] = set()
         self.contract = Rewiring(fabric, timing, circuits)
         self.planner = ScenePlanner(fabric, trace, control, routing, self.contract)
@@ -269,7 +272,7 @@ class Replay:
         self.busy_until = max(self.busy_until, at)
         sample = self.samples.get(row)
         if sample is None:
-            self._has_finished(row, at)
+            self._has_finished(row, at + self._delay(row))
             return
         self.flying.discard(row)
         self.contract.finished(row)
@@ -279,7 +282,7 @@ class Replay:
         if len(sample.arrived) == sample.rows:
             rest = sample.seconds(self.blur) * (1 / sample.share - 1)
             for other, arrived in sample.arrived:
-                self._has_finished(other, arrived + rest)
+                self._has_finished(other, arrived + rest + self._delay(other))
 
     def _has_finished(self, row: int, at: float) -> None:
         self.finish[row] = at
@@ -297,6 +300,11 @@ class Replay:
         last = (int(self.bytes[row]) - 1) % PAYLOAD + 1
         slowest = self.rates[links].min(initial=np.inf) * self.scale.bandwidth
         return float(transfer_seconds(last, slowest))
+
+    def _delay(self, row: int) -> float:
+        """Virtual s of the cables on a row's path: packets were not held up for them."""
+        _, links = self.ways[0].of(np.array([row]))
+        return float(self.delays[links].sum() * self.times[row])
 
     def _land(self) -> None:
         """Rows have ended by now: no rewire waits for them, and their followers are ready."""

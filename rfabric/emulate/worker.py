@@ -57,7 +57,7 @@ PROGRESS_S = 0.2  # s between two progress lines
 CALIBRATED_S = 60.0  # s that machines may take to calibrate
 STILL = 4  # packets of the slowest cable: a time in which one that is under way is seen
 NOTES = [
-    "link delay is not emulated",
+    "packets are not delayed by cables: link delay is added to when their flow ends",
     "cables carry their nominal rate as payload: headers are added on top",
 ]
 

@@ -3,7 +3,7 @@ says when a run breaks.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -393,6 +393,25 @@ def test_of_a_sample_of_one_packet_only_its_time_is_known():
     sample = LoopSample(rows=1, share=0.5, begin=5.0)
     sample.cards[0].add(800, 5.7, 800, 5.7)
     assert sample.seconds() == pytest.approx(0.7)
+
+
+def test_a_flow_ends_later_by_the_delays_of_its_cables_for_each_repetition():
+    """Both worlds: two flows, one after the other, and a loop of ten; cables of 1 s one way."""
+    near = fat_tree()
+    far = replace(near, links=tuple(replace(link, delay=1.0) for link in near.links))
+    b = TraceBuilder(near.hosts)
+    last = b.flows([0], [60], 5e10, phase="a", label="first")
+    last = b.flows([60], [0], 5e10, after=last, phase="b", label="second")
+    b.loop([([0], [1], 5e9)], 10, [0.0], after=last, phase="c", label="loop")
+    trace, took = b.build().whole(), []
+    for fabric in (near, far):
+        done = play(fabric, trace, FakeWire(seconds=0.02), None).run()
+        took.append((done.finish - done.start)[trace.size > 0])
+    way = [6.0, 6.0, 20.0]  # cables to the other pod and back, and to the next host ten times
+    assert took[1] - took[0] == pytest.approx(way, abs=0.5)
+    model = [simulate(f, trace, "static") for f in (near, far)]
+    each = [(one.finish - one.start)[trace.size > 0] for one in model]
+    assert each[1] - each[0] == pytest.approx(way, abs=1e-3)
 
 
 def test_a_flow_ends_as_its_last_packet_is_off_the_slowest_cable_and_others_wait_for_that():
