@@ -72,6 +72,7 @@ def mn_and_ryu_manager(folder, app, file, topo, named=""):
 
 @WITHOUT_RYU
 @pytest.mark.root
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("app", "file", "topo"),
     [
@@ -88,6 +89,7 @@ def test_mn_and_ryu_manager_need_no_settings(app, file, topo, run_dir):
 
 @WITHOUT_RYU
 @pytest.mark.root
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("app", "topo"),
     [
