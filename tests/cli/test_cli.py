@@ -587,6 +587,22 @@ def test_told_to_stop_it_cleans_up_and_says_so(here, number, code, said):
     assert not Path("runs").exists()
 
 
+def test_told_to_stop_while_its_verbs_are_loaded_it_says_so():
+    """They are loaded where Ctrl-C is heard; before that hardly anything is."""
+    code = (
+        "import rfabric.cli, sys\n"
+        "assert 'rfabric.cli.arguments' not in sys.modules\n"
+        "class Loader:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'rfabric.cli.arguments': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Loader())\n"
+        "sys.exit(rfabric.cli.main(['fabrics']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130 and done.stderr.count("\n") == 1, done.stderr
+    assert "interrupted" in done.stderr
+
+
 def test_with_nohup_it_outlives_its_terminal(here):
     process = waiting("nohup")
     process.send_signal(signal.SIGHUP)
