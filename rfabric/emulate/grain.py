@@ -6,7 +6,7 @@
                                              three flows of 36 packets that stay near, 110 %
 
 Only flows that begin at one instant are compared. Where circuits change, nobody knows beforehand
-which flows meet on which cable, and those of one card are.
+which flows meet on which cable: those of one card are, but for flows that begin in the dark.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def grain(expected: Result, scale: Scale) -> np.ndarray:
     """
     trace = expected.trace
     share = shares(trace, expected.fabric, scale.sample, meeting(expected))
-    rows = np.flatnonzero((trace.size > 0) & (share == 1.0))
+    rows = np.flatnonzero((trace.size > 0) & (share == 1.0) & np.isfinite(expected.finish))
     coarse = np.full(len(trace), np.nan)
     packets = np.maximum(trace.size[rows] * scale.bandwidth / PAYLOAD, 1e-9)
     seconds = np.maximum((expected.finish - expected.start)[rows], 1e-12)
@@ -44,27 +44,59 @@ def _behind(
 ) -> np.ndarray:
     """float64[rows]: seconds for which a flow waits, on the cable where that is longest, while
     slower ones, which begin at the same time and are held up further on, fill their windows. One of
-    half the rate is ahead by half a window.
+    half the rate is ahead by half a window; and in turns of a packet by half the flow's packets, at
+    the most.
     """
     if not len(rows):
         return seconds
-    rate = packets / seconds
     known, at = ways(expected), np.round(expected.start[rows] * 1e6)
     flow, place, cable = _crossed(expected, rows, known)
+    rate = packets / np.maximum(seconds - _delays(expected, rows, flow, cable, known), 1e-12)
     order = np.lexsort((-rate[flow], at[flow], cable))
     flow, place, cable = flow[order], place[order], cable[order]
     rates, new = rate[flow], begins(cable, at[flow])
     first, end = _runs(new)  # of those that begin on this cable at this time, the fastest first
     _, upto = _runs(new | (rates < ALIKE * np.roll(rates, 1)))  # the flow and those no slower
     filled = np.minimum(_windows(expected, scale, rows, at, known), packets)[flow]
-    if known is not None:
+    if known is None:
+        filled *= ~_dark(expected, rows)[flow]
+    else:
         line = np.append(np.repeat(cabling_of(expected.fabric).rate, 2), np.inf)  # the last: no way
         full = _between(first, end, rates) / line[cable]
         filled *= place < _held(flow, place, np.where(upto == upto[first], full, 0.0))
     slower = _between(upto, end, filled) - _between(upto, end, filled * rates) / rates
+    some = (filled > 0).astype(float)
+    turns = _between(upto, end, some) - _between(upto, end, some * rates) / rates
     behind = np.zeros(len(rows))
-    np.maximum.at(behind, flow, slower / _between(first, upto, rates))
+    late = np.minimum(
+        slower / _between(first, upto, rates), turns * packets[flow] / _between(first, end, rates)
+    )
+    np.maximum.at(behind, flow, late)
     return behind
+
+
+def _dark(expected: Result, rows: np.ndarray) -> np.ndarray:
+    """bool[rows]: which begin while a rewire is under way, and may have to wait for it."""
+    start = expected.start[rows]
+    dark = np.zeros(len(rows), bool)
+    for rewire in expected.rewires:
+        dark |= (rewire.requested <= start) & (start < rewire.usable)
+    return dark
+
+
+def _delays(
+    expected: Result,
+    rows: np.ndarray,
+    flow: np.ndarray,
+    cable: np.ndarray,
+    known: dict[Pair, list[int]] | None,
+) -> np.ndarray:
+    """float64[rows]: s of their time that cables delay them, where ways are known."""
+    if known is None:
+        return np.zeros(len(rows))
+    trace, each = expected.trace, np.append(cabling_of(expected.fabric).delay, 0.0)
+    times = trace.origin.times[rows] if trace.origin else 1
+    return np.bincount(flow, each[cable], minlength=len(rows)) * times
 
 
 def _crossed(
@@ -100,7 +132,9 @@ def _windows(
     _, card, together = np.unique(
         np.stack([trace.src[rows], at]), axis=1, return_inverse=True, return_counts=True
     )
-    return window_of(1 / together[card], np.array([most[h] for h in trace.hosts])[trace.src[rows]])
+    return window_of(
+        1 / together[card.ravel()], np.array([most[h] for h in trace.hosts])[trace.src[rows]]
+    )
 
 
 def _held(flow: np.ndarray, place: np.ndarray, full: np.ndarray) -> np.ndarray:
@@ -134,10 +168,11 @@ def few_packets(expected: Result, scale: Scale, resolution: float = 0.0) -> list
     if not each:
         return []
     every = np.concatenate([own for _, own in each])
+    most = float(np.nanmax(every))
     of = ", ".join(filter(None, dict(each)))  # a trace need not name its phases
     return [
         f"{expected.fabric.name}: {(every > COARSE).sum():,} of the {len(every):,} flows"
         f"{of and f' of {of}'} have few packets, or few beside those that others on their way have "
-        f"under way: one by one they may be {np.nanmax(every):.0%} off; more packets, in a longer "
-        "run (--patience), make it less"
+        f"under way: one by one they may be {'over ' * (most > 1)}{min(most, 1):.0%} off; more "
+        "packets, in a longer run (--patience), make it less"
     ]

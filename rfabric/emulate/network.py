@@ -160,6 +160,12 @@ class EmulatedNetwork:
         check_rates(fabric, bandwidth_scale)
         self._fastest = fastest_line(fabric) * bandwidth_scale
         self._windows = windows_of(fabric, bandwidth_scale, ways)
+        # bit/s of the fastest NIC of each server
+        self._out = {
+            node.name: max(rates) * bandwidth_scale
+            for node in fabric.nodes
+            if node.tier == "server" and (rates := nics(fabric, node.name))
+        }
 
     def rate(self, host: str) -> float:
         """bit/s of payload of the host's cable, as emulated."""
@@ -172,7 +178,7 @@ class EmulatedNetwork:
     def line(self, src: str, dst: str) -> float:
         """bit/s at which packets of one host to another leave it, or its server."""
         near, far = (self.fabric.peer[self.fabric.ports[h][0]][1].node for h in (src, dst))
-        return self.rate(src) if near == far else min(self.rate(src), self._fastest)
+        return self.rate(src) if near == far else min(self.rate(src), self._out.get(near, inf))
 
     def start(
         self, connect_timeout: float = 20.0, until_listening: Callable[[], None] = lambda: None
@@ -448,6 +454,12 @@ def longest_way(
         max(ways.get(host, 0.0) for host in fabric.hosts)
         for ways in (nx.single_source_dijkstra_path_length(graph, h) for h in racks.values())
     )
+
+
+def nics(fabric: Fabric, server: str) -> list[float]:
+    """bit/s of the ports by which a server's hosts leave it."""
+    ports = fabric.ports[server]
+    return [fabric.rate(p) for p in ports if fabric.node[fabric.peer[p][1].node].kind != "host"]
 
 
 def slowest_line(fabric: Fabric) -> float:

@@ -268,6 +268,7 @@ class Replay:
         when the whole of them would have arrived.
         """
         row = arrival.flow
+        self.late[row] += arrival.late
         at = self.clock.at(arrival.at) + self._last_packet(row)
         self.busy_until = max(self.busy_until, at)
         sample = self.samples.get(row)
@@ -296,15 +297,13 @@ class Replay:
 
         Shaping hands a packet on when its time on a cable begins; a real cable does when it ends.
         """
-        _, links = self.ways[0].of(np.array([row]))
         last = (int(self.bytes[row]) - 1) % PAYLOAD + 1
-        slowest = self.rates[links].min(initial=np.inf) * self.scale.bandwidth
+        slowest = self.slowest[self.ways[0].pairs.of[row]] * self.scale.bandwidth
         return float(transfer_seconds(last, slowest))
 
     def _delay(self, row: int) -> float:
         """Virtual s of the cables on a row's path: packets were not held up for them."""
-        _, links = self.ways[0].of(np.array([row]))
-        return float(self.delays[links].sum() * self.times[row])
+        return float(self.delay[self.ways[0].pairs.of[row]] * self.times[row])
 
     def _land(self) -> None:
         """Rows have ended by now: no rewire waits for them, and their followers are ready."""
@@ -396,6 +395,8 @@ class Replay:
     def _take_ways(self, ways: BothWays) -> None:
         sends = np.flatnonzero(self.trace.size > 0)
         self.ways, self.lost = ways, np.zeros(len(self.trace), bool)
+        # by pair: bit/s of the slowest cable of its way, and s of delay of all
+        self.slowest, self.delay = ways[0].least(self.rates), ways[0].sums(self.delays)
         # rows without a way, or whose acknowledgements have none
         self.lost[sends] = ways[0].lost(sends) | ways[1].lost(sends)
 

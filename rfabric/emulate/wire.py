@@ -64,13 +64,14 @@ SIOCOUTQ = termios.TIOCOUTQ
 @dataclass(frozen=True)
 class Arrival:
     """Flow `flow` is complete: the receiver read its last byte `at`, the first `early` bytes
-    `begun` (s, time.monotonic).
+    `begun` (s, time.monotonic). late: s after it should have, the sender sent its first.
     """
 
     flow: int
     at: float
     begun: float
     early: int
+    late: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -96,6 +97,7 @@ class Lane:
     paused: bool = False
     watched: bool = False
     wake_at: int = 1
+    late: float = 0.0  # s; see Arrival
     window: int = 0  # packets that may be under way; 0 while nothing says so
 
 
@@ -162,6 +164,7 @@ class Wire:
         self._counts: dict[int, tuple[int, int]] = {}
         self.bytes_sent = 0
         self.bytes_received = 0
+        self.lag = 0.0  # s, the most between when a flow was to start and when it did
 
     # --- lanes ------------------------------------------------------------------------------------
 
@@ -321,6 +324,7 @@ class Wire:
             self.open({(src, dst): 1})
         _, lane = heappop(self._free[src, dst])
         lane.flow, lane.size, lane.sent, lane.received, lane.paused = flow, nbytes, 0, 0, False
+        lane.late = 0.0
         self._ended.discard(lane)
         self._flows[flow] = lane
         self._set_wake(lane)
@@ -340,34 +344,43 @@ class Wire:
             self._windows[lane.src].open(lane)
             by_egress[lane.src, self.network.line(lane.src, lane.dst)].append(lane)
         for egress, lanes in by_egress.items():
-            self._hold(egress, lanes)
-        if by_egress:
-            self._let_go()
+            self._start(egress, lanes)
+        self._let_go()
 
-    def _hold(self, egress: Egress, lanes: list[Lane]) -> None:
-        """Have lanes send once a cable would have sent what a full bucket lets go at once."""
-        now, nbytes = time.monotonic(), sum(lane.size for lane in lanes)
-        at, others = self._held.get(egress, (now + self._at_rest(egress, nbytes, now), []))
-        self._held[egress] = at, [*others, *lanes]
+    def _start(self, egress: Egress, lanes: list[Lane]) -> None:
+        """Have lanes send, or wait until a cable would have sent what a full bucket lets go."""
+        now, last = time.monotonic(), max((lane.size - 1) % PAYLOAD + 1 for lane in lanes)
+        wait = self._at_rest(egress, sum(lane.size for lane in lanes), last, now)
+        if egress in self._held:
+            self._held[egress][1].extend(lanes)
+        elif wait:
+            self._held[egress] = now + wait, lanes
+        else:
+            for lane in lanes:
+                self._push(lane)
 
-    def _at_rest(self, egress: Egress, nbytes: int, now: float) -> float:
+    def _at_rest(self, egress: Egress, nbytes: int, last: int, now: float) -> float:
         """s that a cable takes for what `egress`, if it was at rest, lets go at once of `nbytes`.
         They would end as much too early.
 
-        The last packet counts elsewhere: what arrives has yet to take its time on a cable.
+        The `last` bytes, those of the last packet, count elsewhere: what arrives has yet to take
+        its time on a cable.
         """
         _, rate = egress
         busy = self._busy.get(egress, 0.0)
         self._busy[egress] = max(busy, now) + transfer_seconds(nbytes, rate)
-        if busy > now:
-            return 0.0
-        return transfer_seconds(max(min(bucket(rate), nbytes - PAYLOAD), 0), rate)
+        return 0.0 if busy > now else transfer_seconds(min(bucket(rate), nbytes - last), rate)
 
     def _let_go(self) -> None:
         """Those that were held long enough send; the others' time will ring."""
+        if not self._held:
+            return
         now = time.monotonic()
         for egress in [egress for egress, (at, _) in self._held.items() if at <= now]:
-            for lane in self._held.pop(egress)[1]:
+            at, lanes = self._held.pop(egress)
+            for lane in lanes:
+                lane.late = time.monotonic() - at
+                self.lag = max(self.lag, lane.late)
                 self._push(lane)
         self._holds.set(min((at for at, _ in self._held.values()), default=now + NEVER))
 
@@ -510,7 +523,7 @@ class Wire:
                 f"{lane.received} received{' and the connection closed' if count == 0 else ''}"
             )
         if lane.received == lane.size:
-            self._done.append(Arrival(lane.flow, now, lane.begun, lane.early))
+            self._done.append(Arrival(lane.flow, now, lane.begun, lane.early, lane.late))
             self._complete(lane)
         else:
             self._set_wake(lane)

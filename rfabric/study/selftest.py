@@ -32,7 +32,7 @@ PHASE_BOUND = 0.05  # of the seconds of a pattern
 # of the seconds of its flows: half of them, nine in ten, each
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
 # times what its packets alone may make of a flow's error, for where it begins and where it ends:
-# so far off it is among the nine in ten
+# who is so far off counts neither among one in ten nor as the worst
 PACKETS_OFF = 2
 ALL_BOUNDS = {"median": 0.02, "p90": 0.05}  # of all patterns together, and of all flows
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower

@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -308,30 +309,59 @@ def test_a_flow_of_a_card_at_rest_takes_its_packets_time(run_dir):
     assert np.median(list(late.values())) < 1.5, late
 
 
-@given(
-    st.floats(1e6, 1e9),
-    st.lists(st.tuples(st.floats(0.0, 0.1), st.integers(1, 40)), min_size=1, max_size=20),
-)
+def a_batch():
+    """(s after the one before, bytes of its flows)."""
+    sizes = st.integers(1, 400_000) | st.integers(1, 4).map(lambda n: n * packets.PAYLOAD)
+    return st.tuples(st.floats(0.0, 0.1), st.lists(sizes, min_size=1, max_size=6))
+
+
+@given(st.floats(1e6, 1e9), st.lists(a_batch(), min_size=1, max_size=20))
 def test_what_waits_for_its_card_ends_as_on_a_cable_without_a_bucket(rate, batches):
-    """Packets given to a card, some s after the last: HTB lets one go while its bucket is not in
-    debt. The last of each batch, and its own time, end when the fluid does; of one that finds the
-    card busy up to a bucket before.
+    """Flows given to a card, some s after the last: HTB lets a packet go while its bucket is not in
+    debt. The last of a batch, and its own time, ends when the fluid does; of several flows up to
+    two packets from it, of those that find the card busy up to a bucket before.
     """
     wire = object.__new__(Wire)
     wire._busy = {}
     packet, most = transfer_seconds(packets.PAYLOAD, rate), shaping.bucket(rate)
     saved, at, now, fluid = most, 0.0, 0.0, 0.0  # at: when `saved` bytes were in the bucket
-    for pause, count in batches:
+    for pause, sizes in batches:
         now += pause
-        rests, fluid = fluid <= now, max(fluid, now) + count * packet
-        sends = now + wire._at_rest(("h1", rate), count * packets.PAYLOAD, now)
-        for _ in range(count):
-            begin = max(sends, at)
-            saved = min(saved + (begin - at) * rate / 8, most)
-            at = begin + max(-saved, 0.0) * 8 / rate
-            saved = max(saved, 0.0) - packets.PAYLOAD
-        early = fluid - packet - at
-        assert -1e-9 <= early <= (1e-9 if rests else 8 * most / rate + 1e-9)
+        rests, fluid = fluid <= now, max(fluid, now) + transfer_seconds(sum(sizes), rate)
+        last = max((size - 1) % packets.PAYLOAD + 1 for size in sizes)
+        sends = now + wire._at_rest(("h1", rate), sum(sizes), last, now)
+        for size in sizes:
+            left = size
+            while left:
+                sent = min(left, packets.PAYLOAD)
+                begin = max(sends, at)
+                saved = min(saved + (begin - at) * rate / 8, most)
+                at = begin + max(-saved, 0.0) * 8 / rate
+                saved, left = max(saved, 0.0) - sent, left - sent
+        off = at + transfer_seconds(sent, rate) - fluid
+        assert -8 * most * (not rests) / rate - packet * (len(sizes) > 1) - 1e-9 <= off
+        assert off <= packet * (len(sizes) > 1 or not rests) + 1e-9
+
+
+def test_a_held_flow_that_is_sent_late_says_so(monkeypatch):
+    """As from a host whose processors others have: each takes 10 ms to send, the third is late by
+    what the two before took; and all of it counts that passed since they should have.
+    """
+    wire, sent = object.__new__(Wire), []
+    wire._busy, wire._held, wire.lag = {}, {}, 0.0
+    wire._holds = SimpleNamespace(set=lambda at: sent.append(("rings", at)))
+    lanes = [SimpleNamespace(size=10 * packets.PAYLOAD, late=0.0) for _ in range(3)]
+    wire._push = lambda lane: (time.sleep(0.01), sent.append(lane))
+    wire._start(("h1", 1e7), lanes[:2])
+    wire._start(("h1", 1e7), lanes[2:])  # it joins those that are held
+    wire._let_go()
+    ((_, at),) = sent
+    assert at == pytest.approx(time.monotonic() + shaping.STALL_S, abs=5e-3)
+    time.sleep(0.03)
+    wire._let_go()
+    late = [lane.late for lane in lanes]
+    assert sent[1:4] == lanes and np.diff(late).min() > 0.009 and 0.015 < late[0] < 0.1
+    assert wire.lag == late[-1] and not wire._held
 
 
 @pytest.mark.root

@@ -1,5 +1,7 @@
 """Which flows have too few packets: by hand, and relations that hold for any traffic."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from rfabric.report.result import Scale
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
 from rfabric.trace.packets import PAYLOAD
+from rfabric.units import bytes_in
 
 FABRIC = parse_fabric("leaf-spine,tors=4,gpus=4,oversubscription=4")  # uplinks at a fourth
 SCALE = Scale(1e-3, 10.0)
@@ -20,12 +23,12 @@ PACKET = PAYLOAD / SCALE.bandwidth  # bytes of the trace in one
 LONE = windows_of(FABRIC, SCALE.bandwidth / SCALE.dilation)["h1"]  # packets
 
 
-def played(flows, phase="p", label="flows"):
+def played(flows, phase="p", label="flows", fabric=FABRIC):
     """The simulation of flows [(src, dst, packets, start)]."""
     b = TraceBuilder(FABRIC.hosts)
     for src, dst, packets, start in flows:
         b.flows([src], [dst], packets * PACKET, start=start, phase=phase, label=label)
-    return simulate(FABRIC, b.build(), "static", repetitions="whole")
+    return simulate(fabric, b.build(), "static", repetitions="whole")
 
 
 def test_a_lone_flow_is_true_to_a_packet():
@@ -61,7 +64,40 @@ def test_on_each_cable_those_count_that_are_held_up_further_on():
     into = [(src, 12, 300, 0.0) for src in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13)]
     result = played([*into, (0, 8, 60, 0.0)])
     others = 3 * window_of(1, LONE) * (1 - (1 / 12) / (3 / 4))
-    assert grain(result, SCALE)[-1] == pytest.approx((1 + others) / 60, rel=1e-4)
+    assert grain(result, SCALE)[-1] == pytest.approx((1 + others) / 60, rel=1e-3)
+
+
+def test_a_flow_waits_for_no_more_turns_than_it_has_packets():
+    """Two packets that stay near, beside two flows held up far away: each takes two turns."""
+    out = [(src, dst, 300, 0.0) for src in range(4) for dst in (4, 8)]
+    result = played([*out, (0, 1, 2, 0.0)])
+    near = grain(result, SCALE)[-1]
+    turns = 2 * 2 * (1 - (1 / 8) / (3 / 4)) * (3 / 4)  # of the card's packets, in its own
+    assert near == pytest.approx((1 + turns) / 2, rel=1e-2)
+
+
+def test_a_delay_is_not_taken_for_a_far_queue():
+    """Forty packets to the next host and forty to another rack, whose cables take 5 ms."""
+    ends = {n.name for n in FABRIC.nodes if n.kind == "host"}
+    slow = [k if {k.a.node, k.b.node} & ends else replace(k, delay=5e-3) for k in FABRIC.links]
+    result = played([(0, 1, 40, 0.0), (0, 4, 40, 0.0)], fabric=replace(FABRIC, links=tuple(slow)))
+    assert grain(result, SCALE)[0] == pytest.approx(1 / 40)
+
+
+def test_who_waits_in_the_dark_fills_no_window():
+    """What stays in a rack goes on while circuits change for what leaves it."""
+    fabric = parse_fabric("rfabric,pods=2,tors=2,gpus=2,delay=50ms")
+    long = bytes_in(400e9, 1.0)
+    b = TraceBuilder(fabric.hosts)
+    b.flows([0, 1], [6, 7], long, phase="a", label="a")
+    b.flows(
+        [2, 3, 2], [0, 1, 3], [200 * PACKET, long, 40 * PACKET], start=0.4, phase="b", label="b"
+    )
+    result = simulate(fabric, b.build(), "demand", repetitions="whole")
+    assert any(r.requested <= 0.4 < r.usable for r in result.rewires)
+    assert grain(result, SCALE)[-1] == pytest.approx(1 / 40)
+    bright = grain(replace(result, rewires=()), SCALE)[-1]
+    assert bright > 1.5 / 40  # it would be as coarse as that
 
 
 def test_those_that_come_slowly_fill_no_window_on_what_they_come_to():

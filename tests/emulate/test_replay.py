@@ -4,7 +4,6 @@ says when a run breaks.
 
 import time
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from rfabric.emulate import replay as module
 from rfabric.emulate.clock import Clock
 from rfabric.emulate.replay import Replay
 from rfabric.emulate.sampling import LoopSample
+from rfabric.emulate.wire import Arrival
 from rfabric.errors import RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Circuits, Rewire, Timing, intend, parse_policy
@@ -32,6 +32,7 @@ class FakeWire:
     ends: dict = field(default_factory=dict)
     paused: dict = field(default_factory=dict)
     bytes_received: int = 0
+    late: float = 0.0
 
     def send(self, flow, src, dst, nbytes):
         self.log.append(("send", flow, src, dst, nbytes))
@@ -47,7 +48,7 @@ class FakeWire:
         for flow, _ in done:
             del self.ends[flow]
             self.bytes_received += 1
-        return [SimpleNamespace(flow=f, at=t, begun=t - self.seconds, early=0) for f, t in done]
+        return [Arrival(f, t, t - self.seconds, 0, self.late) for f, t in done]
 
     def pause(self, flows):
         self.log.append(("pause", *flows))
@@ -362,6 +363,13 @@ def test_open_loop_starts_are_kept():
     b.flows([1], [6], 1e9, start=100.3)
     done = play(fat_tree(), b.build(), FakeWire()).run()
     assert done.start == pytest.approx([100.0, 100.3], abs=0.05) and done.late.max() < 0.2
+
+
+def test_what_a_wire_sends_late_is_late():
+    b = TraceBuilder(fat_tree().hosts)
+    b.flows([0], [5], 1e9)
+    done = play(fat_tree(), b.build(), FakeWire(late=0.25)).run()
+    assert 0.25 <= done.late[0] < 0.35
 
 
 def test_progress_reports_phase_and_bytes():

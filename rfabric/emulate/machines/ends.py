@@ -30,7 +30,6 @@ class Ends(Wire):
         self._coming: dict[int, Lane] = {}  # by flow
         self.sent: dict[int, int] = {}  # bytes, by flow that is through
         self.got: dict[int, int] = {}
-        self.lag = 0.0  # s, the most between when a flow was to start and when it did
 
     def listen(self, hosts: Iterable[str]) -> None:
         """Take connections to these hosts."""
