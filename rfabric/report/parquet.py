@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
-from ..trace.formats.columns import blocks
+from ..trace.formats.columns import Words, blocks
 from .result import Result
 
 ROW_GROUP = 1 << 17  # rows
@@ -40,7 +40,8 @@ def write_flows(path: Path, columns: Sequence[str], result: Result) -> None:
             _named(trace.label[rows], labels), result.sent[rows], result.received[rows],
         )  # fmt: skip
 
-    _write(path, (dict(zip(columns, part(rows), strict=True)) for rows in _blocks(len(trace))))
+    every = (dict(zip(columns, part(rows), strict=True)) for rows in _blocks(len(trace)))
+    _write(path, every, columns[0])
 
 
 def write_links(path: Path, columns: Sequence[str], result: Result) -> None:
@@ -53,7 +54,7 @@ def write_links(path: Path, columns: Sequence[str], result: Result) -> None:
         return number, ends, other, cabling.rate[rows], result.link_bytes[rows], used[rows]
 
     every = _blocks(len(cabling.rate))
-    _write(path, (dict(zip(columns, part(rows), strict=True)) for rows in every))
+    _write(path, (dict(zip(columns, part(rows), strict=True)) for rows in every), columns[0])
 
 
 def write_rows(path: Path, rows: Sequence[dict]) -> None:
@@ -121,10 +122,9 @@ def _numbers(values: np.ndarray, there: np.ndarray | None = None) -> Any:
 def _words(words: Sequence[str | None], there: np.ndarray | None = None) -> Any:
     import pyarrow
 
-    data = [(word or "").encode() for word in words]
-    ends = np.cumsum([0, *map(len, data)], dtype=np.int32)
-    buffers = _bitmap(there), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(data))
-    return pyarrow.Array.from_buffers(pyarrow.string(), len(data), buffers)
+    data, ends = Words(word or "" for word in words).packed
+    buffers = _bitmap(there), pyarrow.py_buffer(ends.astype(np.int32)), pyarrow.py_buffer(data)
+    return pyarrow.Array.from_buffers(pyarrow.string(), len(words), buffers)
 
 
 def _bitmap(there: np.ndarray | None) -> Any:
@@ -136,15 +136,22 @@ def _bitmap(there: np.ndarray | None) -> Any:
     return pyarrow.py_buffer(np.packbits(there, bitorder="little"))
 
 
-def _write(path: Path, parts: Iterable[Mapping[str, Any]]) -> None:
-    """Part after part, a row group each: a run of millions of rows needs no second copy of them."""
+def _write(path: Path, parts: Iterable[Mapping[str, Any]], number: str = "") -> None:
+    """Part after part, a row group each: a run of millions of rows needs no second copy of them.
+    The column `number` counts rows, and is written as steps of one.
+    """
     import pyarrow.parquet
 
     writer = None
     try:
         for part in parts:
             table = pyarrow.table({name: _column(values) for name, values in part.items()})
-            writer = writer or pyarrow.parquet.ParquetWriter(path, table.schema)
+            writer = writer or pyarrow.parquet.ParquetWriter(
+                path,
+                table.schema,
+                use_dictionary=[name for name in part if name != number],
+                column_encoding={number: "DELTA_BINARY_PACKED"} if number else None,
+            )
             writer.write_table(table)
     finally:
         if writer:

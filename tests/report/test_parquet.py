@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.report.parquet import write_rows
+from rfabric.report.parquet import _write, write_rows
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -50,6 +50,16 @@ def test_a_run_imports_neither_pandas_nor_scipy(tmp_path):
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "set()"
     assert list(tmp_path.rglob("flows.parquet"))
+
+
+def test_numbers_of_rows_take_little_and_read_as_they_were(tmp_path):
+    path, numbers = tmp_path / "rows.parquet", np.arange(1 << 16)
+    _write(path, [{"id": numbers, "bytes": numbers // 7}], "id")
+    with parquet.ParquetFile(path) as file:
+        column = file.metadata.row_group(0).column(0)
+        read = file.read().to_pydict()
+    assert column.total_compressed_size < 4096 and "DELTA_BINARY_PACKED" in column.encodings
+    assert read == {"id": numbers.tolist(), "bytes": (numbers // 7).tolist()}
 
 
 def test_what_is_not_there_is_null_and_nothing_else_is(tmp_path):

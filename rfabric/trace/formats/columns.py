@@ -25,8 +25,10 @@ class Words:
     @cached_property
     def packed(self) -> tuple[bytes, np.ndarray]:
         """(UTF-8 of the texts one after another, int64[n + 1] where each begins)."""
-        encoded = [text.encode() for text in self.texts]
-        return b"".join(encoded), offsets_of(np.array(list(map(len, encoded)), np.int64))
+        data, counts = "".join(self.texts).encode(), list(map(len, self.texts))
+        if len(data) != sum(counts):  # letters of more than a byte
+            counts = [len(text.encode()) for text in self.texts]
+        return data, offsets_of(np.array(counts, np.int64))
 
 
 class Cells(NamedTuple):
