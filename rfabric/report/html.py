@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ..errors import RFabricError
+from ..optics import Demand
+from ..trace import PhaseKey
 from ..units import show_size, show_time
 from . import compare
 from .folder import write_text
@@ -109,6 +111,7 @@ def page(
         run.result.fabric.spec or run.result.fabric.name: (n, run)
         for n, run in zip(names, runs, strict=True)
     }
+    demands = figures.demands(first.trace, first.fabric)
     clock = records.document(runs, summary, title_of(runs), logged, prices)
     return render_clock(
         "template.html",
@@ -125,8 +128,8 @@ def page(
         close_ups=draw(figures.close_ups(runs), "flows in flight"),
         in_flight=in_flight(runs),
         loads=loads(runs),
-        demand=draw(figures.demand(first.trace, first.fabric), "demand"),
-        demands=demand_table(runs[0]),
+        demand=draw(figures.demand(*demands), "demand"),
+        demands=demand_table(*demands),
         load=draw(figures.load(runs), "link load"),
         topologies=[
             (
@@ -224,9 +227,8 @@ def loads(runs: Sequence[Run]) -> compare.Table:
     return compare.Table.of("", columns, rows, words=(0, 1))
 
 
-def demand_table(run: Run) -> compare.Table:
+def demand_table(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]]) -> compare.Table:
     """What racks (or pods) send to each other, phase by phase: the pairs that send most."""
-    unit, by_phase = drawing().demands(run.result.trace, run.result.fabric)
     pairs = [
         (sent, key, d.racks[a], d.racks[b])
         for key, d in by_phase

@@ -96,20 +96,11 @@ def _bars(
     """
     if not len(rows):
         return []
-    trace = result.trace
-    rack = result.fabric.rack_of
-    racks = {name: i for i, name in enumerate(dict.fromkeys(rack[h] for h in trace.hosts))}
-    of_host = np.array([racks[rack[h]] for h in trace.hosts], np.int64)
-    none = np.zeros(len(trace.hosts), np.int64)
-    levels = (
-        ("host", np.arange(len(trace.hosts)), trace.hosts),
-        ("rack", of_host, tuple(racks)),
-        ("fabric", none, ("all hosts",)),
-    )
-    level, lanes = "", ()
-    for level, lane_of, lanes in levels:  # noqa: B007  the last one tried is drawn
+    trace, level, lanes = result.trace, "", ()
+    for level, lane_of, lanes in _levels(result):  # noqa: B007  the last one tried is drawn
         lane = lane_of[trace.src[rows]]
-        if np.count_nonzero(np.bincount(lane)) > MOST_EVENTS:
+        thread = lane * len(trace.labels) + trace.label[rows]
+        if np.count_nonzero(np.bincount(thread)) > MOST_EVENTS:
             continue  # one event a thread is too many
         groups = _joined(lane, rows, start, finish, trace, 0.0)
         if len(groups[0]) <= MOST_EVENTS:
@@ -123,6 +114,15 @@ def _bars(
     if len(groups[0]) < len(rows):
         merged.append(f"{what}: {len(rows)} rows are {len(groups[0])} events; overlapping are one")
     return list(_drawn(result, PROCESSES[what], rows, groups, lane, lanes))
+
+
+def _levels(result: Result) -> Iterator[tuple[str, np.ndarray, Sequence[str]]]:
+    """(what a thread is for, which one each host has, their names), from fine to coarse."""
+    hosts, rack = result.trace.hosts, result.fabric.rack_of
+    yield "host", np.arange(len(hosts)), hosts
+    racks = {name: i for i, name in enumerate(dict.fromkeys(map(rack.__getitem__, hosts)))}
+    yield "rack", np.array([racks[rack[host]] for host in hosts], np.int64), tuple(racks)
+    yield "fabric", np.zeros(len(hosts), np.int64), ("all hosts",)
 
 
 def _joined(

@@ -17,7 +17,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.fabric.cost import bill
 from rfabric.optics import Circuits, optical_paths
-from rfabric.report import grid, html
+from rfabric.report import figures, grid, html
 from rfabric.report.compare import fabric_table, on_front, phase_text
 from rfabric.report.folder import new_folder, read_folder, write_folder
 from rfabric.report.money import front
@@ -293,7 +293,7 @@ def test_figures_have_their_numbers_as_tables(runs):
 
 
 def test_demand_topology_and_front_have_their_numbers_as_tables(runs):
-    sent = html.demand_table(runs[0])
+    sent = html.demand_table(*figures.demands(runs[0].result.trace, runs[0].result.fabric))
     assert sent.columns == ("phase", "from rack", "to rack", "sent") and not sent.note
     result = runs[0].result
     expected = {

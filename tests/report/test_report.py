@@ -603,7 +603,7 @@ def test_figures_are_sound_svg_with_tooltips(runs):
         "close_ups": figures.close_ups(runs),
         "load": figures.load(runs),
         "comparison": figures.comparison(runs),
-        "demand": figures.demand(optical.trace, optical.fabric),
+        "demand": figures.demand(*figures.demands(optical.trace, optical.fabric)),
     }
     for name, figure in drawn.items():
         text = figures.svg(figure)

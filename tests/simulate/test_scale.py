@@ -316,7 +316,7 @@ def test_pictures_sum_up_what_cannot_be_told_apart():
         figures.svg(figure)
         for figure in (
             figures.circuits(result),
-            figures.demand(step(), result.fabric),
+            figures.demand(*figures.demands(step(), result.fabric)),
             figures.topology(result.fabric),
         )
     ]

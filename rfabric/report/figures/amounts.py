@@ -1,6 +1,7 @@
 """How much: runs side by side as bars, bytes from rack to rack, how full the links are."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -36,6 +37,7 @@ PART_COLOURS = {
     "patch-panel-port": "#b9a6e8", "copper-cable": "#c98a4b", "fibre-metre": "#d8c36a",
 }  # fmt: skip
 MOST_DOTS = 500
+MOST_PHASES = 4  # side by side
 Interval = tuple[float, float] | None  # low and high, in the unit of the axis
 
 
@@ -114,12 +116,12 @@ def _step_title(runs: Sequence[Run], sums: Sequence[dict]) -> str:
     return "step time" if alone else "phases, one after another"
 
 
-def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
-    """Rack to rack bytes, a picture per phase that sends any; by pod where there are many racks.
-
-    None when nothing is sent, or with more pods than one can read.
+def demand(
+    unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]], theme: Theme = PAGE
+) -> Figure | None:
+    """Rack to rack bytes, a picture per phase, or pod to pod, as `demands` tells them; None of
+    none.
     """
-    unit, by_phase = demands(trace, fabric)
     if not by_phase:
         return None
     figure = Figure(figsize=(2.75 * max(len(by_phase), 1), 3.1))
@@ -137,11 +139,11 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
 
 
 def demands(trace: Trace, fabric: Fabric) -> tuple[str, list[tuple[PhaseKey, Demand]]]:
-    """`rack` or `pod`, and the bytes between these of the first four phases that send any; none
-    with more pods than one can read.
+    """`rack` or `pod`, by pod where there are many racks, and the bytes between these of the first
+    four phases that send any; none with more pods than one can read.
     """
-    by_phase = [(key, trace.demand(fabric, key)) for key in trace.phase_keys]
-    by_phase = [(key, d) for key, d in by_phase if not d.idle][:4]
+    every = ((key, trace.demand(fabric, key)) for key in trace.phase_keys)
+    by_phase = list(islice(((key, d) for key, d in every if not d.idle), MOST_PHASES))
     if len(fabric.racks) <= MOST_RACKS:
         return "rack", by_phase
     return "pod", [(key, _by_pod(fabric, d)) for key, d in by_phase] if readable(fabric) else []
@@ -267,7 +269,7 @@ def _heatmap(axes, d, colour: str, theme: Theme) -> None:
     for i, j, sent in zip(*d.sent, strict=True):
         alpha = 0.12 + 0.88 * sent / top
         cell = Rectangle((j - 0.5, i - 0.5), 1, 1, fc=colour, alpha=alpha, ec="none")
-        axes.add_patch(cell)
+        axes.add_artist(cell)  # add_patch works out limits, which are set below
         tooltip(cell, f"{d.racks[i]} to {d.racks[j]}: {show_size(sent)}")
     axes.set_xlim(-0.5, n - 0.5)
     axes.set_ylim(n - 0.5, -0.5)

@@ -208,7 +208,9 @@ def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:
         if node.kind == "host"
         else ("D" if node.kind == "ocs" else "s", 10, theme.paper)
     )
-    mark = axes.plot(x, y, marker=marker, ms=size, mfc=face, mec=edge, mew=1.4, ls="", zorder=3)[0]
+    mark = axes.add_artist(
+        Line2D([x], [y], marker=marker, ms=size, mfc=face, mec=edge, mew=1.4, ls="", zorder=3)
+    )
     kind = {"ocs": "optical circuit switch", "eps": "electrical packet switch", "host": "GPU"}[
         node.kind
     ]
