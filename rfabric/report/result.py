@@ -15,8 +15,8 @@ never more than the run, nor than the time with a flow in flight. Phases that ov
 expose the same seconds, or hide what others wait for, so that theirs add up to more, or to less.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -236,6 +236,14 @@ class Result:
         took = f"step {self.step_seconds:.3f} s, {self.exposed_seconds:.3f} s of it exposed"
         took = f"{took}, {len(self.rewires)} rewires"
         return f"<{self.engine} {self.traffic or 'a trace'} on {where}: {took}>"
+
+    def noted(self, notes: Iterable[str], folding: Folding | None = None) -> "Result":
+        """The same with more notes, and with how it was folded; what was worked out of it stays."""
+        made = replace(self, notes=(*self.notes, *notes), folding=folding or self.folding)
+        vars(made).update(
+            {name: vars(self)[name] for name in vars(self).keys() - vars(made).keys()}
+        )
+        return made
 
     @property
     def step_seconds(self) -> float:

@@ -111,19 +111,17 @@ def simulate(
     del world
     known.settle()
     result.check().check_floor()
-    notes = (*result.notes, *(outlook.notes(result) if outlook else ()))
+    result = result.noted(outlook.notes(result) if outlook else ())
     folded = trace.origin and trace.origin.how != "unrolled"
-    if folded:
-        return _with_folding(result, known, notes)
-    return replace(result, notes=notes) if notes != result.notes else result
+    return _with_folding(result, known) if folded else result
 
 
-def _with_folding(result: Result, known: KnownWays, notes: tuple[str, ...]) -> Result:
-    """The result of a folded trace, with `notes` and a bound on its error."""
+def _with_folding(result: Result, known: KnownWays) -> Result:
+    """The result of a folded trace, with a bound on its error."""
     folding = folding_of(result, known)
     name = result.fabric.spec or result.fabric.name
     note = folding.note(name, result.exposed_seconds, bool(result.rewires))
-    return replace(result, folding=folding, notes=(*notes, note))
+    return result.noted([note], folding)
 
 
 def _rows_played(trace: Trace, repetitions: str) -> Trace:

@@ -163,7 +163,7 @@ def packets(
         seed=expected.seed, repetitions="whole", engine=PACKETS, share=settings.bandwidth,
         transport=settings.transport, progress=lambda news: tell(name, news),
     )  # fmt: skip
-    result = replace(result, notes=(*result.notes, *traffic.notes))
+    result = result.noted(traffic.notes)
     return _beside(result, expected, traffic)
 
 
@@ -236,7 +236,7 @@ def simulated(
         repetitions=settings.repetitions if settings.engine == "simulate" else "whole",
         transport=settings.transport, progress=lambda news: tell(name, news),
     )  # fmt: skip
-    result = replace(result, notes=(*result.notes, *traffic.notes))
+    result = result.noted(traffic.notes)
     return result if isinstance(result.policy, str) else replace(result, policy=case.policy_name)
 
 

@@ -127,6 +127,15 @@ def test_a_summary_has_the_keys_that_programs_rely_on(summary):
     assert optical["dark_s"] > 0 == summary["runs"][0]["dark_s"]
 
 
+def test_a_result_with_another_note_knows_what_was_worked_out_of_it(runs):
+    result = runs[0].result
+    phases, busy = result.phases, result.busy_seconds
+    noted = result.noted(["one more"])
+    assert noted.notes == (*result.notes, "one more") and noted.folding is result.folding
+    assert noted.phases is phases and vars(noted)["busy_seconds"] == busy
+    assert noted.noted([]).notes == noted.notes and noted.start is result.start
+
+
 def test_phase_seconds_add_up_to_the_step(summary):
     for run in summary["runs"]:
         assert sum(p["seconds"] for p in run["phases"].values()) == pytest.approx(run["step_s"])
