@@ -85,7 +85,6 @@ TESTED_ELSEWHERE = {  # rooms of one module
     "__main__": "cli/test_cli.py, whose processes it starts",
     "errors": "where each is raised",
     "folders": "test_wheel.py: where an installation has them",
-    "native": "simulate/test_engine.py, routing/test_inner.py: beside what it replaces",
     "nccl": "fabric/test_topology_files.py, compute/test_communication.py: by who reads it",
     "protobuf": "trace/test_importers.py: by the formats that are written in it",
 }

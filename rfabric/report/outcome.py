@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import native
 from ..errors import RFabricError
 from ..folders import as_path
 from .folder import RunFolder, new_folder, write_folder, writing
@@ -125,6 +126,7 @@ class Comparison(Sequence[Outcome]):
         OCS port (USD); returns the summary, and whether there is one.
         """
         tell("report", {"stage": "write"})
+        native.give_back()
         summary = summary_of(self.runs, command, folder.created)
         write_folder(folder.path, self.runs, summary, self.runs[0].inputs)
         if not page:

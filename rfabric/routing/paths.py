@@ -86,7 +86,7 @@ def routes_of(
 def forget(fabric: Fabric) -> None:
     """Let go of the routes that `routes_of` keeps, the largest of what is known of a fabric."""
     fabric.memo.pop("routes", None)
-    fabric.memo.pop("rings", None)
+    fabric.memo.pop("rings", {}).clear()  # those that know of each other would stay
 
 
 def _routes(

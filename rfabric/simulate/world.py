@@ -39,6 +39,7 @@ from weakref import WeakKeyDictionary, WeakMethod
 
 import numpy as np
 
+from .. import native
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy
@@ -110,6 +111,7 @@ def simulate(
     # the engine and the routes under each set of circuits are larger than all that follows
     del world
     known.settle()
+    native.give_back()
     result.check().check_floor()
     result = result.noted(outlook.notes(result) if outlook else ())
     folded = trace.origin and trace.origin.how != "unrolled"
@@ -203,6 +205,7 @@ class _World:
             if transport == FLUID:
                 self.outlook = TransportOutlook(fabric, trace, self.ways)
         self.name = engine
+        trace.settle()
         load(self.engine, fabric, trace, self.pairs, self.ways, transport)
         self.finish_times = cache(self.engine.finish_times)  # asked for often between two runs
         self._watch_begins()

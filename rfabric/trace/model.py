@@ -281,6 +281,11 @@ class Trace:
             if isinstance(kind, cached_property) and name != "_plays":
                 vars(self).pop(name, None)
 
+    def settle(self) -> None:
+        """Let go of what is asked before a run alone, and large: who asks again waits again."""
+        for name in ("levels", "_sending"):
+            vars(self).pop(name, None)
+
     @cached_property
     def _plays(self) -> dict[str, "Trace"]:
         return {}
@@ -470,10 +475,6 @@ class Trace:
 
         Rows of a loop are ready when it is, and finish with it.
         """
-        return self._compute_only
-
-    @cached_property
-    def _compute_only(self) -> tuple[np.ndarray, np.ndarray]:
         return self.times(self.computing)
 
     @property

@@ -1,7 +1,9 @@
 """The inner loops of ways and placing: the compiled core does what Python does, to the last bit."""
 
+import gc
 from itertools import chain, pairwise
 from unittest import mock
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
 from rfabric.routing import choices, colouring, inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
+from rfabric.routing.paths import forget
 from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import Routing, Sent
 from rfabric.simulate.build import build
@@ -317,6 +320,18 @@ def test_rings_of_few_sets_of_circuits_are_kept_and_take_little(monkeypatch):
         assert sum(part.nbytes for part in some._rings) < 4096
     assert [some._around is not None for some in met[-4:]] == [False, True, True, True]
     assert len(fabric.memo["rings"]) == 3
+
+
+def test_what_is_forgotten_of_a_fabric_goes_without_a_search_for_cycles():
+    fabric = parse_fabric("rfabric,pods=2,tors=2,gpus=4")
+    assert routes_of(fabric).ways.joins_all  # its rings are grown
+    ways_of = ref(routes_of(fabric).ways)
+    gc.disable()
+    try:
+        forget(fabric)
+        assert ways_of() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("racks", [20, 600])

@@ -90,6 +90,14 @@ def test_a_number_beyond_the_narrow_type_of_its_column_is_refused_and_not_cut(co
         replace(trace, **{column: numbers})
 
 
+def test_what_a_trace_lets_go_of_as_a_run_begins_is_worked_out_again():
+    trace, fabric = small(), fat_tree()
+    before = [column.tolist() for column in (*trace.sending(fabric), *trace.levels)]
+    trace.settle()
+    assert not {"levels", "_sending"} & set(vars(trace))
+    assert [column.tolist() for column in (*trace.sending(fabric), *trace.levels)] == before
+
+
 def test_what_a_trace_with_loops_has_worked_out_goes_once_it_is_played():
     trace = looped()
     before = [column.tolist() for column in trace.compute_only()]
