@@ -54,12 +54,15 @@ def test_a_run_imports_neither_pandas_nor_scipy(tmp_path):
 
 def test_numbers_of_rows_take_little_and_read_as_they_were(tmp_path):
     path, numbers = tmp_path / "rows.parquet", np.arange(1 << 16)
-    _write(path, [{"id": numbers, "bytes": numbers // 7}], "id")
+    words = [f"h{number % 5}" for number in numbers]
+    _write(path, [{"id": numbers, "bytes": numbers // 7, "host": words}], "id")
     with parquet.ParquetFile(path) as file:
-        column = file.metadata.row_group(0).column(0)
+        group = file.metadata.row_group(0)
+        column, told = group.column(0), [group.column(i).is_stats_set for i in range(3)]
         read = file.read().to_pydict()
     assert column.total_compressed_size < 4096 and "DELTA_BINARY_PACKED" in column.encodings
-    assert read == {"id": numbers.tolist(), "bytes": (numbers // 7).tolist()}
+    assert told == [True, True, False]  # the first and last of words take a third of the time
+    assert read == {"id": numbers.tolist(), "bytes": (numbers // 7).tolist(), "host": words}
 
 
 def test_what_is_not_there_is_null_and_nothing_else_is(tmp_path):
