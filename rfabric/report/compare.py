@@ -5,9 +5,10 @@ compared by eye.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
@@ -250,8 +251,8 @@ def fabric_table(fabric: Fabric) -> Table:
         Row(TIER_NAMES[tier], (KIND_NAMES[kind], f"{len(each):,}", f"{max(each)}"))
         for (tier, kind), each in ports.items()
     ]
-    for rate, ends in sorted(Counter(cabling.rate.tolist()).items(), reverse=True):
-        rows.append(Row("cables", (show_rate(rate), f"{ends // 2:,}", "")))
+    for rate, ends in zip(*np.unique(-cabling.rate, return_counts=True), strict=True):
+        rows.append(Row("cables", (show_rate(-rate), f"{ends // 2:,}", "")))
     delay = f"; a circuit is dark for {show_time(fabric.reconfig_delay)}" if fabric.ocses else ""
     title = (
         f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} "

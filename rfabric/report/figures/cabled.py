@@ -53,13 +53,9 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     width = max(xs) - min(xs)
     figure, axes = new_figure(PAGE_WIDTH, 4.6)
     _pod_boxes(axes, fabric, at, theme)
-    _cables(
-        axes,
-        fabric,
-        [link for link in fabric.links if link.a.node in at and link.b.node in at],
-        at,
-        theme,
-    )
+    ends = np.array([node.name in at for node in fabric.nodes])[cabling_of(fabric).node]
+    drawn = np.flatnonzero(ends.reshape(-1, 2).all(axis=1))
+    _cables(axes, fabric, [fabric.links[number] for number in drawn], at, theme)
     for name, (x, y) in at.items():
         _symbol(axes, fabric.node[name], x, y, theme)
     axes.set_xlim(min(xs) - 0.05 * width - 0.6, max(xs) + 0.05 * width + 0.6)
