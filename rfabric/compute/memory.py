@@ -24,6 +24,9 @@ UTILISATION = 0.9
 RESERVED_BYTES = 3_758_096_384
 # fp32 master copy and two Adam moments: Rajbhandari et al., ZeRO, arXiv 1910.02054.
 OPTIMIZER_BYTES = 12
+# Gradients that ZeRO-2 collects before it sums them: DeepSpeed's reduce_bucket_size
+# (runtime/zero/config.py).
+BUCKET = 5e8
 # Activations a token and layer, in hidden bytes / tp, with sequence parallelism: selective
 # recomputation (or flash attention) and full recomputation. Korthikanti et al., arXiv 2205.05198,
 # Table 2.
@@ -135,6 +138,7 @@ def training_bytes(
     learns: float = 1.0,
     stage: int = 0,
     micro_batches: float = math.inf,
+    own_gradients: bool = False,
 ) -> dict[str, float]:
     """Bytes on one training GPU of a pipeline stage, by what takes them. The first holds the most
     micro-batches at a time (`Layout.in_flight`), and the embedding; the last alone has logits.
@@ -145,7 +149,8 @@ def training_bytes(
     where gradients of what is sharded go as they are made (ZeRO-Offload, arXiv 2101.06840); critic:
     a second model of the same shape, which trains when the first has; learns: share of the
     parameters that have gradients and states, those of adapters (`adapters`), which are held beside
-    all others; micro_batches: of an update, at most.
+    all others; micro_batches: of an update, at most; own_gradients: a rank has its part of the
+    gradients alone, beside a bucket that is on its way (ZeRO-2).
     """
     shards = training_shards(model, layout, held(model, layout)[stage])
     taught = training_shards(model, layout, learning(model, layout, learns)[stage])
@@ -156,18 +161,21 @@ def training_bytes(
     layer = sum(size for size, _ in whole) / model.layers
     each, adam = parameter_bytes(layout.sharded and not on_host)
     adam = 0.0 if on_host else adam * states
-    added = (not on_host) * learns * FP32_BYTES if layout.sharded else grads
+    parts = layout.sharded or own_gradients
+    added = learns * FP32_BYTES if layout.sharded else grads
+    added = 0.0 if parts and on_host else added * _shared(taught, parts)
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
     passing = layout.times(stage) * layout.in_flight(stage, micro_batches) / layout.pp
     logits = FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp
     return {
         "parameters": each * (kept + learns * (learns < 1) * learnt),
-        "gradients": added * learnt,
+        "gradients": added,
         "optimizer": adam,
         "activations": activation * model.layers * passing,
         **({"logits": logits} if stage == layout.pp - 1 else {}),
         "reserved": RESERVED_BYTES,
         **({"critic": each * kept + adam} if critic else {}),
+        **({"bucket": min(BUCKET, learns * learnt) * grad_bytes} if own_gradients else {}),
         # The layer that computes and the one that is gathered beside it, and a layer's gradients
         # before they are scattered.
         **({"gathered": (2 * BF16_BYTES + grads) * layer} if gathers else {}),

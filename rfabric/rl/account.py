@@ -252,11 +252,12 @@ def _update_bytes(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> dict[st
     """
     layers = _exposed(w, sent.loops)
     pieces = sent.loops or [Repeated((), 0, batch.piece)] * w.training.buckets
-    beside = update_exposed(w, pieces)
+    every = update_exposed_sharded(w, pieces, sent.sharded)
+    gradients = every if w.training.optimizer == "zero2" else update_exposed(w, pieces)
     return {
         **layers,
-        "gradients": _beyond(beside, sum(layers.values())),
-        "sharded layers": _beyond(update_exposed_sharded(w, pieces, sent.sharded), beside),
+        "gradients": _beyond(gradients, sum(layers.values())),
+        "sharded layers": _beyond(every, gradients),
         "tied embedding": flows.wire_seconds(w, sent.embedding),
         "parameters": flows.wire_seconds(w, flows.parameters(w)),
     }

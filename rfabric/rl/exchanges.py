@@ -10,6 +10,8 @@ explanation all read.
     all-gather,     parameters and gradients of a layer, where the optimizer is sharded:
     reduce-scatter, beside computing, in a loop of its own
     all-reduce
+    all-reduce      gradients of a micro-batch, where only they are sharded: bucket after bucket,
+                    each beside the next piece of the backward pass
 
     an update of M micro-batches:
     |..first pieces and micro-batches, piece 1 of the last backward..|..piece 2..|..piece 3..|
@@ -178,10 +180,12 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     All run beside the computing of a neighbouring layer. The first gather of a pass has none before
     it: one in `layers`, left out.
     """
-    sent = flows.sharded(w) if w.training.optimizer == "sharded" else {}
+    sent = flows.sharded(w) if w.training.sums_each_micro_batch else {}
     sent = {label: one for label, one in sent.items() if len(one.src)}
     if not sent:
         return None
+    if w.training.optimizer == "zero2":
+        return _of_buckets(w, batch, sent)
     repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
     sent = {label: _scaled(one, batch.micro_batches / repeat) for label, one in sent.items()}
     lasts = {label: flows.wire_seconds(w, one) for label, one in sent.items()}
@@ -193,6 +197,20 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     else:  # shards of a server: nothing is sent forward
         turns[0] = replace(turns[0], before=batch.forward_share)
     return Repeated(tuple(turns), repeat, batch.seconds(w.training.buckets))
+
+
+def _of_buckets(w: Workload, batch: MiniBatch, sent: dict[str, Flows]) -> Repeated:
+    """Gradients of each micro-batch, a bucket after each piece of its backward pass, which the next
+    piece hides; DeepSpeed waits for the last (independent_gradient_partition_epilogue in
+    runtime/zero/stage_1_and_2.py).
+    """
+    ((label, summed),) = sent.items()
+    buckets, seconds = w.training.buckets, batch.seconds(w.training.buckets)
+    piece = batch.piece * batch.micro_batches / seconds
+    one, before = _scaled(summed, 1 / buckets), 1 - (buckets - 1) * piece
+    shares = zip([before] + [0.0] * (buckets - 1), [piece] * (buckets - 1) + [0.0], strict=True)
+    turns = tuple(Turn(label, one, *share) for share in shares)
+    return Repeated(turns, batch.micro_batches, seconds)
 
 
 def of_sharded_ahead(w: Workload, trained: Trained) -> Repeated | None:

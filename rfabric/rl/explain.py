@@ -153,7 +153,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
         *sent_item(
             w,
             "training",
-            flows.gradient_collective(w),
+            t.gradient_collective,
             gradients,
             f"{ring_of}; {t.grad_dtype}{learn}, {hidden}",
         ),
@@ -218,6 +218,11 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
         if t.skew
         else "evenly"
     )
+    summed = (
+        f"of each micro-batch, rings of {w.dp * t.cp} ranks, {t.buckets} buckets beside backward"
+        if t.optimizer == "zero2"
+        else f"among {w.copies} copies of sharded parameters, beside computing"
+    )
     cut = f"; each cut over {t.etp} GPUs of a server" if t.etp > 1 else ""
     why = {
         "tensor": "all-reduces of tp wider than a server, between computing",
@@ -225,8 +230,7 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
         "all-to-all": f"tokens to experts on {t.ep} GPUs and back, {where}; chosen {chosen}{cut}",
         "all-gather": "bf16 parameters, layer by layer, beside computing",
         "reduce-scatter": f"{t.grad_dtype} gradients{_of_adapters(w)}, beside computing",
-        "all-reduce": f"{t.grad_dtype} gradients{_of_adapters(w)} among {w.copies} copies of "
-        "sharded parameters, beside computing",
+        "all-reduce": f"{t.grad_dtype} gradients{_of_adapters(w)} {summed}",
     }
     for label, text in why.items():
         turns = [

@@ -7,7 +7,8 @@ By label:
     all-gather      bf16 parameters the other way                 (n-1)/n x 2 bytes
                     sharded: in every micro-batch, parameters twice, of passes for
                     log-probabilities once
-    all-reduce      gradients, where the optimizer is replicated  2 (n-1)/n x gradient bytes
+    all-reduce      gradients, where the optimizer is replicated, or DeepSpeed's: zero2 in every
+                    micro-batch                                   2 (n-1)/n x gradient bytes
                     sharded in several copies: in every micro-batch, of each shard among these
     tensor          all-reduces of activations, where tp is wider than a server
     context         keys and values round a ring, or queries, keys, values and the output all to
@@ -50,13 +51,13 @@ EXPERIENCE_BYTES_PER_TOKEN = 12
 
 @lru_cache(2)  # the same for every bucket of every update
 def gradients(w: Workload) -> Flows:
-    """One of the `buckets` in which the gradients of an update leave; none where every micro-batch
-    scatters them.
+    """One of the `buckets` in which the gradients of an update leave; none where those of every
+    micro-batch do.
     """
-    if w.training.optimizer == "sharded":
+    if w.training.sums_each_micro_batch:
         return NONE
     each = gradient_bytes(w) / w.training.buckets
-    return arrays(_among_data_ranks(w, gradient_collective(w), w.stages_learning, each))
+    return arrays(_among_data_ranks(w, w.training.gradient_collective, w.stages_learning, each))
 
 
 def gradient_bytes(w: Workload) -> float:
@@ -64,15 +65,10 @@ def gradient_bytes(w: Workload) -> float:
     return w.learns * w.training.grad_bytes
 
 
-def gradient_collective(w: Workload) -> str:
-    """The collective that sums gradients: its name is the label of its flows."""
-    return "all-reduce" if w.training.optimizer == "replicated" else "reduce-scatter"
-
-
 @lru_cache(2)
 def parameters(w: Workload) -> Flows:
-    """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
-    if w.training.optimizer != "distributed":
+    """The all-gather of bf16 parameters after an update, where ranks update a part each."""
+    if not w.training.gathers_updated:
         return NONE
     return arrays(_among_data_ranks(w, "all-gather", w.stages_learning, w.learns * BF16_BYTES))
 
@@ -89,9 +85,12 @@ def gathered(w: Workload) -> Flows:
 @lru_cache(2)
 def sharded(w: Workload) -> dict[str, Flows]:
     """The all-gather of all parameters of a stage, the reduce-scatter of their gradients and the
-    all-reduce of what each GPU has of these among copies, as a micro-batch needs them.
+    all-reduce of what each GPU has of these among copies, as a micro-batch needs them; where
+    gradients alone are sharded, their all-reduce.
     """
     of, size = w.stages_learning, gradient_bytes(w)
+    if w.training.optimizer == "zero2":
+        return {"all-reduce": _among_data_ranks(w, "all-reduce", of, size)}
     return {
         "all-gather": _among_data_ranks(w, "all-gather", w.stages_held, BF16_BYTES),
         "reduce-scatter": _among_data_ranks(w, "reduce-scatter", of, size),

@@ -43,7 +43,7 @@ MERGED = (
     "the gradient buckets of an update are merged into training.buckets",
     (
         "gradients of all micro-batches but the last are summed locally and never sent, unless "
-        "parameters are sharded"
+        "they or parameters are sharded"
     ),
     (
         "pipeline activations of an update are one flow a pair of ranks and direction, beside its "
@@ -289,7 +289,7 @@ def _update(
     summed: list[int] = []
     for loop in sent.loops or [None] * w.training.buckets:
         done = out.repeat(loop, [done]) if loop else out.compute(0, batch.piece, "backward", [done])
-        bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *summed])
+        bucket = out.send(flows.gradients(w), w.training.gradient_collective, [done, *summed])
         summed = [out.barrier(0, bucket)] if bucket else []
     summed = out.send(sent.embedding, tied_embedding.LABEL, [done, *summed]) or summed
     done = out.compute(0, optimizer, "optimizer", [done, *summed, *beside])

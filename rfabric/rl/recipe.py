@@ -79,9 +79,9 @@ def flag(value: Any, name: str) -> bool:
     return value
 
 
-def choice(*options: str) -> Callable[[Any, str], str]:
-    """One of `options`."""
-    return partial(_choice, options=options)
+def choice(*options: str, **others: str) -> Callable[[Any, str], str]:
+    """One of `options`; `others`: words of other programs, and which of these they mean."""
+    return partial(_choice, options=options, others=others)
 
 
 def rate(value: Any, name: str) -> float:
@@ -217,12 +217,11 @@ def _between(value: Any, name: str, low: float, high: float) -> float:
     return amount
 
 
-def _choice(value: Any, name: str, options: tuple[str, ...]) -> str:
+def _choice(value: Any, name: str, options: tuple[str, ...], others: dict[str, str]) -> str:
     if value not in options:
-        raise RFabricError(
-            f"{name}: {value!r} is not known{meant(value, options)}; use one of "
-            f"{', '.join(options)}"
-        )
+        other = others.get(str(value))
+        hint = f", did you mean {other}?" if other else meant(value, options)
+        raise RFabricError(f"{name}: {value!r} is not known{hint}; use one of {', '.join(options)}")
     return value
 
 

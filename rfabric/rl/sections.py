@@ -25,6 +25,7 @@ from .recipe import (
 )
 
 # weight_sync.py says what they do
+OPTIMIZERS = ("distributed", "replicated", "zero1", "zero2", "sharded")
 SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
 
 
@@ -193,14 +194,17 @@ class Training(Section):
     mini_batch_responses: in place of mini_batches: responses of an update, the last of which has
     those that are left; 0: as mini_batches says;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
-    parameters; `replicated` all-reduces gradients; `sharded` shards parameters and gradients as
-    well (FSDP, ZeRO-3): in every micro-batch each layer is gathered and its gradients scattered,
-    also gathered in the passes for log-probabilities;
+    parameters (Megatron-LM's distributed optimizer); `replicated` all-reduces gradients; `zero1`
+    all-reduces gradients, of which each rank uses its part, shards states and all-gathers
+    parameters (DeepSpeed's stage 1); `zero2` all-reduces gradients in every micro-batch and keeps
+    its part of them (stage 2); `sharded` shards parameters and gradients as well (FSDP, ZeRO-3): in
+    every micro-batch each layer is gathered and its gradients scattered, also gathered in the
+    passes for log-probabilities;
     fsdp_size: sharded in copies, each on so many neighbouring data- and context-parallel ranks,
     which all-reduce their gradients in every micro-batch (hybrid sharding, HSDP; verl's fsdp_size);
     0: one copy on all;
     grad_dtype: of the gradients that are sent;
-    buckets: the number of pieces in which gradients are sent, if they are not sharded;
+    buckets: the number of pieces in which gradients are sent, if parameters are not sharded;
     recompute: in the backward pass, only what flash attention leaves out (`selective`) or all
     activations (`full`);
     log_prob_passes: forward passes over the batch before the first update (old policy, reference
@@ -233,7 +237,7 @@ class Training(Section):
     micro_batch_sequences: int = key(count(0), 0)
     mini_batches: int = key(count(), 1)
     mini_batch_responses: int = key(count(0), 0)
-    optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")
+    optimizer: str = key(choice(*OPTIMIZERS, zero3="sharded"), "distributed")
     fsdp_size: int = key(count(0), 0)
     grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
     buckets: int = key(count(high=1000), 1)
@@ -253,6 +257,24 @@ class Training(Section):
     def expert_gpus(self) -> int:
         """GPUs of a stage that hold one copy of its experts."""
         return self.ep * self.etp
+
+    @property
+    def sums_each_micro_batch(self) -> bool:
+        """Whether every micro-batch sums its gradients, of which a rank keeps its part."""
+        return self.optimizer in ("zero2", "sharded")
+
+    @property
+    def gradient_collective(self) -> str:
+        """What sums gradients, by the name of its flows. DeepSpeed all-reduces a bucket in which
+        several ranks have a part (use_multi_rank_bucket_allreduce, which is on by default:
+        average_tensor in deepspeed/runtime/zero/stage_1_and_2.py).
+        """
+        return "reduce-scatter" if self.optimizer in ("distributed", "sharded") else "all-reduce"
+
+    @property
+    def gathers_updated(self) -> bool:
+        """Whether each rank updates a part of the parameters that all hold."""
+        return self.optimizer in ("distributed", "zero1", "zero2")
 
     @property
     def grad_bytes(self) -> int:

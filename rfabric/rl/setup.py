@@ -238,6 +238,7 @@ class Setup:
                 self.learns,
                 stage,
                 self.most_micro_batches,
+                t.optimizer == "zero2",
             )
             for stage in range(t.pp)
         ]

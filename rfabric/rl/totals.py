@@ -150,6 +150,7 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
     """Of each label of training, all updates together."""
     t, trained, sent = w.training, step.trained, Counter()
     ahead, updates = t.log_prob_passes, len(trained.mini_batches)
+    micro = sum(b.micro_batches for b in trained.mini_batches)
     both = [
         (trained.log_prob_tokens, ahead, ahead, 0),
         *((b.tokens, training_passes(w), 2, 1) for b in trained.mini_batches),
@@ -161,17 +162,16 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
         sent[EXPERTS] += passes * _to_experts(w, tokens, trained)
     of, grads = w.stages_learning, flows.gradient_bytes(w)
     if t.optimizer == "sharded":
-        micro = sum(b.micro_batches for b in trained.mini_batches)
         gathers = micro * GATHERS + ahead * trained.log_prob_micro_batches
         sent["all-gather"] += gathers * _data_parallel(w, "all-gather", w.stages_held, BF16_BYTES)
         sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", of, grads)
         sent["all-reduce"] += micro * _copies_summed(w, of, grads)
         return sent
-    collective = flows.gradient_collective(w)
-    sent[collective] += updates * _data_parallel(w, collective, of, grads)
+    sums = micro if t.sums_each_micro_batch else updates
+    sent[t.gradient_collective] += sums * _data_parallel(w, t.gradient_collective, of, grads)
     policies = sum(not batch.critic for batch in trained.mini_batches)
     sent[tied_embedding.LABEL] += policies * _embedding_summed(w)
-    if t.optimizer == "distributed":
+    if t.gathers_updated:
         sent["all-gather"] += updates * _data_parallel(w, "all-gather", of, w.learns * BF16_BYTES)
     return sent
 

@@ -156,7 +156,7 @@ def test_terms_of_a_real_job_add_up(path):
     name=st.sampled_from(["grpo-64", "grpo-64-moe"]),
     pipeline=st.sampled_from(["sync", "one-step-off", "bounded-staleness", "async"]),
     parallel=st.sampled_from([(4, 1, 1), (2, 2, 1), (4, 2, 1), (4, 1, 2), (8, 1, 1), (1, 4, 4)]),
-    optimizer=st.sampled_from(["distributed", "replicated", "sharded"]),
+    optimizer=st.sampled_from(["distributed", "replicated", "zero1", "zero2", "sharded"]),
     server=st.sampled_from([2, 4, 8]),
     nic=st.sampled_from([1, 25, 400]),
     turns=st.integers(1, 5),

@@ -26,7 +26,7 @@ def test_the_share_that_learns_goes_with_the_rank(name):
     assert share_that_learns(model, 16) < 0.05
 
 
-@pytest.mark.parametrize("optimizer", ["distributed", "replicated", "sharded"])
+@pytest.mark.parametrize("optimizer", ["distributed", "replicated", "zero1", "zero2", "sharded"])
 def test_gradients_states_and_sync_are_of_the_adapters(optimizer):
     settings = [f"training.optimizer={optimizer}", "training.tp=8"]
     whole, small = (
@@ -44,7 +44,7 @@ def test_merged_adapters_are_sent_as_whole_weights():
     assert sync_bytes(w) == sync_bytes(read_recipe("grpo-64"))
 
 
-@pytest.mark.parametrize("optimizer", ["distributed", "sharded"])
+@pytest.mark.parametrize("optimizer", ["distributed", "zero2", "sharded"])
 @pytest.mark.parametrize("placement", ["", "colocated"])
 def test_a_job_with_adapters_adds_up_and_is_sooner_done(optimizer, placement):
     settings = [*SMALL, f"training.optimizer={optimizer}"]

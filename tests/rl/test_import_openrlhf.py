@@ -115,6 +115,8 @@ def test_how_far_generation_runs_ahead(new, flags, pipeline, staleness):
         ("--ds.tensor_parallel_size 2", "tp", 2),
         ("--ds.ring_attn_size 2", "cp", 2),
         ("--ds.zero_stage 0", "optimizer", "replicated"),
+        ("--ds.zero_stage 1", "optimizer", "zero1"),
+        ("--ds.zero_stage 2", "optimizer", "zero2"),
         (
             "--train.dynamic_batch_enable --train.max_tokens_per_gpu 9000",
             "micro_batch_tokens",
@@ -157,7 +159,6 @@ def test_a_total_that_bounds_prompt_and_response(new, flags, prompt, response):
     ("flags", "said"),
     [
         ("--ds.zpg 8", "ZeRO++"),
-        ("--ds.zero_stage 2", "gradients are summed in each micro-batch"),
         ("--train.agent_func_path a.py", "turns with an environment"),
         ("--algo.dynamic_filtering_enable", "groups whose rewards are alike"),
         ("--rollout.vllm_generate_batch_size 512", "so many prompts are begun at once"),

@@ -297,7 +297,7 @@ def test_ranks_follow_megatron():
         ),
         (
             ["training.optimizer=zero3"],
-            ("training.optimizer: 'zero3' is not known; use one of distributed, replicated"),
+            ("training.optimizer: 'zero3' is not known, did you mean sharded.; use one of"),
         ),
         (
             ["training.micro_batch_tokens=8192"],

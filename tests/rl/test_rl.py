@@ -247,7 +247,7 @@ JOBS = st.fixed_dictionaries(
         "training.pp": st.sampled_from([1, 2]),
         "training.buckets": st.integers(1, 4),
         "training.mini_batches": st.sampled_from([1, 2, 4]),
-        "training.optimizer": st.sampled_from(["distributed", "replicated"]),
+        "training.optimizer": st.sampled_from(["distributed", "replicated", "zero1"]),
         "generation.tp": st.sampled_from([1, 2, 4, 8]),
         "generation.group_size": st.integers(2, 6),
         "weight_sync.strategy": st.sampled_from(sorted(STRATEGIES)),

@@ -116,18 +116,11 @@ class SourcedValues:
 
     def zero(self, stage: float, origin: str) -> None:
         """What DeepSpeed's ZeRO shards: states from stage 1 on, gradients from 2, parameters in 3.
-        Gradients are sent in the weights' format (communication_data_type in its engine.py), and
-        in stage 2 after each micro-batch (reduce_ready_partitions_and_remove_grads).
+        Gradients are sent in the weights' format (communication_data_type in its engine.py).
         """
-        kind = {0: "replicated", 3: "sharded"}.get(int(stage), "distributed")
+        kind = {0: "replicated", 3: "sharded"}.get(int(stage), f"zero{int(stage)}")
         self.put("training.optimizer", kind, f"{origin}: ZeRO-{int(stage)}")
         self.put("training.grad_dtype", "bf16", "DeepSpeed sends gradients as it holds weights")
-        if stage == 2:
-            self.settings.notes += (
-                f"{origin}: ZeRO-2: gradients are summed in each micro-batch, and each GPU holds "
-                "its part of them; here once an update, and all, which takes less traffic and more "
-                "room",
-            )
 
     def recompute_some(self, origin: str) -> None:
         """Torchtitan's selective recomputation, also AReaL's Archon's, of about every other matmul:
