@@ -41,12 +41,13 @@ def kv_capacity_tokens(
     pp: int = 1,
     ep: int | None = None,
     precision: str = "bf16",
+    length: float | None = None,
 ) -> int:
-    """Tokens of KV cache that tp x pp GPUs hold beside the weights; negative when the weights do
-    not fit.
+    """Tokens of KV cache that tp x pp GPUs hold beside the weights, in sequences of `length`;
+    negative when the weights do not fit.
     """
     weights = engine_weight_bytes(model, tp, pp, ep, precision)
-    return int(room_for_kv(gpu, utilisation, weights) // kv_bytes_per_gpu(model, tp, pp))
+    return int(room_for_kv(gpu, utilisation, weights) // kv_bytes_per_gpu(model, tp, pp, length))
 
 
 def room_for_kv(gpu: Gpu, utilisation: float, weight_bytes: float) -> float:
@@ -72,9 +73,18 @@ def engine_weight_bytes(
     return others / (tp * pp) + experts / ((ep or tp) * pp)
 
 
-def kv_bytes_per_gpu(model: Model, tp: int, pp: int = 1) -> float:
-    """KV cache of one token on each GPU that holds a part of it."""
-    return model.kv_bytes_per_token / (kv_shards(model, tp) * pp)
+def kv_bytes_per_gpu(model: Model, tp: int, pp: int = 1, length: float | None = None) -> float:
+    """KV cache of one token on each GPU that holds a part of it, in all layers with attention.
+
+    length: the mean over a sequence of so many tokens, as engines hold it that tell kinds of layers
+    apart (vLLM's hybrid KV cache manager): those with a window keep no more than that, those
+    without attention a state however long it is, whose heads all tp GPUs share.
+    """
+    each = model.kv_bytes_per_token / (kv_shards(model, tp) * pp)
+    if length is None:
+        return each
+    beyond = model.windowed / model.kv_layers * max(0.0, 1 - model.window / length)
+    return each * (1 - beyond) + model.state_bytes / (tp * pp * length)
 
 
 def kv_shards(model: Model, tp: int) -> int:
@@ -96,7 +106,8 @@ def fewest_gpus(
         tp = min(n, gpu.gpus_per_server)
         if (
             n // tp <= model.layers
-            and kv_capacity_tokens(model, gpu, tp, utilisation, n // tp, None, precision) >= tokens
+            and kv_capacity_tokens(model, gpu, tp, utilisation, n // tp, None, precision, tokens)
+            >= tokens
         ):
             return n
     return None

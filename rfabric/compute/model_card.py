@@ -155,7 +155,7 @@ def _on(m: Model, gpu: Gpu, layout: Layout, tokens: int, precision: str) -> dict
     layout.
     """
     room = memory.kv_capacity_tokens(
-        m, gpu, layout.tp, memory.UTILISATION, layout.pp, _ranks(layout), precision
+        m, gpu, layout.tp, memory.UTILISATION, layout.pp, _ranks(layout), precision, tokens
     )
     return {
         "hbm_bytes": gpu.hbm_bytes,

@@ -33,7 +33,7 @@ import numpy as np
 from .communication import collective_seconds, network
 from .gpus import HBM_SHARE, KERNEL_S, Gpu
 from .layout import ALL_REDUCES_PER_LAYER
-from .memory import UTILISATION, engine_weight_bytes, kv_shards, room_for_kv
+from .memory import UTILISATION, engine_weight_bytes, kv_bytes_per_gpu, kv_shards, room_for_kv
 from .models import BF16_BYTES, STORED_BYTES, Model
 
 # A layer has about seven kernels, counted: two norms, QKV, attention, output, gate-and-up with its
@@ -58,7 +58,9 @@ class Server:
     weights, expert_weights: how they are stored, of models.STORED_BYTES; kv_bytes: of a number in
     the KV cache; utilisation: share of HBM the engine may take; domain: GPUs that share NVLink (the
     GPU's own when None); hbm, matmul: shares of the peaks reached; local: count only what
-    collectives move inside a domain, as for a trace whose flows are the rest.
+    collectives move inside a domain, as for a trace whose flows are the rest; length: tokens of a
+    sequence it holds, by which layers with a window and without attention take room (None: as if
+    all cached all).
     """
 
     model: Model
@@ -75,6 +77,7 @@ class Server:
     hbm: float = HBM_SHARE
     matmul: float | None = None
     local: bool = False
+    length: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -106,7 +109,8 @@ class Server:
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache beside the weights, in all attention replicas."""
         free = room_for_kv(self.gpu, self.utilisation, self.weight_bytes)
-        return int(free * self.pp * self.dp // self.kv_bytes_per_token)
+        each = kv_bytes_per_gpu(self.model, self.tp, 1, self.length) * self.kv_bytes / BF16_BYTES
+        return int(free * self.pp * self.dp // each)
 
     def flops(self, stored: str) -> float:
         """FLOP/s of a GPU's matmuls with weights `stored` so."""
@@ -153,7 +157,7 @@ class DecodeStep(Steps):
     memory or computing, whichever takes longer
         memory      weights + experts (1 - missed^(n+p)) + kv C + window_kv W
         computing   matmul n + attention C + matmul_prompt p + attention_pair a + window_attention A
-    overhead        overhead + overhead_per_token (n + p) + host n
+    overhead        overhead + overhead_per_token (n + p) + own n
 
     where layers that see no further back than `window` tokens see W = min(C, n window) and A =
     min(a, p window).
@@ -170,7 +174,7 @@ class DecodeStep(Steps):
     missed_share: float = 1.0
     matmul_s_per_prompt_token: float = 0.0
     attention_s_per_pair: float = 0.0
-    host_s_per_response: float = 0.0
+    own_s_per_response: float = 0.0
     window_kv_s_per_token: float = 0.0
     window_attention_s_per_pair: float = 0.0
     window: int = 0
@@ -212,14 +216,14 @@ class DecodeStep(Steps):
         windowed = self.window_attention_s_per_pair * min(pairs, tokens * self.window)
         compute += self.attention_s_per_pair * pairs + windowed
         busy = max(memory, compute) + self.overhead_s + self.overhead_s_per_token * (n + tokens)
-        return busy + self.host_s_per_response * n
+        return busy + self.own_s_per_response * n
 
     def decode(self, n: np.ndarray, context: np.ndarray) -> np.ndarray:
         """Seconds of one decode step, as `seconds`, for arrays of n and of context of one shape."""
         memory = self._weights(n) + self.kv_s_per_token * context
         memory = memory + self.window_kv_s_per_token * np.minimum(context, n * self.window)
         busy = np.maximum(memory, self._decoding(n, context))
-        return busy + self.overhead_s + (self.overhead_s_per_token + self.host_s_per_response) * n
+        return busy + self.overhead_s + (self.overhead_s_per_token + self.own_s_per_response) * n
 
     def shared(self, n: np.ndarray) -> np.ndarray:
         """Seconds of a decode step that do not grow with its responses, but for the experts that n
@@ -235,7 +239,7 @@ class DecodeStep(Steps):
         return self.matmul_s_per_response * n + self.attention_s_per_token * context
 
     def _decode_overhead(self, n: int) -> float:
-        return self.overhead_s + (self.overhead_s_per_token + self.host_s_per_response) * n
+        return self.overhead_s + (self.overhead_s_per_token + self.own_s_per_response) * n
 
 
 def _sum_of_max(a: float, up: float, b: float, other_up: float, steps: int) -> float:
@@ -278,7 +282,7 @@ def step_of(s: Server) -> DecodeStep:
         else 1.0,
         matmul_s_per_prompt_token=(2 * (dense - head) / s.flops(s.weights) + experts) / share,
         attention_s_per_pair=m.attention_flops_per_pair * far / attention,
-        host_s_per_response=HOST_RESPONSE_S / (s.dp * s.pp),
+        own_s_per_response=sum(of_response(s).values()) / (s.dp * s.pp),
         window_kv_s_per_token=kv * (1 - far),
         window_attention_s_per_pair=m.attention_flops_per_pair * (1 - far) / attention,
         window=m.window if m.windowed else 0,
@@ -297,6 +301,15 @@ def overheads(s: Server) -> dict[str, tuple[float, float]]:
         "activations": (0.0, _between_matmuls(s) / (s.gpu.hbm_bytes_per_s * s.hbm)),
         "host": (HOST_STEP_S, 0.0),
     }
+
+
+def of_response(s: Server) -> dict[str, float]:
+    """What a response that decodes adds to a step beside matmuls and attention, by what takes it:
+    seconds of one attention replica. Layers without attention read and write its state (their
+    recurrences: Mamba, arXiv 2312.00752; gated delta nets, 2412.06464), a part on each of tp GPUs.
+    """
+    states = 2 * s.model.state_bytes / s.tp / (s.gpu.hbm_bytes_per_s * s.hbm)
+    return {"host": HOST_RESPONSE_S, "states": states}
 
 
 def _stored_bytes(s: Server) -> float:

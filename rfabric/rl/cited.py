@@ -24,6 +24,7 @@ _ENGINE = {
     "kernel launches": ("compute.roofline.LAYER_KERNELS", _ROUTING, "compute.gpus.KERNEL_S"),
     "collectives in servers": ("catalog.{generation}.nvlink_bytes_per_s", *_NCCL, _RAILS),
     "activations through HBM": _HBM,
+    "states through HBM": ("compute.roofline.of_response", *_HBM),
     "host": ("compute.roofline.HOST_STEP_S", "compute.roofline.HOST_RESPONSE_S"),
 }
 _TRAINER_HBM = ("catalog.{training}.hbm_bytes_per_s", "compute.gpus.HBM_SHARE")

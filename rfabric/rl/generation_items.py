@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..compute.memory import kv_bytes_per_gpu
 from ..trace import Flows
 from ..units import show_time
 from . import flows
@@ -66,10 +67,10 @@ def generation_items(w: Workload, step: Step) -> list[Item]:
             "KV cache",
             w.kv_capacity_tokens,
             0.0,
-            m.kv_bytes_per_token * w.kv_capacity_tokens,
+            int(kv_bytes_per_gpu(m, 1, length=w.usual_context) * w.kv_capacity_tokens),
             (
-                f"tokens a replica holds; at most {max(t.peak_kv_tokens for t in made.times)} were "
-                "reserved"
+                f"tokens a replica holds{_of_usual(w)}; at most "
+                f"{max(t.peak_kv_tokens for t in made.times)} were reserved"
             ),
         ),
         *sent_item(
@@ -99,6 +100,11 @@ def generation_items(w: Workload, step: Step) -> list[Item]:
             f"{flows.EXPERIENCE_BYTES_PER_TOKEN} B a token",
         ),
     ]
+
+
+def _of_usual(w: Workload) -> str:
+    some = w.model.windowed or w.model.state_bytes
+    return f", in sequences of {w.usual_context:.0f}" if some else ""
 
 
 def _in_flight(w: Workload, step: Step) -> list[Item]:

@@ -35,6 +35,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..files import kind_of, parse_json, read_text, twice
 
+PARTS = 10_000  # of a distribution, for its mean
 _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
 # Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake,
@@ -175,6 +176,20 @@ class Lengths:
     def at(self, quantile: float | np.ndarray) -> np.ndarray:
         """Whole tokens (int64) at `quantile` (0..1)."""
         return np.ceil(np.interp(quantile, self.quantile, self.tokens) - 1e-9).astype(np.int64)
+
+    def mean(self, limit: int) -> float:
+        """Tokens of a sequence that ends at `limit`, the mean."""
+        return float(self._cut(limit).mean())
+
+    def before(self, limit: int) -> float:
+        """Tokens of a response before another one of it, the mean over all tokens of responses that
+        end at `limit`: those of longer ones come more often.
+        """
+        tokens = self._cut(limit)
+        return float((tokens**2).sum() / tokens.sum() / 2)
+
+    def _cut(self, limit: int) -> np.ndarray:
+        return np.minimum(self.at((np.arange(PARTS) + 0.5) / PARTS), limit).astype(float)
 
     def sample(self, random: np.random.Generator, count: int, limit: int) -> np.ndarray:
         """`count` lengths (int64); longer ones are cut at `limit`, as an engine ends a response at

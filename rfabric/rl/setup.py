@@ -355,11 +355,21 @@ class Setup:
         return min(g.slots, max(1, most // len(self.decoding)))
 
     @cached_property
+    def usual_context(self) -> float:
+        """Tokens of a sequence that decodes, its prompt and what has come since: the mean over all
+        tokens of responses.
+        """
+        g = self.generation
+        heard = g.longest - g.max_prompt - g.max_response
+        own = g.prompt_lengths.mean(g.max_prompt) + g.lengths.before(g.max_response)
+        return own + heard / 2
+
+    @cached_property
     def kv_capacity_tokens(self) -> int:
-        """Tokens of KV cache a generation replica holds."""
+        """Tokens of KV cache a generation replica holds, of sequences as long as usual."""
         g, gpu = self.generation, self.generation_gpu
         room = memory.room_for_kv(gpu, g.memory_utilisation, self.attending_bytes)
-        each = int(room // memory.kv_bytes_per_gpu(self.model, g.tp))
+        each = int(room // memory.kv_bytes_per_gpu(self.model, g.tp, length=self.usual_context))
         return each * g.attention_replicas
 
     @property

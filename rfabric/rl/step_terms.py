@@ -5,7 +5,8 @@ a step that reads longer than it computes, computing's for the others.
 
     memory      weights, experts and KV cache from HBM
     computing   matmul, attention
-    beside      kernel launches, collectives in servers, activations through HBM, host
+    beside      kernel launches, collectives in servers, activations through HBM, host, states of
+                layers without attention
 
 Steps are taken one by one here, where `compute.roofline` has closed sums of those between two
 events: that both come to the same is checked wherever a step is accounted for.
@@ -20,15 +21,16 @@ import numpy as np
 from ..compute.ffn_apart import FFN_KERNELS, HALVES, Sides
 from ..compute.gpus import KERNEL_S
 from ..compute.layout import ALL_REDUCES_PER_LAYER
-from ..compute.roofline import LAYER_KERNELS, DecodeStep, overheads
+from ..compute.roofline import LAYER_KERNELS, DecodeStep, of_response, overheads
 from .timing import decode_step, replica_time, server_of
 from .workload import Workload
 
-OVERHEADS = {  # of `roofline.overheads`, as terms
+OVERHEADS = {  # of `roofline.overheads` and `of_response`, as terms
     "kernels": "kernel launches",
     "collectives": "collectives in servers",
     "activations": "activations through HBM",
     "host": "host",
+    "states": "states through HBM",
 }
 StepParts = dict[str, np.ndarray]
 
@@ -82,13 +84,14 @@ def seconds_by_term(w: Workload, steps: EngineSteps) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Side:
-    """A roofline, and what its overheads are made of, by the names of `roofline.overheads`: seconds
-    a step, and a token.
+    """A roofline, and what its overheads are made of, by the names of OVERHEADS: seconds a step, a
+    token, and a response that decodes.
     """
 
     step: DecodeStep
     once: Mapping[str, float]
     each: Mapping[str, float]
+    own: Mapping[str, float]
 
 
 def _sides(w: Workload) -> list[_Side]:
@@ -96,10 +99,11 @@ def _sides(w: Workload) -> list[_Side]:
     launch their own kernels.
     """
     step, s = decode_step(w), server_of(w)
+    own = {name: seconds / (s.dp * s.pp) for name, seconds in of_response(s).items()}
     if not isinstance(step, Sides):
         beside = overheads(s)
         each = {name: token / (s.dp * s.pp) for name, (_, token) in beside.items()}
-        return [_Side(step, {name: once for name, (once, _) in beside.items()}, each)]
+        return [_Side(step, {name: once for name, (once, _) in beside.items()}, each, own)]
     alone = overheads(replace(s, dp=1, ep=1))
     each = {name: token / s.dp for name, (_, token) in alone.items()}
     launched = HALVES * w.model.layers * (LAYER_KERNELS - FFN_KERNELS) * KERNEL_S
@@ -109,7 +113,7 @@ def _sides(w: Workload) -> list[_Side]:
         "host": alone["host"][0],
     }
     ffn = {"kernels": HALVES * alone["kernels"][0] - launched}
-    return [_Side(step.attention, attention, each), _Side(step.ffn, ffn, {})]
+    return [_Side(step.attention, attention, each, own), _Side(step.ffn, ffn, {}, {})]
 
 
 def _parts(side: _Side, s: EngineSteps) -> StepParts:
@@ -121,7 +125,7 @@ def _parts(side: _Side, s: EngineSteps) -> StepParts:
     every = s.responses + s.tokens
     for name, term in OVERHEADS.items():
         parts[term] = side.once.get(name, 0.0) + side.each.get(name, 0.0) * every
-    parts["host"] = parts["host"] + side.step.host_s_per_response * s.responses
+        parts[term] = parts[term] + side.own.get(name, 0.0) * s.responses
     return parts
 
 

@@ -34,6 +34,7 @@ def server_of(w: Workload) -> Server:
         hbm=w.efficiency.hbm,
         matmul=w.efficiency.matmul * MATMUL_SHARE,
         local=True,
+        length=w.usual_context,
     )
 
 

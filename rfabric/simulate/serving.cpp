@@ -20,7 +20,7 @@ constexpr int64_t kNone = -1;
 // The roofline of a step (`roofline.DecodeStep`), in the order of its fields.
 struct Step {
     double weights, kv, matmul, attention, overhead, overhead_token, experts, missed, matmul_prompt,
-        attention_pair, host, window_kv, window_attention, window_size;
+        attention_pair, own, window_kv, window_attention, window_size;
 
     int64_t window() const { return static_cast<int64_t>(window_size); }
 
@@ -42,7 +42,7 @@ struct Step {
         compute += attention_pair * pairs + windowed;
         const double busy =
             std::max(memory, compute) + overhead + overhead_token * (n + tokens);
-        return busy + host * n;
+        return busy + own * n;
     }
 
     // The fewest decode steps, `most` at most, that take so many seconds.
@@ -68,7 +68,7 @@ private:
         memory += window_kv * (filling ? context : n * window());
         const double grown = (kv + window_kv * filling) * n, attended = attention * n;
         const double busy = sum_of_max(memory, grown, decoding(n, context), attended, steps);
-        return busy + steps * (overhead + (overhead_token + host) * n);
+        return busy + steps * (overhead + (overhead_token + own) * n);
     }
 
     static double sum_of_max(double a, double up, double b, double other_up, int64_t steps) {

@@ -36,7 +36,7 @@ STEP = DecodeStep(
     overhead_s_per_token=1e-5,
     matmul_s_per_prompt_token=2e-4,
     attention_s_per_pair=1e-7,
-    host_s_per_response=3e-5,
+    own_s_per_response=3e-5,
 )
 
 
@@ -56,7 +56,7 @@ def test_a_request_that_fills_the_cache_alone_is_served(engine, prompt, output):
 @given(st.integers(1, 50), st.integers(0, 4000), st.integers(0, 80), st.integers(1, 200))
 def test_steps_with_windows_are_the_sum_of_single_steps(n, context, steps, window):
     step = dataclasses.replace(STEP, window_kv_s_per_token=3e-6, window=window)
-    overhead = step.overhead_s + (step.overhead_s_per_token + step.host_s_per_response) * n
+    overhead = step.overhead_s + (step.overhead_s_per_token + step.own_s_per_response) * n
     weights, kv, window_kv = step.weights_s, step.kv_s_per_token, step.window_kv_s_per_token
     matmul, attention = step.matmul_s_per_response, step.attention_s_per_token
     single = sum(

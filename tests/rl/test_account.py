@@ -34,6 +34,7 @@ SHORT = (  # micro-batches
 KINDS = {
     "decode: weights from HBM": ("grpo-64",),
     "decode: experts from HBM": ("grpo-64-moe", "generation.ep=8"),
+    "decode: states through HBM": ("grpo-64", "model=Nemotron-H-8B", "generation.context=20000"),
     "decode: matmul": ("grpo-64-h20", "generation.batch=2048", "generation.max_response=512"),
     "decode: collectives in servers": ("grpo-64-moe", "generation.ffn_gpus=4"),
     "prefill: attention": ("grpo-64", "pipeline=async", "staleness=4"),

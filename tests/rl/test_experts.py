@@ -121,7 +121,7 @@ def test_decode_reads_the_experts_that_a_batch_touches():
     hbm = w.gpu.hbm_bytes_per_s * w.efficiency.hbm * w.generation.tp
     embedding = model.vocab * model.hidden
     one = 2 * (model.active_parameters - embedding) / hbm
-    each = step.overhead_s_per_token + step.host_s_per_response
+    each = step.overhead_s_per_token + step.own_s_per_response
     # one token reads what it passes
     assert step.seconds(1, 0) - step.overhead_s - each == pytest.approx(one)
     everything = 2 * (model.parameters - embedding) / hbm

@@ -61,7 +61,7 @@ def test_decode_of_one_response_reads_the_weights_once():
     w = recipe("generation.tp=1")
     step = decode_step(w)
     bare = (
-        step.seconds(1, 0) - step.overhead_s - step.overhead_s_per_token - step.host_s_per_response
+        step.seconds(1, 0) - step.overhead_s - step.overhead_s_per_token - step.own_s_per_response
     )
     expected = 2 * w.model.matmul_parameters / (3.35e12 * 0.8)
     assert bare == pytest.approx(expected)

@@ -25,7 +25,7 @@ from rfabric.schedulers.orchestrrl.outlook import Cut, Engines
 
 # of each step one term alone decides, reading or computing, whatever the context below
 READS = DecodeStep(
-    3.0, 0.01, 1e-6, 1e-7, 0.5, 0.02, experts_s=2.0, missed_share=0.5, host_s_per_response=0.03,
+    3.0, 0.01, 1e-6, 1e-7, 0.5, 0.02, experts_s=2.0, missed_share=0.5, own_s_per_response=0.03,
     window_kv_s_per_token=0.004, window=50,
 )  # fmt: skip
 COMPUTES = replace(READS, weights_s=0.0, experts_s=0.0, kv_s_per_token=0.0,

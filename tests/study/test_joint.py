@@ -92,7 +92,7 @@ def test_twice_the_seconds_of_every_step_are_twice_the_bound_and_more_seats_no_m
     prompts, tokens = drawn(seed)
     choices = engines_of(read_recipe("grpo-64"))
     times = ("weights_s", "kv_s_per_token", "matmul_s_per_response", "attention_s_per_token")
-    times += ("overhead_s", "overhead_s_per_token", "host_s_per_response")
+    times += ("overhead_s", "overhead_s_per_token", "own_s_per_response")
     slower = replace(
         choices,
         steps=tuple(replace(s, **{t: 2 * getattr(s, t) for t in times}) for s in choices.steps),

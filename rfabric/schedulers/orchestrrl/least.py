@@ -130,7 +130,7 @@ class Configuration:
     def _part(self, context: np.ndarray, n: int) -> np.ndarray:
         """Of a step of n responses: what a token takes itself, and an even part of the rest."""
         s = self.step
-        own = s.overhead_s_per_token + s.host_s_per_response + s.overhead_s / n
+        own = s.overhead_s_per_token + s.own_s_per_response + s.overhead_s / n
         reads = s.kv_s_per_token * context + s.window_kv_s_per_token * np.minimum(context, s.window)
         memory = float(s.shared(n) - s.overhead_s) / n + reads
         computing = s.matmul_s_per_response + s.attention_s_per_token * context
