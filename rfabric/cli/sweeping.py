@@ -20,6 +20,7 @@ from ..study.adaptive import sweep_until
 from ..study.grid import default_jobs
 from ..study.kept import cache_home
 from ..study.sweeping import Place, Tally, sweep_cells
+from .arguments.sweeps import MEASURE
 from .asked import grid_of
 from .entry import Ended
 from .terminal import Talk, print_json, show_notes, show_tables
@@ -27,6 +28,12 @@ from .terminal import Talk, print_json, show_notes, show_tables
 
 def sweep(args: argparse.Namespace) -> None:
     """rfabric sweep: the cells of a grid into a store."""
+    if args.by and not args.until:
+        raise RFabricError(
+            f"--by {args.by} is what --until looks at, and there is no --until; add --until 1%, or "
+            "leave --by out"
+        )
+    measure = args.by or MEASURE
     with Talk(args.quiet) as talk:
         grid = grid_of(args, args.engine, talk)
         place = Place(
@@ -38,7 +45,7 @@ def sweep(args: argparse.Namespace) -> None:
         )
         try:
             if args.until:
-                tally = sweep_until(grid, place, args.until, args.by, talk.of("sweep"))
+                tally = sweep_until(grid, place, args.until, measure, talk.of("sweep"))
             else:
                 tally = sweep_cells(grid, place, talk.of("sweep"))
         except (KeyboardInterrupt, Ended) as error:
@@ -50,7 +57,11 @@ def sweep(args: argparse.Namespace) -> None:
     if args.json:
         print_json(tally.to_json() | {"store": args.store})
     else:
-        print(_said(tally, args.store, args.by))
+        print(_said(tally, args.store, measure))
+
+
+def _cells(count: int, kind: str = "") -> str:
+    return f"{count} {kind}cell{'s' * (count != 1)}"
 
 
 def _go_on(args: argparse.Namespace) -> str:
@@ -61,7 +72,7 @@ def _said(tally: Tally, store: str, measure: str) -> str:
     before = tally.stored + tally.cached
     known = f", {before} known before" if before else ""
     return (
-        f"{tally.cells} cells in {store}: {tally.run} run{known}\n"
+        f"{_cells(tally.cells)} in {store}: {tally.run} run{known}\n"
         f"rfabric best --store {shlex.quote(store)} --minimise {measure}"
     )
 
@@ -132,4 +143,4 @@ def merge(args: argparse.Namespace) -> None:
     if args.json:
         print_json({"store": args.store, "new": new})
     else:
-        print(f"{new} new cells in {args.store}")
+        print(f"{_cells(new, 'new ')} in {args.store}")

@@ -452,6 +452,8 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["trace", "weave-2jobs"], "weave-2jobs is a file of several jobs; one is asked for here"),
         (["sweep", "--set", "training.tp=2", "--set", "training.tp=4"],
          "--set sets training.tp twice, training.tp=2 and training.tp=4; keep one"),
+        (["sweep", "--by", "dark_s"],
+         "--by dark_s is what --until looks at, and there is no --until; add --until 1%, or leave"),
         (["simulate", "--traffic", ""], "argument --traffic: the word is empty"),
         (["compare", "--resume="], "argument --resume: the word is empty"),
         (["topo", ""], "argument FABRIC: the word is empty"),

@@ -95,6 +95,14 @@ def rows(capsys, store="sweep"):
     return told(capsys, "query", query, "--store", store)["rows"]
 
 
+def test_one_cell_is_one_cell(capsys):
+    one = "--topo", "rfabric,pods=2,tors=2,planes=1", "--traffic", "one.csv", "--jobs", "1"
+    assert main(["sweep", *one, "-q"]) == 0
+    assert capsys.readouterr().out.startswith("1 cell in sweep: 1 run\n")
+    assert main(["merge", "sweep", "--store", "all"]) == 0
+    assert capsys.readouterr().out == "1 new cell in all\n"
+
+
 def test_a_store_says_what_single_runs_say(capsys):
     counts = told(capsys, *words())
     assert counts["cells"] == counts["run"] == 8
