@@ -284,9 +284,11 @@ class Training(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSync(Section):
-    """How the new weights reach the generation replicas: by which `strategy`.
+    """How the new weights reach the generation replicas: by which `strategy`. Where placement is
+    colocated GPUs take over bf16 weights, whatever strategy and precision say.
 
-    precision: of the weights that are sent (fp8: with one scale for 128 x 128 of them);
+    precision: of the weights that are sent (fp8: with one scale for 128 x 128 of them), but for
+    adapters alone, which go in bf16;
     gather: how training gathers them, `tensor` by tensor (verl) or a `bucket` at once (slime);
     senders: GPUs of a stage that pack and send;
     nics: NICs of its server over which each of them sends;

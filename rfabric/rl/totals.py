@@ -50,7 +50,7 @@ from ..trace.collectives import RING_FACTOR
 from . import flows, tied_embedding
 from .exchanges import EXPERTS, FFN, training_passes
 from .phases import Step, Trained
-from .weight_parts import STORED_AS
+from .weight_parts import sent_as
 from .weight_sync import sync_bytes
 from .workload import Workload
 
@@ -225,7 +225,7 @@ def _copies(w: Workload) -> dict[str, float]:
 
 def _engine_parts(w: Workload) -> list[float]:
     """The share of a copy that each GPU of a replica takes."""
-    g, m, stored = w.generation, w.model, STORED_AS[w.weight_sync.precision]
+    g, m, stored = w.generation, w.model, sent_as(w)
     each = STORED_BYTES[stored] / m.weight_bytes_at(stored)  # of a matrix in a layer
     experts = each * m.expert_parameters
     if not g.ffn_gpus:

@@ -11,15 +11,22 @@ from .workload import Workload
 STORED_AS = {"bf16": "bf16", "fp8": "fp8_block"}  # weight_sync.precision, as `compute` has it
 
 
+def sent_as(w: Workload) -> str:
+    """How matrices are sent. Adapters alone are not quantised: engines hold them in the format of
+    activations (vLLM's lora_dtype).
+    """
+    return "bf16" if w.synced < 1 else STORED_AS[w.weight_sync.precision]
+
+
 def copy_bytes(w: Workload) -> float:
-    """Bytes of one copy of the weights at the precision of weight_sync."""
-    return w.model.weight_bytes_at(STORED_AS[w.weight_sync.precision])
+    """Bytes of one copy of the weights as they are sent."""
+    return w.model.weight_bytes_at(sent_as(w))
 
 
 @lru_cache(2)
 def stages_of_copy(w: Workload) -> list[StageBytes]:
     """What of such a copy each training stage sends."""
-    return sent_bytes(w.model, w.layout, w.synced, STORED_AS[w.weight_sync.precision])
+    return sent_bytes(w.model, w.layout, w.synced, sent_as(w))
 
 
 def needs(w: Workload, k: int, stage: int) -> tuple[float, tuple[int, int], tuple[int, int] | None]:

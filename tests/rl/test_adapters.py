@@ -39,6 +39,20 @@ def test_gradients_states_and_sync_are_of_the_adapters(optimizer):
     assert sync_bytes(small) == pytest.approx(small.learns * sync_bytes(whole))
 
 
+@pytest.mark.parametrize("strategy", ["flat", "relay", "p2p"])
+def test_adapters_alone_are_sent_in_bf16(strategy):
+    """Whole weights in FP8 take half the bytes; adapters are not quantised."""
+    settings = [*SMALL, f"weight_sync.strategy={strategy}", "training.lora_rank=16"]
+    plain, fp8 = (
+        read_recipe("grpo-64", [*settings, f"weight_sync.precision={kind}"])
+        for kind in ("bf16", "fp8")
+    )
+    assert sync_bytes(fp8) == sync_bytes(plain)
+    assert scheduled(fp8).trace.total.tolist() == scheduled(plain).trace.total.tolist()
+    whole = read_recipe("grpo-64", ["weight_sync.precision=fp8", "weight_sync.adapters=merged"])
+    assert sync_bytes(whole) < 0.6 * sync_bytes(read_recipe("grpo-64"))
+
+
 def test_merged_adapters_are_sent_as_whole_weights():
     w = read_recipe("grpo-64", ["training.lora_rank=16", "weight_sync.adapters=merged"])
     assert sync_bytes(w) == sync_bytes(read_recipe("grpo-64"))
