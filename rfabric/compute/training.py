@@ -18,7 +18,7 @@ behind them, the optimizer.
 A time is one GPU's, of the average pipeline stage; what the slowest takes longer is in the
 pipeline's term, and data and optimizer are those of the stage that takes the longest for them.
 Everything follows from the model's shape, the GPU's catalog row and the constants below; a
-recompute of all activations costs one more forward pass.
+recompute of all activations costs one more forward pass of the layers.
 """
 
 import math
@@ -235,8 +235,10 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
 
 
 def backward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> PassSeconds:
-    """The backward pass of that forward pass: twice its matmuls; with full recomputation that pass
-    again. What does not learn has no gradient of its weights, which is half of those matmuls.
+    """The backward pass of that forward pass: twice its matmuls; with full recomputation layers
+    again, not logits and loss, which are no part of what frameworks checkpoint (Megatron-LM's
+    TransformerBlock, Hugging Face's GradientCheckpointingLayer). What does not learn has no
+    gradient of its weights, which is half of those matmuls.
 
     Collectives are those of the forward pass the other way round, as `rl.exchanges` sends them:
     where one gathers, the other scatters, and experts' tokens come and go once. Rings of keys and
@@ -299,7 +301,8 @@ def _backward(t: Trainer, batch: _PassTokens) -> PassSeconds:
         logits=(1 + t.learns) * matmul + 2 * loss,
     )
     turns = CONTEXT_BACKWARD[t.context_exchange]
-    return _recomputed(t) * once + _exchanged(t, batch, computed, turns)
+    layers = replace(once, matmul=once.matmul - matmul, memory=once.memory - loss, logits=0.0)
+    return _recomputed(t) * layers + _exchanged(t, batch, computed, turns)
 
 
 def _exchanged(

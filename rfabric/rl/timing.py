@@ -120,9 +120,9 @@ def passes_of(
     flops = w.model.forward_flops(tokens, squares) + (imbalance - 1) * 2 * chosen * tokens
     once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
     logits = 2 * w.model.logits_parameters * tokens / flops * once
-    backward_passes = 1 + w.learns + (t.recompute == "full")
+    twice, again = 1 + w.learns, (t.recompute == "full") * (once - logits)  # layers alone
     return PassSeconds(matmul=once, logits=logits), PassSeconds(
-        matmul=backward_passes * once, logits=backward_passes * logits
+        matmul=twice * once + again, logits=twice * logits
     )
 
 
