@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -75,11 +76,11 @@ def light_paths(
 def routes_of(
     fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = (), routing: "Routing | None" = None
 ) -> "Routes":
-    """The Routes of hashable `circuits`, the last few of a fabric kept: policy, planner and world
-    ask for the same ones.
+    """The Routes of hashable `circuits`, the last few of a fabric kept, and those that somebody
+    holds: policy, planner and world ask for the same ones.
     """
     if "routes" not in fabric.memo:
-        fabric.memo["routes"] = lru_cache(8)(partial(_routes, fabric))
+        fabric.memo["routes"] = lru_cache(8)(partial(_routes, fabric, WeakValueDictionary()))
     return fabric.memo["routes"](circuits, routing)
 
 
@@ -90,11 +91,16 @@ def forget(fabric: Fabric) -> None:
 
 
 def _routes(
-    fabric: Fabric, circuits: Iterable[tuple[Port, Port]], routing: "Routing | None"
+    fabric: Fabric,
+    held: "WeakValueDictionary[tuple, Routes]",
+    circuits: Iterable[tuple[Port, Port]],
+    routing: "Routing | None",
 ) -> "Routes":
-    return Routes(
-        fabric, circuits, routing, None if routing is None else routes_of(fabric, circuits)
-    )
+    known = held.get((circuits, routing))
+    if known is None:
+        alike = None if routing is None else routes_of(fabric, circuits)
+        held[circuits, routing] = known = Routes(fabric, circuits, routing, alike)
+    return known
 
 
 class Routes:

@@ -32,7 +32,7 @@ from .rows import (
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
 # bytes of rings kept for one fabric, over all sets of circuits: those of 4,096 racks take 18 MB
-MOST_RINGS = 3 << 25
+MOST_RINGS = 4 << 25
 # sets of circuits whose rings are kept, however small: a controller meets new ones while it lives
 MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant

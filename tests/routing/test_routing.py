@@ -310,3 +310,13 @@ def test_pairs_that_were_named_and_others_are_laid_out_together(name, named, dar
     hashed = Routes(fabric, lit)
     assert all(alone[i] == hashed.links(*pairs[i]) for i in range(1 - named, len(pairs), 2))
     assert (() in alone) == (dark and name == "bare")
+
+
+def test_routes_that_somebody_holds_are_not_worked_out_again():
+    fabric = rfabric(pods=4)
+    lit = start(fabric).ordered
+    held, *others = [Circuits(frozenset(lit[:n])) for n in range(12)]
+    routes = routes_of(fabric, held)
+    for circuits in others:  # more than are kept
+        routes_of(fabric, circuits)
+    assert routes_of(fabric, held) is routes
