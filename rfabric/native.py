@@ -24,12 +24,13 @@ SOURCES = tuple(
         "swaps.cpp",
         "dealing.cpp",
         "colours.cpp",
+        "rows.cpp",
         "sweeps.cpp",
         "serving.cpp",
         "tables.cpp",
     )
 )
-INTERFACE = 12  # rf_interface() of core.cpp
+INTERFACE = 13  # rf_interface() of core.cpp
 
 
 @cache

@@ -4,9 +4,13 @@ once.
 CSR: row i holds the entries offsets[i] to offsets[i + 1] of a flat array.
 """
 
+import ctypes
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+
+from .. import native
 
 DIGIT = 16  # bits: numbers so narrow numpy sorts in linear time
 SPLITMIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # as its finaliser has them
@@ -32,6 +36,11 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """
     if (counts == 1).all():  # as of most rows of a trace
         return np.array(first)
+    if core := _core():
+        first, counts = (np.ascontiguousarray(column, np.int64) for column in (first, counts))
+        entries = np.empty(int(counts.sum()), np.int64)
+        core.rf_spread(len(first), *(column.ctypes.data for column in (first, counts, entries)))
+        return entries
     ends = np.cumsum(counts, dtype=np.int64)
     entries = np.repeat(first - ends + counts, counts)
     entries += np.arange(len(entries))
@@ -78,14 +87,32 @@ def numbered(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def in_order(*columns: np.ndarray) -> np.ndarray:
     """int64[n]: rows of these columns of integers by the first, then the second; equal ones as
-    they stand. Digit by digit: what numpy's lexsort says of whole numbers, many times sooner.
+    they stand: what numpy's lexsort says of whole numbers, many times sooner. Where a number has
+    room for a row's columns and its place, such numbers are sorted; else digit by digit.
     """
+    place = np.arange(len(columns[0]))
+    least = [min(int(column.min(initial=0)), 0) for column in columns]
+    bits = [
+        (int(column.max(initial=0)) - low).bit_length()
+        for column, low in zip(columns, least, strict=True)
+    ]
+    below = max(len(place) - 1, 0).bit_length()
+    if sum(bits) + below < 64:
+        row = np.zeros(len(place), np.int64)
+        for column, low, wide in zip(columns, least, bits, strict=True):
+            row <<= wide
+            row |= column.astype(np.int64, copy=False) - low if low else column
+        if (row[1:] >= row[:-1]).all():
+            return place
+        row <<= below
+        row |= place
+        row.sort()
+        row &= (1 << below) - 1
+        return row
     digits: list[np.ndarray] = []
-    for column in reversed(columns):
-        if (least := int(column.min(initial=0))) < 0:
-            column = column.astype(np.int64) - least
-        bits = max(int(column.max(initial=0)).bit_length(), 1)
-        digits += [(column >> at).astype(np.uint16) for at in range(0, bits, DIGIT)]
+    for column, low, wide in zip(columns[::-1], least[::-1], bits[::-1], strict=True):
+        column = column.astype(np.int64) - low if low else column
+        digits += [(column >> at).astype(np.uint16) for at in range(0, max(wide, 1), DIGIT)]
     return np.lexsort(digits)
 
 
@@ -156,3 +183,13 @@ class Entries(NamedTuple):
         table = np.zeros((racks, racks))
         table[self.rows, self.columns] = self.bytes
         return table
+
+
+@cache
+def _core() -> ctypes.CDLL | None:
+    """The core with its rows declared; None where it was never built."""
+    library = native.core()
+    if library is not None:
+        library.rf_spread.restype = None
+        library.rf_spread.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    return library
