@@ -194,6 +194,69 @@ int64_t without_end(const int64_t* some, int64_t n, int64_t nowhere) {
     return n;
 }
 
+// Ways as rows of bundles, filled up with `nowhere`.
+struct Padded {
+    const int64_t* rows;
+    int64_t longest, nowhere;
+
+    const int64_t* begin(int64_t row) const { return rows + row * longest; }
+    const int64_t* end(int64_t row) const {
+        return begin(row) + without_end(begin(row), longest, nowhere);
+    }
+};
+
+// The same, close together: few are as long as the longest, and caches hold little.
+class Packed {
+public:
+    Packed(const Padded& ways, int64_t n) : first_{0} {
+        for (int64_t row = 0; row < n; ++row) {
+            bundles_.insert(bundles_.end(), ways.begin(row), ways.end(row));
+            first_.push_back(bundles_.size());
+        }
+    }
+    const int32_t* begin(int64_t row) const { return bundles_.data() + first_[row]; }
+    const int32_t* end(int64_t row) const { return begin(row + 1); }
+
+private:
+    std::vector<int32_t> bundles_;
+    std::vector<size_t> first_;
+};
+
+// See `rf_cheapest`.
+template <class Ways>
+void cheapest(const Sent& sent, int64_t n, const int64_t* pairs, const int64_t* signature,
+              const int64_t* key, const int64_t* first, const Ways& ways, int64_t longest,
+              const int64_t* best, int64_t bundles, const int64_t* now, int64_t m, int64_t* way,
+              double* need, double* cost, int64_t* arcs) {
+    const int64_t nowhere = bundles - 1;
+    for (int64_t i = 0; i < n; ++i) {
+        // They lie here and there, in more memory than caches hold: ask early for those of the next
+        for (int64_t row = i + 1 < n ? first[key[i + 1]] : 0;
+             i + 1 < n && row < first[key[i + 1] + 1]; ++row)
+            __builtin_prefetch(ways.begin(row));
+        const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr,
+                      *mine = best + signature[pair] * bundles;
+        const int64_t held = own ? without_end(own, m, mine[nowhere]) : 0;
+        int64_t *taken = arcs + i * longest, least = first[key[i]];
+        cost[i] = std::numeric_limits<double>::infinity();
+        for (int64_t row = least; row < first[key[i] + 1]; ++row) {
+            const auto *over = ways.begin(row), *end = ways.end(row);
+            const int64_t hops = end - over;
+            for (int64_t hop = 0; hop < hops; ++hop) way[hop] = mine[over[hop]];
+            // what lies on arcs is off by roundings: a way is given up only well beyond the best
+            const double enough = cost[i] * (1 + kBeyond);
+            const double way_cost = sent.cost(pair, way, hops, longest, own, held, need, enough);
+            if (row == first[key[i]] || way_cost < cost[i]) {
+                cost[i] = way_cost;
+                least = row;
+            }
+        }
+        const auto *over = ways.begin(least), *end = ways.end(least);
+        std::fill(std::transform(over, end, taken, [&](auto bundle) { return mine[bundle]; }),
+                  taken + longest, mine[nowhere]);
+    }
+}
+
 // `rows.mixed` of a number: splitmix64's finaliser.
 uint64_t mixed(uint64_t x) {
     x += 0x9E3779B97F4A7C15;
@@ -516,33 +579,8 @@ void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_
                  const int64_t* key, const int64_t* first, const int64_t* rows, int64_t longest,
                  const int64_t* best, int64_t bundles, const int64_t* now, int64_t m, int64_t* way,
                  double* need, double* cost, int64_t* arcs) {
-    const int64_t nowhere = bundles - 1;
-    // Rows lie here and there, in more memory than caches hold: ask early for those of the next.
-    const auto fetch = [&](int64_t at) {
-        const int64_t *row = rows + first[at] * longest, *end = rows + first[at + 1] * longest;
-        for (; row < end; row += 8) __builtin_prefetch(row);
-    };
-    for (int64_t i = 0; i < n; ++i) {
-        if (i + 1 < n) fetch(key[i + 1]);
-        const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr,
-                      *mine = best + signature[pair] * bundles;
-        const int64_t held = own ? without_end(own, m, mine[nowhere]) : 0;
-        int64_t *taken = arcs + i * longest, least = first[key[i]];
-        cost[i] = std::numeric_limits<double>::infinity();
-        for (int64_t row = least; row < first[key[i] + 1]; ++row) {
-            const int64_t* over = rows + row * longest;
-            const int64_t hops = without_end(over, longest, nowhere);
-            for (int64_t hop = 0; hop < hops; ++hop) way[hop] = mine[over[hop]];
-            // what lies on arcs is off by roundings: a way is given up only well beyond the best
-            const double enough = cost[i] * (1 + kBeyond);
-            const double way_cost = sent->cost(pair, way, hops, longest, own, held, need, enough);
-            if (row == first[key[i]] || way_cost < cost[i]) {
-                cost[i] = way_cost;
-                least = row;
-            }
-        }
-        for (int64_t hop = 0; hop < longest; ++hop) taken[hop] = mine[rows[least * longest + hop]];
-    }
+    cheapest(*sent, n, pairs, signature, key, first, Padded{rows, longest, bundles - 1}, longest,
+             best, bundles, now, m, way, need, cost, arcs);
 }
 
 // Seconds that arcs[i] (rows of `longest`) cost pairs[i], its bytes on them; those arcs of own[i]
@@ -635,6 +673,9 @@ int rf_greedy(const Sent* sent, const Wide* wide, int64_t parts, const int64_t* 
     std::vector<int64_t> some, waiting, tried(n, 0), who, asks, way(longest), laid;
     std::vector<double> need(longest + 8), cost;
     const std::unique_ptr<bool[]> free(new bool[n]);
+    int64_t keys = 0;
+    for (int64_t i = 0; i < n; ++i) keys = std::max(keys, key[i] + 1);
+    const Packed ways(Padded{rows, longest, bundles - 1}, first[keys]);
     for (int64_t part = 0; part < parts || !waiting.empty(); ++part) {
         some.swap(waiting);
         waiting.clear();
@@ -645,8 +686,8 @@ int rf_greedy(const Sent* sent, const Wide* wide, int64_t parts, const int64_t* 
         cost.resize(all);
         laid.resize(all * longest);
         for (int64_t i = 0; i < all; ++i) who[i] = pairs[some[i]], asks[i] = key[some[i]];
-        rf_cheapest(sent, all, who.data(), signature, asks.data(), first, rows, longest, best,
-                    bundles, nullptr, 0, way.data(), need.data(), cost.data(), laid.data());
+        cheapest(*sent, all, who.data(), signature, asks.data(), first, ways, longest, best,
+                 bundles, nullptr, 0, way.data(), need.data(), cost.data(), laid.data());
         rf_claims(all, longest, laid.data(), sent->arcs - 1, taken, free.get());
         int64_t placed = 0;
         for (int64_t i = 0; i < all; ++i) {
