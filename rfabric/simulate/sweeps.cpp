@@ -37,7 +37,7 @@ constexpr int64_t kLow = 0xFFFFFFFF;  // of a depth behind the number it belongs
 extern "C" {
 
 // When each row is ready, and done `spent` after it began; rows of another phase are done
-// `elsewhere`, where that is told.
+// `elsewhere`, where that is told (and the phases; null where it is not).
 void rf_pass_times(const Waits* waits, const double* start, const double* gap, const double* spent,
               const int64_t* phase, const double* elsewhere, double* ready, double* finish) {
     waits->sweep([&](int64_t row, const int32_t* begin, const int32_t* end) {

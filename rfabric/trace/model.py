@@ -319,6 +319,9 @@ class Trace:
         """Rows by depth: each level waits for rows of earlier levels only; a cycle is an
         RFabricError naming a row.
         """
+        if self.in_order and len(self) and sweeps.core():
+            depth = self.depths(np.zeros(len(self), np.int64))
+            return tuple(np.split(in_order(depth), np.cumsum(np.bincount(depth))[:-1]))
         offsets, followers = self.followers
         unmet, followed = self._waits.copy(), np.diff(offsets)
         level, levels = np.flatnonzero(unmet == 0), []
@@ -524,7 +527,9 @@ class Trace:
         """(ready, finish) of rows that begin `gap` after they are ready, not before `start`, and
         take `spent`; rows of other phases finish `elsewhere`, where that is told.
         """
-        phase = self.step.astype(np.int64) * len(self.phases) + self.phase
+        phase = None
+        if elsewhere is not None:
+            phase = self.step.astype(np.int64) * len(self.phases) + self.phase
         if sweeps.core():
             return self._waiting.times(start, gap, spent, phase, elsewhere)
         ready, finish = start.copy(), start + gap + spent
@@ -532,7 +537,7 @@ class Trace:
             counts = self._waits[level]
             waits = self.after[spread(self.after_offsets[level], counts)]
             before = finish[waits]
-            if elsewhere is not None:
+            if phase is not None:
                 same = phase[waits] == np.repeat(phase[level], counts)
                 before = np.where(same, before, elsewhere[waits])
             ready[level] = np.maximum.reduceat(before, np.cumsum(counts) - counts)

@@ -41,12 +41,12 @@ class WaitingRows(NamedTuple):
         start: np.ndarray,
         gap: np.ndarray,
         spent: np.ndarray,
-        phase: np.ndarray,
+        phase: np.ndarray | None,
         elsewhere: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """`Trace._passed`."""
         columns = [self._column(column, float) for column in (start, gap, spent)]
-        columns.append(self._column(phase, np.int64))
+        columns.append(None if phase is None else self._column(phase, np.int64))
         columns.append(None if elsewhere is None else self._column(elsewhere, float))
         ready, finish = np.empty(self._rows), np.empty(self._rows)
         self._pass("rf_pass_times", *columns, ready, finish)

@@ -52,6 +52,14 @@ def drawn(random, rows: int, shuffled: bool) -> Trace:
     )
 
 
+@given(rows=st.integers(0, 60), seed=st.integers(0, 1 << 32))
+def test_rows_are_as_deep_by_the_core_as_level_by_level(rows, seed):
+    trace = drawn(np.random.default_rng(seed), rows, False)
+    with mock.patch.object(sweeps, "core", lambda: None):
+        python = [level.tolist() for level in pickle.loads(pickle.dumps(trace)).levels]
+    assert [level.tolist() for level in trace.levels] == python
+
+
 def passes(trace: Trace, spent: np.ndarray, numbers: np.ndarray) -> list[np.ndarray]:
     """What every pass says of a trace."""
     return [
