@@ -26,7 +26,7 @@ from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept_last
 from ..routing import routes_of
 from ..routing.inner import asked, loops
-from ..routing.rows import spread
+from ..routing.rows import in_order, spread
 from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 
@@ -134,7 +134,7 @@ def _ask(load: Load, rate: np.ndarray, seconds: np.ndarray) -> float:
     """Add to `seconds` what a load needs of each link. Returns the seconds of its kinds one after
     another; inf if a flow has no path.
     """
-    order = np.argsort(load.kind, kind="stable")
+    order = in_order(load.kind)
     if loops():
         columns = load.first, load.count, load.size, load.kind
         return asked(*(column[order] for column in columns), load.links, rate, seconds)

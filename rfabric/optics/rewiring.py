@@ -103,6 +103,8 @@ class Rewiring:
         them or stands still too. False where none has, or where one did so under these circuits
         already and got no others: then the job can never end.
         """
+        if not len(lost):
+            return False
         stuck = {stage: np.intersect1d(rows, lost) for stage, rows in self.begun.items()}
         stage = next((stage for stage, rows in stuck.items() if len(rows)), None)
         if stage is None or self._went == len(self.epochs):

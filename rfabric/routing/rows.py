@@ -18,7 +18,9 @@ SPLITMIX = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # as its 
 
 def offsets_of(counts: np.ndarray) -> np.ndarray:
     """CSR offsets (int64[n+1]) of so many entries each."""
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
 
 
 def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

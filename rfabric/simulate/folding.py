@@ -329,12 +329,14 @@ def _shared(
     del codes
     sizes = result.trace.size[row]
     del row
-    most = np.zeros(len(keys))
-    np.maximum.at(most, which, sizes)
-    # what waits in a loop is all of it, turn by turn
-    most = np.where(keys % batches < loops, np.bincount(which, sizes), most)
+    every = np.bincount(which, sizes)
+    load = every if share is None else np.bincount(which, share * sizes)
     count = np.bincount(which, share)
-    load = np.bincount(which, sizes if share is None else share * sizes)
+    # what waits in a loop is all of it, turn by turn
+    most, looped = every.copy(), keys % batches < loops
+    most[~looped] = 0.0
+    alone = np.flatnonzero(~looped[which])
+    np.maximum.at(most, which[alone], sizes[alone])
     return _Shared(keys // batches, keys % batches, count, load, most)
 
 

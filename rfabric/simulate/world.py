@@ -478,7 +478,7 @@ class _World:
             return
         self.told, engine = time.monotonic(), self.engine
         sizes, finish = self.trace.size, engine.finish_times() if finish is None else finish
-        done = int(sizes[np.isfinite(finish)].sum())
+        done = int(sizes.sum(where=np.isfinite(finish)))
         self.progress(
             {
                 "stage": "run",
