@@ -103,7 +103,8 @@ def in_order(*columns: np.ndarray) -> np.ndarray:
         row = np.zeros(len(place), np.int64)
         for column, low, wide in zip(columns, least, bits, strict=True):
             row <<= wide
-            row |= column.astype(np.int64, copy=False) - low if low else column
+            column = column.astype(np.int64, copy=False)  # uint64 and int64 have no common integer
+            row |= column - low if low else column
         if (row[1:] >= row[:-1]).all():
             return place
         row <<= below

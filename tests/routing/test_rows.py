@@ -46,6 +46,9 @@ def test_rows_are_ordered_as_by_lexsort(data):
                      min_size=n, max_size=n)  # fmt: skip
     columns = [np.array(c, np.int64) for c in data.draw(st.lists(drawn, min_size=1, max_size=3))]
     assert in_order(*columns).tolist() == np.lexsort(columns[::-1]).tolist()
+    kinds = st.sampled_from([np.uint8, np.int32, np.uint64])
+    mixed = [np.abs(column).astype(data.draw(kinds)) for column in columns]
+    assert in_order(*mixed).tolist() == np.lexsort(mixed[::-1]).tolist()
     codes, which = numbered(columns[0])
     assert codes.tolist() == sorted(set(columns[0].tolist()))
     assert (codes[which] == columns[0]).all()
