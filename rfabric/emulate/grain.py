@@ -11,7 +11,6 @@ which flows meet on which cable: those of one card are, but for flows that begin
 
 import numpy as np
 
-from ..fabric import Pair
 from ..fabric.cabling import cabling_of
 from ..report.result import Result, Scale
 from ..routing.rows import begins, offsets_of, spread
@@ -33,108 +32,100 @@ def grain(expected: Result, scale: Scale) -> np.ndarray:
     share = shares(trace, expected.fabric, scale.sample, meeting(expected))
     rows = np.flatnonzero((trace.size > 0) & (share == 1.0) & np.isfinite(expected.finish))
     coarse = np.full(len(trace), np.nan)
-    packets = np.maximum(trace.size[rows] * scale.bandwidth / PAYLOAD, 1e-9)
-    seconds = np.maximum((expected.finish - expected.start)[rows], 1e-12)
-    coarse[rows] = 1 / packets + _behind(expected, scale, rows, packets, seconds) / seconds
+    if len(rows):
+        sent = _SentWhole(expected, scale, rows)
+        coarse[rows] = 1 / sent.packets + _behind(sent) / sent.seconds
     return coarse
 
 
-def _behind(
-    expected: Result, scale: Scale, rows: np.ndarray, packets: np.ndarray, seconds: np.ndarray
-) -> np.ndarray:
+class _SentWhole:
+    """The flows of `rows`, as they were simulated and will be sent.
+
+    ways: the directed cables of each pair, None where circuits change; at: when each begins (us);
+    packets, seconds: of each.
+    """
+
+    def __init__(self, expected: Result, scale: Scale, rows: np.ndarray):
+        self.expected, self.trace, self.rows = expected, expected.trace, rows
+        self.cabling, self.ways = cabling_of(expected.fabric), ways(expected)
+        self.factor = scale.bandwidth / scale.dilation
+        self.src, self.at = self.trace.src[rows], np.round(expected.start[rows] * 1e6)
+        self.packets = np.maximum(self.trace.size[rows] * scale.bandwidth / PAYLOAD, 1e-9)
+        self.seconds = np.maximum((expected.finish - expected.start)[rows], 1e-12)
+
+    def crossed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(flows, at which place of their way, directed cable), flow by flow; where ways are not
+        known the card alone, by the number of the host.
+        """
+        every = np.arange(len(self.rows))
+        if self.ways is None:
+            return every, np.zeros_like(every), self.src
+        number, hosts = {pair: i for i, pair in enumerate(self.ways)}, self.trace.hosts
+        ends = zip(self.src.tolist(), self.trace.dst[self.rows].tolist(), strict=True)
+        pair = np.array([number[hosts[a], hosts[b]] for a, b in ends])
+        cables = np.concatenate(list(self.ways.values()))
+        first = offsets_of(np.array(list(map(len, self.ways.values()))))
+        counts = np.diff(first)[pair]
+        which = spread(first[pair], counts)
+        return np.repeat(every, counts), which - np.repeat(first[pair], counts), cables[which]
+
+    def windows(self) -> np.ndarray:
+        """float64[rows]: packets that each may have under way as it starts."""
+        most = windows_of(self.expected.fabric, self.factor, self.ways)
+        _, card, together = np.unique(
+            np.stack([self.src, self.at]), axis=1, return_inverse=True, return_counts=True
+        )
+        lone = np.array([most[host] for host in self.trace.hosts])[self.src]
+        return np.minimum(window_of(1 / together[card.ravel()], lone), self.packets)
+
+    def delays(self, flow: np.ndarray, cable: np.ndarray) -> np.ndarray:
+        """float64[rows]: s that cables delay them, where ways are known."""
+        if self.ways is None:
+            return np.zeros(len(self.rows))
+        each = np.append(self.cabling.delay, 0.0)  # the last: no way
+        times = self.trace.origin.times[self.rows] if self.trace.origin else 1
+        return np.bincount(flow, each[cable], minlength=len(self.rows)) * times
+
+    def dark(self) -> np.ndarray:
+        """bool[rows]: which begin while a rewire is under way, and may have to wait for it."""
+        start = self.expected.start[self.rows]
+        dark = np.zeros(len(self.rows), bool)
+        for rewire in self.expected.rewires:
+            dark |= (rewire.requested <= start) & (start < rewire.usable)
+        return dark
+
+
+def _behind(sent: _SentWhole) -> np.ndarray:
     """float64[rows]: seconds for which a flow waits, on the cable where that is longest, while
     slower ones, which begin at the same time and are held up further on, fill their windows. One of
-    half the rate is ahead by half a window; and in turns of a packet by half the flow's packets, at
-    the most.
+    half the rate is ahead by half a window, at most by half as many packets as the flow has: they
+    take turns.
     """
-    if not len(rows):
-        return seconds
-    known, at = ways(expected), np.round(expected.start[rows] * 1e6)
-    flow, place, cable = _crossed(expected, rows, known)
-    rate = packets / np.maximum(seconds - _delays(expected, rows, flow, cable, known), 1e-12)
-    order = np.lexsort((-rate[flow], at[flow], cable))
+    flow, place, cable = sent.crossed()
+    rate = sent.packets / np.maximum(sent.seconds - sent.delays(flow, cable), 1e-12)
+    order = np.lexsort((-rate[flow], sent.at[flow], cable))
     flow, place, cable = flow[order], place[order], cable[order]
-    rates, new = rate[flow], begins(cable, at[flow])
+    rates, new = rate[flow], begins(cable, sent.at[flow])
     first, end = _runs(new)  # of those that begin on this cable at this time, the fastest first
     _, upto = _runs(new | (rates < ALIKE * np.roll(rates, 1)))  # the flow and those no slower
-    filled = np.minimum(_windows(expected, scale, rows, at, known), packets)[flow]
-    if known is None:
-        filled *= ~_dark(expected, rows)[flow]
+    filled = sent.windows()[flow]
+    if sent.ways is None:
+        filled *= ~sent.dark()[flow]
     else:
-        line = np.append(np.repeat(cabling_of(expected.fabric).rate, 2), np.inf)  # the last: no way
+        line = np.append(np.repeat(sent.cabling.rate, 2), np.inf)  # the last: no way
         full = _between(first, end, rates) / line[cable]
         filled *= place < _held(flow, place, np.where(upto == upto[first], full, 0.0))
-    slower = _between(upto, end, filled) - _between(upto, end, filled * rates) / rates
-    some = (filled > 0).astype(float)
-    turns = _between(upto, end, some) - _between(upto, end, some * rates) / rates
-    behind = np.zeros(len(rows))
-    late = np.minimum(
-        slower / _between(first, upto, rates), turns * packets[flow] / _between(first, end, rates)
+
+    def ahead(packets: np.ndarray) -> np.ndarray:
+        return _between(upto, end, packets) - _between(upto, end, packets * rates) / rates
+
+    waits = np.minimum(
+        ahead(filled) / _between(first, upto, rates),
+        ahead((filled > 0).astype(float)) * sent.packets[flow] / _between(first, end, rates),
     )
-    np.maximum.at(behind, flow, late)
+    behind = np.zeros(len(sent.rows))
+    np.maximum.at(behind, flow, waits)
     return behind
-
-
-def _dark(expected: Result, rows: np.ndarray) -> np.ndarray:
-    """bool[rows]: which begin while a rewire is under way, and may have to wait for it."""
-    start = expected.start[rows]
-    dark = np.zeros(len(rows), bool)
-    for rewire in expected.rewires:
-        dark |= (rewire.requested <= start) & (start < rewire.usable)
-    return dark
-
-
-def _delays(
-    expected: Result,
-    rows: np.ndarray,
-    flow: np.ndarray,
-    cable: np.ndarray,
-    known: dict[Pair, list[int]] | None,
-) -> np.ndarray:
-    """float64[rows]: s of their time that cables delay them, where ways are known."""
-    if known is None:
-        return np.zeros(len(rows))
-    trace, each = expected.trace, np.append(cabling_of(expected.fabric).delay, 0.0)
-    times = trace.origin.times[rows] if trace.origin else 1
-    return np.bincount(flow, each[cable], minlength=len(rows)) * times
-
-
-def _crossed(
-    expected: Result, rows: np.ndarray, known: dict[Pair, list[int]] | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(flows, at which place of their way, directed cable), flow by flow; where ways are not known
-    the card alone, by the number of the host.
-    """
-    trace = expected.trace
-    if known is None:
-        return np.arange(len(rows)), np.zeros(len(rows), int), trace.src[rows]
-    number = {pair: i for i, pair in enumerate(known)}
-    each = [number[trace.hosts[trace.src[r]], trace.hosts[trace.dst[r]]] for r in rows.tolist()]
-    counts = np.array([len(way) for way in known.values()])
-    places = np.concatenate([np.arange(count) for count in counts])
-    cables, which = (
-        np.concatenate(list(known.values())),
-        spread(offsets_of(counts)[each], counts[each]),
-    )
-    return np.repeat(np.arange(len(rows)), counts[each]), places[which], cables[which]
-
-
-def _windows(
-    expected: Result,
-    scale: Scale,
-    rows: np.ndarray,
-    at: np.ndarray,
-    known: dict[Pair, list[int]] | None,
-) -> np.ndarray:
-    """Packets that each of `rows` may have under way as it starts."""
-    trace = expected.trace
-    most = windows_of(expected.fabric, scale.bandwidth / scale.dilation, known)
-    _, card, together = np.unique(
-        np.stack([trace.src[rows], at]), axis=1, return_inverse=True, return_counts=True
-    )
-    return window_of(
-        1 / together[card.ravel()], np.array([most[h] for h in trace.hosts])[trace.src[rows]]
-    )
 
 
 def _held(flow: np.ndarray, place: np.ndarray, full: np.ndarray) -> np.ndarray:

@@ -92,12 +92,10 @@ class MeasuredPattern:
         broken = [*self.broken]
         broken += ["phase"] if abs(self.error) > PHASE_BOUND else []
         few = np.abs(self.flows) <= PACKETS_OFF * self.grain
-        off = quantiles(np.where(few, 0.0, self.flows)) | {
-            "median": quantiles(self.flows)["median"]
-        }
-        return ", ".join(
-            [*broken, *(f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most)]
-        )
+        off = quantiles(np.where(few, 0.0, self.flows))
+        off["median"] = quantiles(self.flows)["median"]
+        broken += [f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most]
+        return ", ".join(broken)
 
 
 def quantiles(errors: np.ndarray) -> dict[str, float]:
