@@ -125,6 +125,7 @@ class Replay:
         # s, virtual: nothing has been in flight since, while a plan is made
         self.idle_since: float | None = None
         self.starting: list[tuple[int, float]] = []  # rows to be sent, and when they were due
+        self.alone_since: float | None = None  # s, virtual: nothing but these has been in flight
         self.paused: list[int] = []
         self.emptied: list[int] = []  # of them, those under way on circuits that change
         self.parked: list[int] = []  # rows that are due and wait for their circuits
@@ -240,13 +241,11 @@ class Replay:
         self._flush()
 
     def _send(self, row: int, due: float) -> None:
-        now, self.idle_since = self.clock.now(), None
+        self.idle_since = None
+        if not (self.starting or self.flying or self._steering()):
+            self.alone_since = self.clock.now()
         self.starting.append((row, due))
-        if np.isnan(self.start[row]):
-            self.start[row] = now
         self.flying.add(row)
-        if sample := self.samples.get(row):
-            sample.begin = min(sample.begin, now)
         if self.share[row] < 1:
             self.sampled.append(row)
         hosts = self.trace.hosts
@@ -257,6 +256,15 @@ class Replay:
     def _flush(self) -> None:
         """What is to be sent goes out, and is as late as the last of it."""
         if self.starting:
+            if self.alone_since is not None:  # that it was made ready held up nothing else
+                self.clock.stood(self.alone_since)
+                self.alone_since = None
+            begin = self.clock.now()
+            for row, _ in self.starting:
+                if np.isnan(self.start[row]):
+                    self.start[row] = begin
+                if sample := self.samples.get(row):
+                    sample.begin = min(sample.begin, begin)
             self.wire.flush()
             now = self.clock.now()
             for row, due in self.starting:

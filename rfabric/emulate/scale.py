@@ -43,8 +43,8 @@ LEAST_SAMPLE = 0.02  # s of a loop at least
 LEAST_PACKETS = 64
 # below it control and pipelines blur flows, so repetitions are left out before time dilates less
 DILATION = 16.0
-# s of wall clock to start a flow. Of 448 at one instant the last was 14 ms late, of 4,032 on a
-# slower host 151 ms; and half as much again, for what else a host does meanwhile
+# s of wall clock to start a flow. Of 4,032 at one instant the last was 80 ms late on a quiet host;
+# three times as much, for slower ones, and for what else a host does meanwhile
 START_S = 6e-5
 SETUP_S = 25.0  # s of wall clock around the packets: to bring up, connect and warm 64 hosts
 SLOWER = 2**0.5  # times fewer bytes and longer seconds, where a host did not keep pace

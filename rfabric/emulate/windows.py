@@ -11,6 +11,7 @@ for each that a lone flow needs, now 0.9 %.
 """
 
 import socket
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -75,7 +76,7 @@ class Windows:
         self._all -= self._sent.pop(lane, 0)
 
     def _set(self, lane: Sender, share: float) -> None:
-        window = int(window_of(share, self.most))
+        window = _whole(share, self.most)
         if window != lane.window:
             lane.window = window
             lane.sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._buffer(window) // 2)
@@ -85,3 +86,8 @@ class Windows:
         told.
         """
         return SENDS if window == self.most else round((window - ROOM) * (PAYLOAD + KEPT))
+
+
+@lru_cache(256)  # flows that start together have one share, and each waits for those before it
+def _whole(share: float, most: int) -> int:
+    return int(window_of(share, most))

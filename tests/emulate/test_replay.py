@@ -25,21 +25,25 @@ from rfabric.trace.packets import PAYLOAD
 
 @dataclass
 class FakeWire:
-    """Every flow takes `seconds` of wall clock, pauses included."""
+    """Every flow takes `seconds` of wall clock, pauses included, after `readying`."""
 
     seconds: float = 0.02
     log: list = field(default_factory=list)
+    starting: list = field(default_factory=list)
     ends: dict = field(default_factory=dict)
     paused: dict = field(default_factory=dict)
     bytes_received: int = 0
     late: float = 0.0
+    readying: float = 0.0  # s of wall clock
 
     def send(self, flow, src, dst, nbytes):
         self.log.append(("send", flow, src, dst, nbytes))
-        self.ends[flow] = time.monotonic() + self.seconds
+        self.starting.append(flow)
+        time.sleep(self.readying)
 
     def flush(self):
-        pass
+        self.ends |= dict.fromkeys(self.starting, time.monotonic() + self.seconds)
+        self.starting.clear()
 
     def poll(self, timeout):
         time.sleep(min(timeout, 1e-3))
@@ -155,6 +159,22 @@ def test_compute_takes_no_wall_time_and_bytes_are_scaled_up_to_a_whole():
     assert (done.start[3:] >= done.finish[1:3].max()).all()
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_what_flows_take_to_be_made_ready_counts_only_where_others_are_under_way(others):
+    fabric, n = fat_tree(), 8
+    b = TraceBuilder(fabric.hosts)
+    if others:
+        b.flows([20], [40], 1e9, start=29.9, phase="training", label="before")
+    work = [b.compute(0, 30.0, phase="training", label="backward")]
+    ends = range(n), range(60, 60 - n, -1)
+    many = b.flows(*ends, 1e9, after=work, phase="training", label="many")
+    done = play(fabric, b.build(), FakeWire(seconds=0.3, readying=0.03)).run()
+    late = np.asarray(done.late)[many]
+    assert (late > 0.2).all() if others else (late < 0.1).all()
+    assert np.ptp(done.start[many]) == 0.0
+    assert (done.finish - done.start)[many] == pytest.approx(0.3, abs=0.1)
+
+
 def test_dilation_stretches_the_wall_clock_only():
     wire = FakeWire(seconds=0.06)
     done = play(fat_tree(), two_phases(fat_tree()), wire, scale=Scale(1e-6, 3.0)).run()
@@ -217,6 +237,7 @@ class SlowWire(FakeWire):
 
     def flush(self):
         time.sleep(0.05)
+        super().flush()
 
 
 def test_a_start_is_as_late_as_the_wire_takes_to_send_it():
