@@ -123,7 +123,7 @@ def test_the_verb(tmp_path, capsys):
         "--granularity",
         "per-phase",
     ]
-    words += ["--granularity", "one-shot", "--out", str(tmp_path / "runs"), "-q"]
+    words += ["--granularity", "one-shot", "--out", str(tmp_path / "runs"), "--jobs", "1", "-q"]
     assert main([*words, "--json", "--png", str(tmp_path / "c.png")]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [line["label"].split()[-1] for line in printed["lines"]] == ["per-phase", "one-shot"]
