@@ -28,7 +28,7 @@ PROGRAMS = (
 )
 # Keeps its words, and runs what a launcher would: `srun bash -c ...`.
 STAND_IN = r"""#!/bin/bash
-{ printf '%s\0' "${0##*/}" "$@"; printf '\n\0'; } >> "$LOG"
+printf '%s\0' "${0##*/}" "$@" $'\n' >> "$LOG"  # at once: others write, too
 while [ $# -gt 0 ]; do if [ "$1" = bash ]; then exec "$@"; fi; shift; done
 """
 ENVIRONMENT = {
@@ -56,6 +56,7 @@ def ran_by_bash(script: Path, folder: Path, environment: dict[str, str]) -> list
     for name in PROGRAMS:
         (programs / name).write_text(STAND_IN)
         (programs / name).chmod(0o755)
+    (programs / "sleep").symlink_to("/bin/true")  # nothing comes up here that is waited for
     (log := folder / "log").touch()
     arguments = [text for name, text in environment.items() if name.isdigit()]
     told = {name: text for name, text in environment.items() if not name.isdigit()}
