@@ -5,6 +5,7 @@ slow.txt names the tests that are marked `slow` and left to `make test`. It is w
 """
 
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -96,6 +97,15 @@ def _line_up(items: list[pytest.Item]) -> None:
     """Put the items of LONG files before all others; what is of one file stays together."""
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays until the end: nobody looks for garbage in it, then or later."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
