@@ -435,6 +435,7 @@ def push_through_ovs(name: str, folder: str, bridges: int, rules: int, times: in
 
 
 @pytest.mark.root
+@pytest.mark.beside
 @pytest.mark.parametrize("name", FLAVOURS)
 def test_push_programs_open_vswitch(name, run_dir):
     code = (

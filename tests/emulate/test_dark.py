@@ -194,6 +194,7 @@ def test_dark_lasts_as_configured_and_light_is_what_the_switches_hold(run_dir, s
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_mirrors_stay_where_they_are_when_who_moves_them_is_killed(run_dir):
     told = world(run_dir, "killed")
     if "lacking" in told:

@@ -390,6 +390,7 @@ def left(pids):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_ctrl_c_ends_the_run_with_a_message_and_leaves_nothing(tmp_path):
     with cli(tmp_path) as process:
         world_of_it = descendants(process.pid)
@@ -402,6 +403,7 @@ def test_ctrl_c_ends_the_run_with_a_message_and_leaves_nothing(tmp_path):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_kill_9_of_the_command_takes_its_world_along_and_the_next_command_cleans(tmp_path):
     with cli(tmp_path) as process:
         world_of_it = descendants(process.pid)
@@ -416,6 +418,7 @@ def test_kill_9_of_the_command_takes_its_world_along_and_the_next_command_cleans
 
 
 @pytest.mark.root
+@pytest.mark.beside
 @pytest.mark.parametrize("victim", ["ovs-vswitchd", "rfabric.control"])
 def test_kill_9_inside_the_run_ends_it_with_a_message(victim, tmp_path):
     with cli(tmp_path) as process:
@@ -492,6 +495,7 @@ def test_two_runs_at_once(tmp_path):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_an_error_inside_the_world_reaches_the_caller(tmp_path):
     with pytest.raises(
         RFabricError,
@@ -504,6 +508,7 @@ def test_an_error_inside_the_world_reaches_the_caller(tmp_path):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_a_world_that_says_nothing_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RunError, match="ended without a result .exit code 1"):

@@ -386,6 +386,7 @@ def test_death_of_the_switches_names_them(run_dir):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_a_pair_without_a_way_is_named(run_dir):
     assert "the first is h1 -> h8; do the switches have rules" in world(run_dir, "no_way")
 

@@ -363,6 +363,7 @@ def heard(process, text):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_ctrl_c_ends_what_runs_and_the_end_of_stdin_the_session(shell):
     process, world = shell
     tell(process, "h1 ping -c 1000 h2")
@@ -377,6 +378,7 @@ def test_ctrl_c_ends_what_runs_and_the_end_of_stdin_the_session(shell):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_of_a_shell_that_is_killed_nothing_is_left(shell):
     process, world = shell
     tell(process, "h1 ping -c 1000 h2")

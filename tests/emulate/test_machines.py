@@ -319,6 +319,7 @@ def test_a_network_between_machines_that_is_too_slow_is_refused_before_the_run(t
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_machines_that_do_not_reach_one_another_are_named_with_the_way_out(two):
     away = replace(two.machines.all[1], address="10.77.0.9")
     two.machines = replace(two.machines, all=(two.machines.all[0], away))
@@ -327,6 +328,7 @@ def test_machines_that_do_not_reach_one_another_are_named_with_the_way_out(two):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_more_machines_than_parts_are_refused_before_anything_starts(two):
     third = replace(two.machines.all[0], name="third", address="10.77.0.3")
     fabric = fat_tree(pods=1, tors=2, gpus=2)
@@ -365,6 +367,7 @@ def under_way(two):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_a_machine_that_vanishes_ends_the_run_with_its_name_and_nothing_is_left(two):
     with under_way(two) as process:
         victim = next(
@@ -379,6 +382,7 @@ def test_a_machine_that_vanishes_ends_the_run_with_its_name_and_nothing_is_left(
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_a_leader_that_is_killed_leaves_nothing_on_any_machine(two):
     with under_way(two) as process:
         assert two.inhabitants()
@@ -388,6 +392,7 @@ def test_a_leader_that_is_killed_leaves_nothing_on_any_machine(two):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_interrupted_it_ends_on_all_machines(two):
     with under_way(two) as process:
         process.send_signal(signal.SIGINT)

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import threading
 import time
 import types
 from concurrent.futures import Executor, Future
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,8 +72,8 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def words(*more, seeds=4):
-    asked = "--traffic", "one.csv", "--seeds", str(seeds), "--jobs", str(min(seeds, 2))
+def words(*more, seeds=4, jobs=1):
+    asked = "--traffic", "one.csv", "--seeds", str(seeds), "--jobs", str(jobs)
     return ["sweep", *TWO, *asked, *more]
 
 
@@ -95,6 +96,22 @@ def rows(capsys, store="sweep"):
     return told(capsys, "query", query, "--store", store)["rows"]
 
 
+@pytest.fixture(scope="module")
+def store_of_one_seed(tmp_path_factory):
+    """The store of a sweep over one seed."""
+    folder = tmp_path_factory.mktemp("one-seed")
+    (folder / "one.csv").write_text(TRACE)
+    with chdir(folder):
+        assert main([*words("--cache", "none", seeds=1), "-q"]) == 0
+    return folder / "sweep"
+
+
+@pytest.fixture
+def swept(place, store_of_one_seed):
+    """That store, here."""
+    shutil.copytree(store_of_one_seed, "sweep")
+
+
 def test_one_cell_is_one_cell(capsys):
     one = "--topo", "rfabric,pods=2,tors=2,planes=1", "--traffic", "one.csv", "--jobs", "1"
     assert main(["sweep", *one, "-q"]) == 0
@@ -104,7 +121,7 @@ def test_one_cell_is_one_cell(capsys):
 
 
 def test_a_store_says_what_single_runs_say(capsys):
-    counts = told(capsys, *words())
+    counts = told(capsys, *words(jobs=2))
     assert counts["cells"] == counts["run"] == 8
     single = told(capsys, "compare", *TWO, "--traffic", "one.csv", "--seeds", "4")["runs"]
     by_cell = {(run["fabric"], run["seed"]): run for run in single}
@@ -179,7 +196,7 @@ def deadly(name, act):
 
 
 def test_a_worker_that_dies_costs_its_cells_once_more(capsys):
-    sweep = words(*deadly("once", f"armed.unlink(); {KILL}"))
+    sweep = words(*deadly("once", f"armed.unlink(); {KILL}"), jobs=2)
     assert told(capsys, *sweep)["run"] == 12
     assert not Path("once.armed").exists()
 
@@ -192,12 +209,13 @@ def test_a_file_that_comes_to_stand_beside_a_plugin_makes_its_cells_others(capsy
 
 
 def test_a_comparison_outlives_a_process_that_dies(capsys):
-    compare = ["compare", *deadly("once", f"armed.unlink(); {KILL}"), *words("--out", "runs")[1:]]
+    once, others = deadly("once", f"armed.unlink(); {KILL}"), words("--out", "runs", jobs=2)[1:]
+    compare = ["compare", *once, *others]
     assert len(told(capsys, *compare)["runs"]) == 12 and not Path("once.armed").exists()
 
 
 def test_a_cell_that_kills_every_worker_costs_no_other(capsys):
-    said = refused(capsys, *words(*deadly("always", KILL)), code=1)
+    said = refused(capsys, *words(*deadly("always", KILL), jobs=2), code=1)
     assert "4 of 12 cells broke, first always.py" in said and "two workers died of it" in said
     assert "go on with" in said and len(rows(capsys)) == 8
 
@@ -314,14 +332,12 @@ def test_a_full_disk_loses_nothing_that_was_kept(capsys, monkeypatch, place):
         ("/* no question */", "asks nothing"),
     ],
 )
-def test_a_question_with_a_mistake_is_an_error(capsys, sql, message):
-    told(capsys, *words(seeds=1))
+def test_a_question_with_a_mistake_is_an_error(capsys, swept, sql, message):
     said = refused(capsys, "query", sql)
     assert message in said and "Traceback" not in said and not Path("out.csv").exists()
 
 
-def test_an_answer_is_a_table_csv_or_json(capsys):
-    told(capsys, *words(seeds=1))
+def test_an_answer_is_a_table_csv_or_json(capsys, swept):
     question = "select fabric, seed, step_s from cells where fabric like 'fat%'"
     (row,) = told(capsys, "query", question)["rows"]
     assert main(["query", question, "--csv"]) == 0
@@ -330,8 +346,7 @@ def test_an_answer_is_a_table_csv_or_json(capsys):
     assert f"{row['step_s']:.6g}" in capsys.readouterr().out
 
 
-def test_an_answer_in_json_is_json_whatever_its_values(capsys):
-    told(capsys, *words(seeds=1))
+def test_an_answer_in_json_is_json_whatever_its_values(capsys, swept):
     strange = (
         "[now()::date] as days, {'a': 1::decimal(3, 1)} as s, 1 / 0 as far, 'nan'::double as n"
     )
@@ -399,7 +414,7 @@ def test_what_is_left_is_told_by_the_pace_of_the_cells_that_are_run(monkeypatch)
 def test_a_worker_of_another_rfabric_is_refused_by_name(capsys, monkeypatch):
     other = replace(code_here(), rfabric="9.9", core="")
     monkeypatch.setattr(sweeping, "code_here", lambda: other)
-    said = refused(capsys, *words())
+    said = refused(capsys, *words(jobs=2))
     assert "has another rfabric: rfabric" in said and "instead of 9.9" in said
     assert "instead of missing" in said and ":" in said.split("worker ")[1]
 
@@ -522,12 +537,20 @@ def killed_after(process, cells):
 WHOLE = ["--topo", "fat-tree", "--topo", "rfabric", "--traffic", "grpo-64", "--seeds", "16"]
 
 
-def same_as_here(capsys):
-    """The store of WHOLE holds, cell by cell, what processes of this machine make of it."""
-    here = told(capsys, "sweep", *WHOLE, "--jobs", "2", "--store", "here", "--cache", "none")
-    assert here["run"] == 32
-    figures = [[(r["key"], r["step_s"]) for r in rows(capsys, s)] for s in ("sweep", "here")]
-    assert figures[0] == figures[1]
+@pytest.fixture(scope="module")
+def as_here(tmp_path_factory):
+    """(key, s) of the cells of WHOLE, as processes of this machine make them."""
+    folder = tmp_path_factory.mktemp("whole")
+    with chdir(folder):
+        assert main(["sweep", *WHOLE, "--jobs", "2", "--cache", "none", "-q"]) == 0
+    cells = table_of_cells(folder / "sweep").to_pylist()
+    assert len(cells) == 32
+    return sorted((cell["key"], cell["step_s"]) for cell in cells)
+
+
+def made_of_whole(capsys):
+    """The same of the store of WHOLE."""
+    return sorted((row["key"], row["step_s"]) for row in rows(capsys))
 
 
 def compared_as_here(capsys, address):
@@ -538,7 +561,7 @@ def compared_as_here(capsys, address):
     assert there == here and len(here) == 4
 
 
-def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypatch):
+def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, as_here, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed: rfabric[dask]")
     place = ["--scheduler-file", "dask.json", "--no-dashboard"]
     background("-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0", *place)
@@ -558,7 +581,7 @@ def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypa
     killer.join(10)
     assert 4 <= count[0] < 32  # in the midst of the sweep
     assert swept["run"] == swept["cells"] == 32 and victim.wait(10) == -signal.SIGKILL
-    same_as_here(capsys)
+    assert made_of_whole(capsys) == as_here
     assert told(capsys, *words("--workers", address, "--store", "files"))["run"] == 8
     compared = ["compare", *TWO, "--traffic", "one.csv", "--seeds", "2", "--no-report"]
     far, here = (told(capsys, *compared, *more)["runs"] for more in (["--workers", address], []))
@@ -568,7 +591,7 @@ def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypa
     assert "no worker was there" in refused(capsys, *deaths, code=1)
 
 
-def test_ray_workers_and_nodes_that_die_lose_no_cell(capsys, background, monkeypatch):
+def test_ray_workers_and_nodes_that_die_lose_no_cell(capsys, background, as_here, monkeypatch):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'rfabric[ray]'")
     head, client = free_ports(2)
     small = ["--num-cpus", "1", "--object-store-memory", "100000000", "--block"]
@@ -581,7 +604,7 @@ def test_ray_workers_and_nodes_that_die_lose_no_cell(capsys, background, monkeyp
         address = f"ray://127.0.0.1:{client}"
         swept = told(capsys, "sweep", *WHOLE, "--workers", address)
         assert swept["run"] == swept["cells"] == 32
-        same_as_here(capsys)
+        assert made_of_whole(capsys) == as_here
         compared_as_here(capsys, address)
         background(
             "-m", "ray.scripts.scripts", "start", "--address", f"127.0.0.1:{head}", *small,
@@ -687,7 +710,8 @@ until [ "$(grep -c 'Registered to' log)" = 2 ]; do sleep 0.1; done
 
 
 @pytest.mark.root
-def test_dask_workers_in_network_namespaces_of_their_own(capsys, place):
+@pytest.mark.beside
+def test_dask_workers_in_network_namespaces_of_their_own(capsys, place, as_here):
     pytest.importorskip("distributed", reason="Dask is not installed: rfabric[dask]")
     script = NAMESPACES.format(
         python=sys.executable, folder=place, seconds=random.random() / 2, words=" ".join(WHOLE)
@@ -701,7 +725,7 @@ def test_dask_workers_in_network_namespaces_of_their_own(capsys, place):
     swept = json.loads(done.stdout)
     assert swept["run"] == swept["cells"] == 32
     assert len({row["worker"] for row in rows(capsys)}) == 2
-    same_as_here(capsys)
+    assert made_of_whole(capsys) == as_here
 
 
 README_ROWS = re.findall(
@@ -755,8 +779,7 @@ def test_the_best_is_held_against_the_others_seed_by_seed(capsys):
         ([], "--minimise"),
     ],
 )
-def test_what_cannot_be_ranked_is_an_error(capsys, more, message):
-    told(capsys, *words(seeds=1))
+def test_what_cannot_be_ranked_is_an_error(capsys, swept, more, message):
     assert message in refused(capsys, "best", *more)
 
 
