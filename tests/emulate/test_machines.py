@@ -236,7 +236,7 @@ class TwoMachines:
         return False
 
     def assert_clean(self):
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + BUSY
         while self.inhabitants() and time.monotonic() < limit:
             time.sleep(0.1)
         assert not self.inhabitants()
@@ -375,7 +375,7 @@ def test_a_machine_that_vanishes_ends_the_run_with_its_name_and_nothing_is_left(
             if os.readlink(f"/proc/{pid}/ns/pid") != os.readlink("/proc/self/ns/pid")
         )  # fmt: skip
         os.kill(victim, signal.SIGKILL)
-        assert process.wait(30) == 1
+        assert process.wait(BUSY) == 1
     said = (two.tmp / "talk").read_text()
     assert any(f"machine {name} is gone" in said for name in two.names), said
     assert "Traceback" not in said
@@ -396,7 +396,7 @@ def test_a_leader_that_is_killed_leaves_nothing_on_any_machine(two):
 def test_interrupted_it_ends_on_all_machines(two):
     with under_way(two) as process:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(BUSY)
         two.assert_clean()
 
 

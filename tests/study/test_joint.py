@@ -127,7 +127,6 @@ def made_of(recipe, changes, scheduler):
     return scheduled(read_recipe(recipe, changes), 0, scheduler)
 
 
-
 @pytest.mark.parametrize("spec", joint.FABRICS)
 @pytest.mark.parametrize(
     ("recipe", "changes", "scheduler"),
