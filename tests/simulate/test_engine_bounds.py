@@ -12,6 +12,7 @@ import pytest
 from rfabric.native import source_digest
 from rfabric.simulate.build import BASE, CHECKED, OTHERS, SOURCE, compile_to, compiler
 
+LINES = "-g1"  # all that a report shows: whole symbols take a third of the time to compile
 # Plays what test_engine.py compares with the reference, more of it, and asks for every result
 # after every call; then whole runs, whose ways are placed and whose tables are written compiled.
 FUZZ = """
@@ -123,14 +124,14 @@ def others(tmp_path_factory):
     """All of the core that is not the engine, as one object: the same with either."""
     made = tmp_path_factory.mktemp("others") / "others.o"
     flags = [flag for flag in BASE if flag != "-shared"]
-    compile_to(made, ["-r", "-nostdlib", *flags, *CHECKED, *map(str, OTHERS)])
+    compile_to(made, ["-r", "-nostdlib", *flags, *CHECKED, LINES, *map(str, OTHERS)])
     return made
 
 
 @pytest.mark.parametrize("flags", [[], ["-DRFABRIC_CROWD=2"]], ids=["as it is", "small crowds"])
 def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path, others, flags):
     runtime, core = sanitizer(), tmp_path / "core.so"
-    engine = [*BASE, *CHECKED, *flags, f'-DRF_SOURCE="{source_digest()}"', str(SOURCE)]
+    engine = [*BASE, *CHECKED, LINES, *flags, f'-DRF_SOURCE="{source_digest()}"', str(SOURCE)]
     compile_to(core, [*engine, str(others)])
     environment = os.environ | {
         "LD_PRELOAD": runtime,
