@@ -66,8 +66,8 @@ SPREAD := -n $(shell echo $$(($$(nproc) + 1))) --maxprocesses 8 --dist loadfile 
 # Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
-test: system ## run lint, types, all tests (as root: real packets too)
-	$(MAKE) --no-print-directory -j2 setup $(VENV)/.extras lint types
+test: ## run lint, types, all tests (as root: real packets too)
+	$(MAKE) --no-print-directory -j2 NEEDS='$(NEEDS)' setup $(VENV)/.extras lint types
 	failed=0; $(INSIDE) -m pytest -m 'not root or beside' $(SPREAD) || failed=1; \
 	$(INSIDE) -m pytest -m 'root and not beside' \
 	    $$(grep -rl --include='test_*.py' 'mark[.]root' tests) || failed=1; exit $$failed
