@@ -10,8 +10,8 @@ between and beside them.
   kernels are; the rest of the time is waiting, which is what a fabric changes.
 - What came after the end of a collective waits for it. So hidden sending stays hidden as far as it
   was, on a slower fabric no further: an upper bound where computing could have gone on.
-- Ranks that nobody recorded do as the recorded ones of their group do; one rank alone stands for
-  all, in groups of the same shape side by side.
+- Ranks that nobody recorded do as the recorded ones of their group do; groups of which no rank is
+  recorded do as the nearest one of the same shape, side by side, of which one is.
 - An all-to-all is sent pair by pair where ranks say how they split it; a rank that says nothing
   sends as the others do on the mean, but what a receiver says came from it.
 
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 USUAL_SERVER = 8  # GPUs, where neither the recording nor the user says
 MOST_RANKS = 1 << 20
 PHASE = "recorded"
+JobRanks = tuple[int, ...]  # ranks of the job
 # how the names begin that libraries give collectives (small letters, no dashes); the first row
 # that fits counts
 KINDS = {
@@ -56,7 +57,7 @@ class Recorded:
 
     kind: str
     size: float
-    group: tuple[int, ...]
+    group: JobRanks
     name: str
     number: int | tuple[int, int]
     start: float
@@ -155,7 +156,8 @@ class _Lowering:
     def __init__(self, logs: Sequence[RankLog], world: int, server: int, notes: list[str]):
         self.logs, self.world, self.server, self.notes = logs, world, server, notes
         self.builder = TraceBuilder([f"h{r + 1}" for r in range(world)])
-        self.alone = len(logs) == 1
+        self.recorded = {log.rank for log in logs}
+        self.beside: dict[JobRanks, list[JobRanks]] = {}  # by group, the groups that it stands for
         self.members: dict[tuple, list[Recorded]] = defaultdict(list)
         self.came: dict[tuple, list[int]] = defaultdict(list)  # rows its ranks came by
         self.done: dict[tuple, list[int]] = {}  # rows by which it has ended
@@ -190,6 +192,7 @@ class _Lowering:
             "split": "all-to-alls of uneven parts whose ranks are not all recorded: the others "
             "send as the recorded ones do on the mean",
             "shape": "collectives whose group has no regular shape: other groups are not known",
+            "ends": "sends and receives: those of ranks that are not recorded are not known",
         }
         dropped = [f"{self.counts[key]} {text}" for key, text in texts.items() if self.counts[key]]
         return {
@@ -213,8 +216,7 @@ class _Lowering:
         split = any(c.sent for c in every)
         self.counts["sizes"] += not split and one.size != min(c.size for c in every)
         self.counts["split"] += split and len(every) < len(one.group)
-        absent = {log.rank for log in self.logs} & set(one.group)
-        self.counts["part"] += 0 if self.alone else len(every) < len(absent)
+        self.counts["part"] += len(every) < len(self.recorded.intersection(one.group))
         kind = {"step": one.step, "phase": PHASE, "label": one.kind}
         flows = self._flows(one)
         host = one.group[0]
@@ -231,16 +233,29 @@ class _Lowering:
         self.done[key] = [self.builder.compute(host, seconds, after=[begin], **kind)]
 
     def _flows(self, one: Recorded) -> Flows:
-        groups = [one.group]
-        sizes = self._split(one)
-        if self.alone and one.kind not in ("send", "recv"):
-            groups = _alike(one.group, self.world)
-            self.counts["shape"] += not groups
+        groups, sizes = self._stands_for(one), self._split(one)
         parts = [
             self._lowered(one, group) if sizes is None else exchange(group, sizes, self.server)
-            for group in groups or [one.group]
+            for group in groups
         ]
         return Flows(*(sum((part[i] for part in parts), []) for i in range(3)))
+
+    def _stands_for(self, one: Recorded) -> list[JobRanks]:
+        """The group of a collective, and those beside it that nobody recorded and that do the same;
+        what others send one by one, nobody knows.
+        """
+        group = one.group
+        if len(self.recorded) == self.world:
+            return [group]
+        if one.kind in ("send", "recv"):
+            self.counts["ends"] += 1
+            return [group]
+        if group not in self.beside:
+            whole = len(self.recorded.union(group)) == self.world
+            every = [group] if whole else _alike(group, self.world)
+            self.beside |= {group: []} | _standing(every, self.recorded)
+        self.counts["shape"] += not self.beside[group]
+        return self.beside[group] or [group]
 
     def _split(self, one: Recorded) -> np.ndarray | None:
         """Bytes of each pair of a group (n x n), where its ranks say how they split them."""
@@ -257,7 +272,7 @@ class _Lowering:
             sizes[i] = row
         return sizes
 
-    def _lowered(self, one: Recorded, group: tuple[int, ...]) -> Flows:
+    def _lowered(self, one: Recorded, group: JobRanks) -> Flows:
         if one.kind in ("send", "recv"):
             return point_to_point([(group[0], group[1])], one.size, self.server)
         if one.kind == "all-to-all":
@@ -357,7 +372,7 @@ def _covered(busy: np.ndarray, begin: float, end: float) -> float:
     return float((np.minimum(some[:, 1], end) - np.maximum(some[:, 0], begin)).sum())
 
 
-def _alike(group: tuple[int, ...], world: int) -> list[tuple[int, ...]]:
+def _alike(group: JobRanks, world: int) -> list[JobRanks]:
     """The groups of a job of `world` ranks that lie beside `group`, itself among them; none where
     its ranks are not evenly spaced, or such groups would not cover the job.
     """
@@ -369,3 +384,17 @@ def _alike(group: tuple[int, ...], world: int) -> list[tuple[int, ...]]:
         return []
     starts = [b + o for b in range(0, world, block) for o in range(stride)]
     return [tuple(range(a, a + block, stride)) for a in starts]
+
+
+def _standing(every: list[JobRanks], recorded: set[int]) -> dict[JobRanks, list[JobRanks]]:
+    """By each of these groups of which a rank is recorded, itself and the others of which none is,
+    that are nearest to it.
+    """
+    known = np.flatnonzero([not recorded.isdisjoint(group) for group in every])
+    every = every if len(known) else []
+    nearest = np.searchsorted((known[1:] + known[:-1]) / 2, np.arange(len(every)))
+    stands: dict[JobRanks, list[JobRanks]] = {every[i]: [] for i in known.tolist()}
+    for group, i in zip(every, known[nearest].tolist(), strict=True):
+        if group == every[i] or recorded.isdisjoint(group):
+            stands[every[i]].append(group)
+    return stands

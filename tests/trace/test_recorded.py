@@ -70,6 +70,36 @@ def test_one_rank_stands_for_all_in_groups_of_its_shape():
     assert "1 of 8 ranks recorded" in notes(trace)
 
 
+def sent_between(logs, world, server) -> tuple[dict, str]:
+    trace = trace_of_ranks(logs, world, server, {})
+    return sent_by_pair(trace), notes(trace)
+
+
+def test_groups_of_which_no_rank_is_recorded_do_as_the_nearest_that_is():
+    """One recording more of the same job sends no fewer bytes."""
+    pair = [RankLog(rank, [reduced(0, 1, group=(0, 4))]) for rank in (0, 4)]
+    alone, _ = sent_between(pair[:1], 8, 4)
+    assert len(alone) == 8 and sent_between(pair, 8, 4)[0] == alone
+    other = [RankLog(2, [reduced(0, 1, size=4e9, group=(2, 6))])]
+    sent, told = sent_between([*pair, *other], 8, 4)
+    assert "3 of 8 ranks recorded; the others are taken to do as they" in told
+    assert [sent[i, i + 4] for i in range(4)] == [8e9, 8e9, 4e9, 4e9]
+    every = [RankLog(r, [reduced(0, 1, group=(r % 4, r % 4 + 4))]) for r in range(8)]
+    assert sent_between(every, 8, 4)[0] == alone
+
+
+def test_groups_of_no_shape_and_what_others_send_one_by_one_are_not_known():
+    odd = [RankLog(rank, [reduced(0, 1, group=(0, 5))]) for rank in (0, 5)]
+    sent, told = sent_between(odd, 8, 4)
+    assert len(sent) == 2 and "1 collectives whose group has no regular shape" in told
+    message = Recorded("send", 8e9, (0, 4), "pp", 1, 0, 1)
+    sent, told = sent_between([RankLog(0, [message])], 8, 4)
+    assert sent == {(0, 4): 8e9}
+    assert "1 sends and receives: those of ranks that are not recorded are not known" in told
+    every = [RankLog(rank, [message] if rank in (0, 4) else []) for rank in range(8)]
+    assert "are not known" not in sent_between(every, 8, 4)[1]
+
+
 def test_ranks_that_wait_for_each_other_and_ranks_that_are_not_there_are_errors():
     a = RankLog(0, [reduced(0, 1, 0), reduced(2, 3, 1)])
     b = RankLog(1, [reduced(0, 1, 1), reduced(2, 3, 0)])
