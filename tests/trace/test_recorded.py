@@ -435,6 +435,51 @@ def test_inspector_counts_each_kind_of_a_communicator_by_itself(tmp_path):
     assert "differ in size" not in notes(trace)
 
 
+def member(comm, host, pid, rank, ranks, nodes, size) -> str:
+    """A line of a process in a communicator."""
+    said = json.loads(line(rank=rank, ranks=ranks, nodes=nodes, size=size))
+    said["header"]["id"] = comm
+    said["metadata"] |= {"hostname": host, "pid": pid}
+    return json.dumps(said) + "\n"
+
+
+def inspected(path: Path, *lines: str):
+    path.write_text("".join(lines))
+    trace = NCCL_INSPECTOR.read(path)
+    return sent_by_pair(trace), notes(trace)
+
+
+def test_inspector_of_a_job_without_a_communicator_of_all_counts_its_servers(tmp_path):
+    """Two servers of two GPUs: tensor parallel inside, data parallel across."""
+    inside = [member(f"0xt{h}", f"n{h}", g, g, 2, 1, 800) for h in (0, 1) for g in (0, 1)]
+    across = [member(f"0xd{g}", f"n{h}", g, h, 2, 2, 4000) for g in (0, 1) for h in (0, 1)]
+    pairs = dict.fromkeys(((0, 2), (2, 0), (1, 3), (3, 1)), 4000)
+    for lines in ((*inside, *across), (*across, *inside)):
+        sent, told = inspected(tmp_path / "t.jsonl", *lines)
+        assert sent == pairs
+        assert "2 processes are in no communicator of the whole job: taken as rank 2, 3" in told
+
+
+def test_inspector_of_one_process_is_over_as_many_servers_as_its_communicators(tmp_path):
+    """Eight GPUs of a server, and one of each of eight servers: 64 GPUs."""
+    lines = [member("0xt", "n0", 7, 3, 8, 1, 800), member("0xd", "n0", 7, 0, 8, 8, 4000)]
+    for some in (lines, lines[::-1]):
+        sent, _ = inspected(tmp_path / "t.jsonl", *some)
+        assert set(sent.values()) == {7000} and len(sent) == 64
+
+
+def test_inspector_of_hosts_that_no_communicator_joins(tmp_path):
+    """Two pairs of servers, and two runs of one pair."""
+    pairs = [member("0xa", "n0", 5, 0, 2, 2, 4000), member("0xa", "n1", 5, 1, 2, 2, 4000)]
+    others = [one.replace("0xa", "0xb").replace('"n1"', '"n3"').replace('"n0"', '"n2"')
+              for one in pairs]  # fmt: skip
+    sent, _ = inspected(tmp_path / "t.jsonl", *others, *pairs)
+    assert sent == dict.fromkeys(((0, 1), (1, 0), (2, 3), (3, 2)), 4000)
+    again = [one.replace("0xa", "0xd").replace('"pid": 5', '"pid": 6') for one in pairs]
+    with pytest.raises(RFabricError, match="more processes on 'n0' than its 1 GPUs.*of one run"):
+        inspected(tmp_path / "t.jsonl", *pairs, *again)
+
+
 def test_inspector_leaves_out_lines_of_sends(tmp_path):
     sends = line().replace("coll_perf", "p2p_perf")
     (tmp_path / "t.jsonl").write_text(line() + sends + line(sn=2, time=2000))

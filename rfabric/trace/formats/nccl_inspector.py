@@ -7,16 +7,17 @@ process, a folder of them is one job.
      "coll_perf": {"coll": "AllReduce", "coll_sn": 1407, "coll_msg_size_bytes": 17179869184,
                    "coll_exec_time_us": 61974, "coll_algobw_gbs": 277.21}}
 
-A rank here is one of its communicator. GPUs of the job are numbered by the largest communicator;
-members of others that left no line are placed as NCCL's ranks usually lie: servers one after the
-other, as many GPUs of each. Bytes of S are `coll_algobw_gbs` x time, where all-gather and
-reduce-scatter say what one rank holds. A collective ends when it was dumped, unless verbose lines
-say when (`event_trace_ts`).
+A rank here is one of its communicator. GPUs of the job are numbered by the largest communicator,
+processes beside it by their hosts; there are as many servers as any communicator is over. Members
+that left no line are placed as NCCL's ranks usually lie: servers one after the other, as many GPUs
+of each. Bytes of S are `coll_algobw_gbs` x time, where all-gather and reduce-scatter say what one
+rank holds. A collective ends when it was dumped, unless verbose lines say when (`event_trace_ts`).
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from ...errors import RFabricError
@@ -28,6 +29,7 @@ from .base import TraceFormat
 from .lowering import PER_RANK
 
 VERSIONS, PERF = ("v4",), "coll_perf"
+SHOWN = 3  # ranks in a message
 HEAD = 4096  # bytes of a file, by which it is told
 
 
@@ -44,7 +46,7 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     for line in lines:
         if one := line.recorded(job, skipped):
             logs.setdefault(job.ranks[line.process], []).append(one)
-    notes = [*job.notes, *(f"{count} lines of {kind} dropped" for kind, count in beside.items())]
+    notes = [*job.notes, *(f"{many} lines of {kind} dropped" for kind, many in beside.items())]
     notes += [
         f"{file.name}: not of NCCL Inspector, left out" for file in every if file not in files
     ]
@@ -83,6 +85,7 @@ class _CollectiveLine:
             raise RFabricError(
                 f"{where}: rank {self.rank} of {self.ranks} on {self.nodes} nodes cannot be"
             )
+        self.each = -(-self.ranks // self.nodes)  # on a server
         self.process = str(meta.get("hostname", "")), self._whole(meta, "pid")
         self.name, self.number = str(perf.get("coll", "")), self._whole(perf, "coll_sn")
         self.size = checked_size(perf.get("coll_msg_size_bytes"), where)
@@ -131,6 +134,11 @@ class _CollectiveLine:
         return abs(ratio - 1) < abs(ratio - self.ranks)
 
 
+def _server_by_server(line: _CollectiveLine, each: int) -> int:
+    """The rank of the job of one in its largest communicator, of servers of `each` GPUs."""
+    return line.rank // line.each * each + line.rank % line.each
+
+
 class _RecordedGpus:
     """Which process is which GPU of the job, and who is in a communicator."""
 
@@ -150,27 +158,53 @@ class _RecordedGpus:
                     f"{line.where}: rank {line.rank} of communicator {line.comm} is also "
                     f"{members[line.rank]}; give the files of one run"
                 )
-        largest = max(lines, key=lambda line: line.ranks)
-        self.world = largest.ranks
-        self.server = server or max(-(-line.ranks // line.nodes) for line in lines)
-        self.ranks = {process: rank for rank, process in self.members[largest.comm].items()}
-        free = iter(sorted(set(range(self.world)) - set(self.ranks.values())))
-        self.notes: list[str] = []
-        for line in lines:
+        # the largest first, of several that over the fewest servers: its ranks are neighbours
+        order = sorted(lines, key=lambda line: (-line.ranks, line.nodes, line.comm, line.rank))
+        self.each = max(line.each for line in lines)
+        self.server = server or self.each
+        nodes = max(line.nodes for line in lines)
+        whole = (order[0].nodes, order[0].each) == (nodes, self.each)
+        self.world = order[0].ranks if whole else max(order[0].ranks, nodes * self.each)
+        self.ranks: dict[tuple, int] = {}
+        self.servers: dict[str, int] = {}  # number of a host's server
+        self.taken: set[int] = set()
+        beside = []
+        for line in order:
             if line.process not in self.ranks:
-                self._place(line, free)
+                inside = line.comm == order[0].comm
+                rank = _server_by_server(line, self.each) if inside else self._beside(line)
+                beside += [] if inside else [rank]
+                self._number(line.process, rank)
+        self.notes: list[str] = []
+        if beside:
+            shown = f"{beside[:SHOWN]}"[1:-1] + ", ..." * (len(beside) > SHOWN)
+            self.notes.append(
+                f"{len(beside)} processes are in no communicator of the whole job: taken as rank "
+                f"{shown}, by their hosts"
+            )
 
-    def _place(self, line: _CollectiveLine, free: Iterator[int]) -> None:
-        self.ranks[line.process] = rank = next(free, -1)
+    def _number(self, process: tuple, rank: int) -> None:
+        self.ranks[process] = rank
+        self.taken.add(rank)
+        self.servers.setdefault(process[0], rank // self.each)
+        self.world = max(self.world, rank + 1)
+
+    def _beside(self, line: _CollectiveLine) -> int:
+        """The rank of a process that is not in the largest communicator: on the server of its host,
+        else on the first that no process is known of, at its place in its own communicator, if that
+        is free.
+        """
+        known = set(self.servers.values())
+        server = self.servers.get(line.process[0], next(n for n in count() if n not in known))
+        places = (line.rank % line.each, *range(self.each))
+        every = (server * self.each + place for place in places)
+        rank = next((rank for rank in every if rank not in self.taken), -1)
         if rank < 0:
             raise RFabricError(
-                f"{line.where}: more processes than the {self.world} ranks of the largest "
-                "communicator; give the files of one run"
+                f"{line.where}: more processes on {line.process[0]!r} than its {self.each} GPUs; "
+                "give the files of one run"
             )
-        self.notes.append(
-            f"{line.process[0]} pid {line.process[1]} is in no communicator of the whole job: "
-            f"taken as rank {rank}"
-        )
+        return rank
 
     def group(self, line: _CollectiveLine) -> tuple[int, ...]:
         """The ranks of a communicator; members without a line are placed."""
@@ -185,7 +219,7 @@ class _RecordedGpus:
         return self._placed(line)
 
     def _placed(self, line: _CollectiveLine) -> tuple[int, ...]:
-        each = min(-(-line.ranks // line.nodes), self.server)
+        each = min(line.each, self.server)
         mine = self.ranks[line.process]
         first = (mine // self.server - line.rank // each) * self.server
         offset = 0 if each > 1 else mine % self.server
