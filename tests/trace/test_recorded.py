@@ -587,6 +587,19 @@ def test_nsight_all_to_alls_and_scatters_say_one_rank_s_share(tmp_path):
     assert sent_by_pair(trace) == {(1, 0): 3000}
 
 
+def test_nsight_of_two_communicators_that_share_no_rank_is_one_job(tmp_path):
+    """Two pairs over two files, of which no communicator holds all: four ranks."""
+    for rank in (0, 1):
+        base = sqlite3.connect(export(tmp_path / f"{rank}.sqlite"))
+        words = "UPDATE NVTX_EVENTS SET jsonText = replace(jsonText, ?, ?)"
+        base.execute(words, (f'"Rank": {1 - rank}', f'"Rank": {rank}'))
+        base.execute(f"{words} WHERE globalTid > {2 << 24}", ('ID": 7', 'ID": 8'))
+        base.commit()
+        base.close()
+    trace = NSYS.read(tmp_path, gpus_per_server=1)
+    assert sent_by_pair(trace) == dict.fromkeys(((0, 1), (1, 0), (2, 3), (3, 2)), 4000)
+
+
 def test_nsight_says_what_is_wrong(tmp_path):
     with pytest.raises(RFabricError, match="NVTX_EVENTS: not there; record with nsys profile"):
         NSYS.read(export(tmp_path / "a.sqlite", drop="NVTX_EVENTS"))

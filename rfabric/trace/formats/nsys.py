@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,11 @@ class _Process:
         }
         self.calls = _with_groups(calls)
         self.number, self.launched = 0, 0  # NCCL's kernels that some call launched
+
+    def place(self) -> tuple[int, str, int]:
+        """Where it stands among others: by the largest communicator that it is in, and its rank."""
+        every = [(-ranks, str(comm), rank) for comm, (ranks, rank) in self.comms.items()]
+        return min(every, default=(0, "", 0))
 
     def log(self, job: "_RecordedRanks", skip: Sequence[str]) -> RankLog:
         """The collectives of this rank, in ranks of the job, and what else it computed."""
@@ -144,15 +150,23 @@ class _Process:
 
 
 class _RecordedRanks:
-    """Which process is which rank of the job, by the largest communicator."""
+    """Which process is which rank of the job, by the largest communicator; those that are not in it
+    take the numbers that it leaves.
+    """
 
     def __init__(self, every: list[_Process]):
         sizes = {comm: n for p in every for comm, (n, _) in p.comms.items()}
-        self.world = max((len(every), *sizes.values()))
         self.members: dict = defaultdict(dict)
         largest = max(sizes, key=lambda comm: sizes[comm], default=None)
-        for i, process in enumerate(every):
-            _, process.number = process.comms.get(largest, (0, i))
+        inside = [p for p in every if largest in p.comms]
+        taken = {p.comms[largest][1] for p in inside}
+        free = (number for number in count() if number not in taken)
+        for process in inside:
+            process.number = process.comms[largest][1]
+        for process in sorted((p for p in every if p not in inside), key=_Process.place):
+            process.number = next(free)
+        self.world = max((sizes.get(largest, 0), *(p.number + 1 for p in every)))
+        for process in every:
             for comm, (_, rank) in process.comms.items():
                 self.members[comm][rank] = process.number
 
