@@ -647,6 +647,17 @@ def test_conversations_are_flows_and_pauses_divide_them(tmp_path):
         PCAP.read(path, threshold="1MB")
 
 
+def test_captures_one_behind_another_are_told_apart_by_their_clock(tmp_path):
+    """As `mergecap -a` joins them: the later packets come first."""
+    pytest.importorskip("scapy")
+    there = frame(1, 2)
+    path = capture(tmp_path / "t.pcap", (90.0, there, 900), (90.5, there, 900), (10.0, there, 60),
+                   (10.4, there, 40), (9.9, there, 100))  # fmt: skip
+    trace = PCAP.read(path)
+    assert trace.size.tolist() == [200, 1800]
+    assert trace.start.tolist() == pytest.approx([0, 80.1])
+
+
 def frame6(port: int, *headers: bytes, first: int = 17) -> bytes:
     """UDP to `port` behind headers of IPv6, below a VLAN within a VLAN of the old EtherType."""
     told = struct.pack("!BBHHBB", 0x60, 0, 0, 8, first, 64) + bytes(15) + b"\1" + bytes(15) + b"\2"

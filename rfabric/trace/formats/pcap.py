@@ -71,7 +71,7 @@ class _Talks:
         one = self.open.get(key)
         if one is None:
             self.open[key] = [key, time, time, size, 1]
-        elif time - one[2] > self.gap:
+        elif time - one[2] > self.gap or one[1] - time > self.gap:  # captures one behind another
             self.closed.append(one)
             self.open[key] = [key, time, time, size, 1]
         else:
