@@ -373,6 +373,44 @@ def test_a_rank_may_put_nothing_into_a_collective(tmp_path):
 @pytest.mark.parametrize("word", ["_broadcast_oop", "allgather_into_tensor_coalesced"])
 def test_pytorch_names_collectives_in_several_ways(tmp_path, word):
     for rank in range(2):
+def grouped(tmp_path: Path, *lists: dict, call: str = "1") -> dict:
+    """Bytes by pair of ranks that each all-reduce 400 bytes in the group `call`, of which each
+    file lists the ranks.
+    """
+    for rank, groups in enumerate(lists):
+        said = [{"pg_name": name, "ranks": some, "group_size": 2} for name, some in groups.items()]
+        nodes = [
+            {"id": 1, "name": "## process_group:init ##", "inputs": {"values": [json.dumps(said)]}},
+            {"id": 2, "name": "record_param_comms", "attrs": [],
+             "inputs": {"values": [[[1, 2, 0, 100, 4, "cuda:0"]], 9, [call, "tp"], "allreduce"]}},
+        ]  # fmt: skip
+        text = json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": nodes})
+        (tmp_path / f"s.{rank}.json").write_text(text)
+    return sent(read_trace(tmp_path))
+
+
+PAIRS = {("h1", "h2"): 400, ("h2", "h1"): 400, ("h3", "h4"): 400, ("h4", "h3"): 400}
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        [{"1": [0, 1]}, {"1": [0, 1]}, {"1": [2, 3]}, {"1": [2, 3]}],
+        [{"1": [0, 1]}, {}, {}, {"1": [3, 2]}],
+    ],
+    ids=["each by itself", "some list none"],
+)
+def test_groups_of_other_ranks_may_have_one_name(tmp_path, lists):
+    """As PyTorch names those that each rank makes without the others."""
+    assert grouped(tmp_path, *lists) == PAIRS
+
+
+def test_a_rank_that_calls_a_group_of_others_is_refused(tmp_path):
+    why = r"s.2.json: node 2 .* rank 2 calls group '1', whose ranks are 0, 1; correct that list"
+    with pytest.raises(RFabricError, match=why):
+        grouped(tmp_path, *[{"1": [0, 1]}] * 3)
+
+
         (tmp_path / f"s.{rank}.json").write_text(pytorch(word))
     assert sent(read_trace(tmp_path))[("h1", "h2")] == 400
 

@@ -43,6 +43,10 @@ class Placed:
         self.sends: dict[tuple, deque] = defaultdict(deque)
         self.receives: list[tuple[int, ChakraNode]] = []
         self.calls: dict[tuple[str, int], dict[int, ChakraNode]] = defaultdict(dict)
+        self.names: dict[
+            tuple[int, str], str
+        ] = {}  # of a group, by rank and what its file calls it
+        self.firsts: dict[str, tuple[int, ...]] = {}  # ranks of the first group that is called so
         self.notes: list[str] = [note for graph in graphs.values() for note in graph.notes]
         self.unlisted: set[str] = set()
         self.unread: set[str] = set()
@@ -156,12 +160,34 @@ def _node(made: Placed, rank: int, node: ChakraNode, counts: dict[str, int]) -> 
 def _group(made: Placed, rank: int, node: ChakraNode) -> str:
     """The process group of a collective; along dimensions of the network one that they make."""
     if (said := along(node)) is None:
-        return str(node.attrs.get("pg_name", ""))
+        return _named(made, rank, str(node.attrs.get("pg_name", "")))
     where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
     members = among(rank, said, made.dims, made.ranks, where)
     name = f"involved_dim {[int(one) for one in said]} of rank {members[0]}"
     made.graphs[rank].groups[name] = members
     return name
+
+
+def _named(made: Placed, rank: int, name: str) -> str:
+    """A process group by a name of its own: files may call groups of other ranks alike."""
+    if (rank, name) not in made.names:
+        ranks = _listed(made, rank, name)
+        same = made.firsts.setdefault(name, ranks) == ranks
+        made.names[rank, name] = own = name if same else f"{name} of ranks {ranks}"
+        if ranks:
+            made.graphs[rank].groups[own] = list(ranks)
+    return made.names[rank, name]
+
+
+def _listed(made: Placed, rank: int, name: str) -> tuple[int, ...]:
+    """The ranks of a process group as the file of one of them lists it, else as others do that list
+    it among them; () where none does, or not all alike.
+    """
+    if said := made.graphs[rank].groups.get(name):
+        return tuple(sorted(said))
+    others = (graph.groups.get(name, ()) for graph in made.graphs.values())
+    every = {tuple(sorted(ranks)) for ranks in others if rank in ranks}
+    return every.pop() if len(every) == 1 else ()
 
 
 def _size(made: Placed, rank: int, node: ChakraNode, least: int = 1) -> int:
@@ -227,6 +253,12 @@ def _collective(made: Placed, group: str, turn: int, nodes: dict[int, ChakraNode
     code = whole(first.attrs.get("comm_type", ""), f"{where}: comm_type", 0, len(COLLECTIVES) - 1)
     kind, members = COLLECTIVES[code], _members(made, rank, group, nodes)
     gone = sorted(set(members) - set(nodes))
+    if strange := sorted(set(nodes) - set(members)):
+        rank, node = strange[0], nodes[strange[0]]
+        raise RFabricError(
+            f"{made.graphs[rank].name}: node {node.id} ({node.name}): rank {rank} calls group "
+            f"{group!r}, whose ranks are {str(members)[1:-1][:60]}; correct that list"
+        )
     if [one for one in gone if one in made.graphs or not made.missing]:
         if gone[0] not in made.graphs:
             raise RFabricError(f"{where}: {_lacking(gone, max(gone) + 1)}")
