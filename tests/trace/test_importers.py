@@ -265,6 +265,14 @@ def test_workload_graphs_stand_behind_any_other_key(tmp_path):
 
 
 def jsonizer(rank: int, kind: int | str = 0) -> str:
+@pytest.mark.parametrize("key", ["ctrlDeps", "ctrl_deps", "data_deps", "dataDeps"])
+def test_waits_of_workload_graphs_are_spelled_in_both_ways(tmp_path, key):
+    nodes = [{"Id": i, "NodeType": 4, "runtime": 5, key: list(range(i))} for i in range(3)]
+    (tmp_path / "w.0.json").write_text(json.dumps({"workload_graph": nodes}))
+    trace = read_trace(tmp_path / "w.0.json")
+    assert trace.compute_only()[1].max() == pytest.approx(15e-6)
+
+
     values = [
         {"name": "comm_type", "int64Val": f"{kind}"},
         {"name": "comm_size", "int64Val": "800"},

@@ -36,6 +36,7 @@ ROOTED = ("reduce", "gather", "scatter", "broadcast")
 COMMS = "record_param_comms"
 WHOLE = re.compile("[us]?int|s?fixed")  # attributes of which kinds hold whole numbers
 SILENT = ("wait", "init", "")  # records of no bytes
+DATA, CONTROL = ("dataDeps", "data_deps"), ("ctrlDeps", "ctrl_deps")  # as versions spell them
 
 
 def _read(path: Path, ranks_per_host: int = 1, ranks: int = 0, dims: str = "") -> Trace:
@@ -91,7 +92,7 @@ def _message(name: str, one: dict) -> ChakraNode:
     kind, where = one.get("type", TYPES[0]), f"{name}: node {number}"
     if kind not in TYPES:
         raise RFabricError(f"{where}: type {kind!r} is none of {', '.join(TYPES)}")
-    waits = [*_either(one, "dataDeps", "data_deps"), *_either(one, "ctrlDeps", "ctrl_deps")]
+    waits = [*_either(one, *DATA), *_either(one, *CONTROL)]
     micros = one.get("durationMicros", one.get("duration_micros", 0))
     return ChakraNode(
         number, str(one.get("name", "")), TYPES.index(kind),
@@ -127,7 +128,7 @@ def _workload(name: str, data: dict) -> Graph:
     nodes, known = data["workload_graph"], {one["Id"] for one in data["workload_graph"]}
     made, gone, silent = [], 0, 0
     for one in nodes:
-        waits = [*one.get("data_deps", ()), *one.get("ctrlDeps", ())]
+        waits = [*_either(one, *DATA), *_either(one, *CONTROL)]
         kept = [dep for dep in waits if dep in known]
         gone += len(waits) - len(kept)
         kind = one["NodeType"]
