@@ -9,7 +9,7 @@ from ..errors import RFabricError
 from ..fabric import Needs
 from ..rl.workload import Workload, read_recipe
 from ..specs import head_of
-from ..trace import Traffic, files_of_trace, is_trace, needs_of, read_trace
+from ..trace import Traffic, files_of_trace, is_drawn, is_trace, needs_of, read_trace
 from .base import AnsweringNetwork, Scheduled
 from .table import asked_network, scheduled
 from .weave import POLICIES
@@ -29,7 +29,8 @@ def read_traffic(
     """The traffic called `name`; `settings` such as `training.tp=2` are put over a recipe, such as
     `ranks_per_host=8` are those of a trace's format, whose name `format=NAME` may say.
 
-    Same seed, same trace.
+    Same seed, same trace. It is also that of a trace file whose flows are drawn by chance, unless
+    its settings say one.
 
     scheduler: who schedules its computing (`table.scheduled`), of jobs that share nodes each job's,
     or who shares which nodes (`weave`); '': what it says itself. network: whom it asks, where its
@@ -43,7 +44,10 @@ def read_traffic(
                 f"policy {scheduler} schedules recipes; {name} is a trace file, "
                 "whose schedule is made"
             )
-        trace = read_trace(name, **dict(map(_setting, settings)))
+        said = dict(map(_setting, settings))
+        if is_drawn(Path(name), said.get("format", "")):
+            said.setdefault("seed", str(seed))
+        trace = read_trace(name, **said)
         return Traffic(trace, Path(name).stem, _files(name, settings), needs_of(trace))
     if is_shared(name):
         return _shared(name, settings, seed, scheduler)

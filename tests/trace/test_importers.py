@@ -16,6 +16,7 @@ from test_recorded import capture, export, frame, kernel, line, profile
 from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree
+from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
 from rfabric.trace import Trace, TraceBuilder, read_trace, write_trace
 from rfabric.trace.formats.chakra_wire import (
@@ -264,7 +265,6 @@ def test_workload_graphs_stand_behind_any_other_key(tmp_path):
     assert set(sent(read_trace(tmp_path)).values()) == {800}
 
 
-def jsonizer(rank: int, kind: int | str = 0) -> str:
 @pytest.mark.parametrize("key", ["ctrlDeps", "ctrl_deps", "data_deps", "dataDeps"])
 def test_waits_of_workload_graphs_are_spelled_in_both_ways(tmp_path, key):
     nodes = [{"Id": i, "NodeType": 4, "runtime": 5, key: list(range(i))} for i in range(3)]
@@ -273,6 +273,7 @@ def test_waits_of_workload_graphs_are_spelled_in_both_ways(tmp_path, key):
     assert trace.compute_only()[1].max() == pytest.approx(15e-6)
 
 
+def jsonizer(rank: int, kind: int | str = 0) -> str:
     values = [
         {"name": "comm_type", "int64Val": f"{kind}"},
         {"name": "comm_size", "int64Val": "800"},
@@ -372,15 +373,6 @@ def test_pytorch_counts_the_root_of_a_collective_in_its_group(tmp_path, word, pa
     assert not any("different bytes" in note for note in trace.provenance["dropped"])
 
 
-def test_a_rank_may_put_nothing_into_a_collective(tmp_path):
-    """As one that has no tokens for the experts of others."""
-    folder = chakra(tmp_path / "c", [call(kind=6, size=800)], [call(kind=6, size=0)])
-    assert sent(read_trace(folder)) == {("h1", "h2"): 400, ("h2", "h1"): 400}
-
-
-@pytest.mark.parametrize("word", ["_broadcast_oop", "allgather_into_tensor_coalesced"])
-def test_pytorch_names_collectives_in_several_ways(tmp_path, word):
-    for rank in range(2):
 def grouped(tmp_path: Path, *lists: dict, call: str = "1") -> dict:
     """Bytes by pair of ranks that each all-reduce 400 bytes in the group `call`, of which each
     file lists the ranks.
@@ -419,6 +411,15 @@ def test_a_rank_that_calls_a_group_of_others_is_refused(tmp_path):
         grouped(tmp_path, *[{"1": [0, 1]}] * 3)
 
 
+def test_a_rank_may_put_nothing_into_a_collective(tmp_path):
+    """As one that has no tokens for the experts of others."""
+    folder = chakra(tmp_path / "c", [call(kind=6, size=800)], [call(kind=6, size=0)])
+    assert sent(read_trace(folder)) == {("h1", "h2"): 400, ("h2", "h1"): 400}
+
+
+@pytest.mark.parametrize("word", ["_broadcast_oop", "allgather_into_tensor_coalesced"])
+def test_pytorch_names_collectives_in_several_ways(tmp_path, word):
+    for rank in range(2):
         (tmp_path / f"s.{rank}.json").write_text(pytorch(word))
     assert sent(read_trace(tmp_path))[("h1", "h2")] == 400
 
@@ -605,6 +606,17 @@ def test_flows_drawn_from_a_distribution_fill_the_load_that_was_asked(tmp_path):
     assert np.median(trace.size) == pytest.approx(1000, rel=0.2) and trace.start.max() < 0.002
     again = read_trace(path, load=0.3, duration="2ms", hosts=8, rate="100Gbit/s", seed="4")
     assert same(again, trace) and not same(read_trace(path), trace)
+
+
+def test_the_seed_of_a_run_is_that_of_flows_drawn_by_chance(tmp_path):
+    path = aicb(tmp_path, "bytes,percent\n0,0\n20000,100\n", "sizes.csv")
+
+    def drawn(seed: int, *settings: str) -> Trace:
+        return read_traffic(str(path), ("duration=1us", *settings), seed).trace
+
+    assert same(drawn(0), read_trace(path, duration="1us"))
+    assert not same(drawn(1), drawn(2)) and same(drawn(1), drawn(2, "seed=1"))
+    assert same(drawn(1, "format=flow-sizes"), drawn(1))
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,15 @@ def files_of_trace(path: Path, format: str = "") -> tuple[Path, ...]:
     return (path,)
 
 
+def is_drawn(path: Path, format: str = "") -> bool:
+    """Whether the flows of a file are drawn by chance, of which `seed` is a setting; False where
+    something is wrong with it, which reading it will tell.
+    """
+    with suppress(RFabricError, OSError):
+        return "seed" in by_signature(_format_of(path, format).read)
+    return False
+
+
 def _format_of(path: Path, name: str = "") -> TraceFormat:
     """The format of this name, else the one that knows the first bytes, else that of the suffix."""
     if name:

@@ -6,8 +6,9 @@
     30000000,100
 
 Flows arrive by chance (Poisson) at such a rate that they fill `load` of what the hosts' cards send,
-between two hosts taken evenly; sizes lie evenly between two rows. Same seed, same flows. A header
-may say a unit, `size_KB`; sizes in packets are refused, whose bytes it does not say.
+between two hosts taken evenly; sizes lie evenly between two rows. Same seed, same flows: that of
+the run (`--seed`), unless the settings say one. A header may say a unit, `size_KB`; sizes in
+packets are refused, whose bytes it does not say.
 """
 
 import re
