@@ -22,6 +22,7 @@ higher one; above the highest it is refused.
 
 import csv
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -396,8 +397,8 @@ def price_table(path: Path = TABLE) -> tuple[Price, ...]:
 def _price(row: dict, where: str) -> Price:
     if any(row.get(None, ())):
         raise RFabricError(f"{where}: more cells than the header has; quote text with commas")
-    if near := _misspelled(row["item"] or ""):
-        raise RFabricError(f"{where}: no part is called {row['item']!r}{near}")
+    if hint := _unknown(row["item"] or ""):
+        raise RFabricError(f"{where}: no part is called {row['item']!r}{hint}")
     name = f"{where}: price of {row['item']} at {row['rate_gbps']} Gbit/s"
     usd, watts, reach = (_figure(row.get(key), key, name) for key in ("usd", "watts", "reach_m"))
     for figure, value in (("usd", usd), ("watts", watts)):
@@ -415,21 +416,27 @@ def _price(row: dict, where: str) -> Price:
     )
 
 
-def _misspelled(item: str) -> str:
-    """`, did you mean NAME?` for an item that is like a known one; empty for those, and for ports
-    of one's own `optics`, unless they are a slip of the finger from one of ours.
+def _unknown(item: str) -> str:
+    """What is said of an item that nothing is priced by: which may be meant, or all there are; ''
+    for those there are, and for ports of one's own `optics`, unless they are a slip of the finger
+    from one of ours.
     """
-    own = item.endswith("-port") and not any(_one_slip(item, known) for known in ITEMS)
-    return "" if own or item in ITEMS else meant(item, ITEMS)
+    plain = re.sub(r"[\s_]+", "-", item.lower())
+    own = item.endswith("-port") and not any(_one_slip(plain, known) for known in ITEMS)
+    if item in ITEMS or own:
+        return ""
+    return meant(plain, ITEMS) or f"; there are {', '.join(ITEMS)}, and OPTICS-port"
 
 
 def _one_slip(a: str, b: str) -> bool:
-    """Whether a letter more, less or other, or two that changed places, makes `b` of `a`."""
+    """Whether one letter more, less or other at most, or two that changed places, makes `b` of
+    `a`.
+    """
     same = len(commonprefix((a, b)))
     a, b = a[same:][::-1], b[same:][::-1]
     same = len(commonprefix((a, b)))
     a, b = a[same:], b[same:]
-    return max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1])
+    return max(len(a), len(b)) <= 1 or (len(a) == 2 and a == b[::-1])
 
 
 def _figure(text: str | None, key: str, name: str) -> float | None:

@@ -428,7 +428,15 @@ def test_parts_of_a_printed_step_add_up_on_every_fabric(name, capsys):
                 ("oc-port", "ocs-port"),
                 ("eletrical-port", "electrical-port"),
                 ("ocs-prot", "ocs-port"),
+                ("NIC", "nic"),
+                ("Electrical-port", "electrical-port"),
+                ("OCS port", "ocs-port"),
+                (" fibre_metre", "fibre-metre"),
             )
+        ),
+        (
+            "item,rate_gbps,usd,watts,usd_source,watts_source\nchassis,100,1,,a,\n",
+            "line 2: no part is called 'chassis'; there are nic, .*, and OPTICS-port",
         ),
         (
             'item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,1,,"a,\n',
