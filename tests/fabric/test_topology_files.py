@@ -676,6 +676,7 @@ BAD = {
     ),
     "both.csv": ("ip,leaf,ToR\n1,a,b\n", "columns leaf and tor are both of one tier"),
     "twice.csv": ("ip,tor,tor\n1,a,b\n", "column 'tor' stands twice"),
+    "two.csv": ("ip,tor1,tor2\n1,a,b\n2,c,b\n3,e,d\n", "tor1 and tor2 are both .* of a,b,rate"),
     "zip.csv": ("ip,tor\n1,a\x00\n", "holds a NUL"),
     "odd.bin": ("something else", "no format knows it; say which it is by format=NAME"),
 }  # fmt: skip

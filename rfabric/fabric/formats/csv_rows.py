@@ -103,7 +103,7 @@ def rank_of(column: str) -> int | None:
     """The tier that a column's name says, lowest first."""
     bare = bare_name(column)
     for rank, words in enumerate(TIER_WORDS):
-        if any(bare in (word, f"{word}s", f"{word}name", f"{word}switch") for word in words):
+        if re.fullmatch(rf"({'|'.join(words)})(s|name|switch)?\d?", bare):  # tor1, tor2
             return rank
     numbered = re.fullmatch(r"(?:tier|level|layer|t|l)(\d)", bare)
     return int(numbered[1]) if numbered else None

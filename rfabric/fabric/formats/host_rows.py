@@ -110,7 +110,8 @@ def _tier_columns(
         if same:
             raise RFabricError(
                 f"columns {same[0][0]} and {same[0][1]} are both of one tier by their names; say "
-                "which are switches, lowest first: tiers=" + ";".join(order)
+                f"which are switches, lowest first: tiers={';'.join(order)}; a host of several "
+                "cables has a row each in a table of a,b,rate"
             )
         return order, ""
     return _by_counts(columns, rows), ", the one with more switches lower"
