@@ -19,6 +19,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_miniedit import edited
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -675,8 +676,8 @@ BAD = {
         nvlinked(target="0").replace('link_width="16"', 'link_width="x"', 1), "is no speed such as"
     ),
     "both.csv": ("ip,leaf,ToR\n1,a,b\n", "columns leaf and tor are both of one tier"),
-    "twice.csv": ("ip,tor,tor\n1,a,b\n", "column 'tor' stands twice"),
     "two.csv": ("ip,tor1,tor2\n1,a,b\n2,c,b\n3,e,d\n", "tor1 and tor2 are both .* of a,b,rate"),
+    "twice.csv": ("ip,tor,tor\n1,a,b\n", "column 'tor' stands twice"),
     "zip.csv": ("ip,tor\n1,a\x00\n", "holds a NUL"),
     "odd.bin": ("something else", "no format knows it; say which it is by format=NAME"),
 }  # fmt: skip
@@ -757,6 +758,7 @@ OWNED = {
     "net.edgelist": lambda path: made(path, "h1 t1\nh2 t1 {'rate': '400Gbit/s'}\n"),
     "lab.clab.yml": lambda path: made(path, LAB),
     "topology.yml": lambda path: made(path, "nodes: [h1, h2, leaf]\nlinks: [h1-leaf, h2-leaf]\n"),
+    "lab.mn": lambda path: made(path, json.dumps(edited())),
     "rack.yaml": lambda path: made(path, INFRA),
     "server.xml": lambda path: made(path, nvlinked(target="0", tclass="0x068000")),
     "tables/": lambda path: (path.mkdir(), made(path / "leaf1.txt", lldp(

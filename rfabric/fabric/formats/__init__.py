@@ -25,6 +25,7 @@ from .host_rows import HOST_ROWS
 from .htsim_topology import HTSIM_TOPOLOGY
 from .infragraph import INFRAGRAPH
 from .lldp import LLDP
+from .miniedit import MINIEDIT
 from .nccl_topology import NCCL_TOPOLOGY
 from .netlab import NETLAB
 from .node_link import NODE_LINK
@@ -36,8 +37,8 @@ TOPOLOGIES = {
     form.name: form
     for form in (
         HOST_ROWS, CABLE_ROWS, GRAPHML, GML, GEXF, PAJEK, EDGE_LIST, INFRAGRAPH, LLDP,
-        NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NETLAB, NS3_TOPOLOGY, SIMGRID, HTSIM_TOPOLOGY,
-        GRAPHVIZ, MERMAID_TEXT,
+        NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NETLAB, MINIEDIT, NS3_TOPOLOGY, SIMGRID,
+        HTSIM_TOPOLOGY, GRAPHVIZ, MERMAID_TEXT,
     )
 }  # fmt: skip
 FABRIC_JSON = "fabric-json"  # rfabric's own: all that a Fabric is
