@@ -1,7 +1,8 @@
 """What the options of a run ask for, as the library has it: `AskedRun`, `RunSettings`, `Grid`."""
 
 import argparse
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 
 from ..emulate.machines.remote import AGENT, RSH, Machines, parse_machines
 from ..errors import RFabricError
@@ -12,6 +13,26 @@ from ..study.asked import AskedRun, policies_of, usual_fabrics
 from ..study.grid import Grid
 from ..study.run import RunSettings
 from .terminal import Talk
+
+log = logging.getLogger(__name__)
+
+# options that count for nothing where the engine sends no real packets
+IDLE = {
+    "simulate": {"--bandwidth-scale", "--time-dilation", "--sample", "--patience"},
+    "ns3": {"--time-dilation", "--sample", "--patience"},
+}
+
+
+def say_idle(args: argparse.Namespace, engines: Iterable[str]) -> None:
+    """Say which typed options none of these engines heeds. A run's command may have some from a
+    rfabric.toml, and is to run again, so they are no error.
+    """
+    idle = set.intersection(*(IDLE.get(engine, set()) for engine in engines))
+    if typed := [option for option in dict.fromkeys(args.typed) if option in idle]:
+        log.warning(
+            "%s: of real packets, and counts for nothing here: --engine emulate sends some",
+            ", ".join(typed),
+        )
 
 
 def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:

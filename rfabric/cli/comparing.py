@@ -35,13 +35,28 @@ from ..study.kept import usual_folders
 from ..study.run import require
 from ..study.step_log import read_step_log
 from ..units import parse_time
-from .asked import grid_of, settings_of
+from .arguments.parsing import refuse_typed
+from .asked import grid_of, say_idle, settings_of
 from .entry import Ended
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
+
+# options that go with --resume: how cells are run, not what
+BESIDE_RESUME = {
+    "--resume", "--jobs", "--workers", "--no-cache", "--no-report", "--json", "--quiet",
+    "--verbose",
+}  # fmt: skip
 
 
 def compare(args: argparse.Namespace) -> None:
     """rfabric compare: fabrics or policies side by side, in one world or in several."""
+    if args.resume:
+        why = (
+            "says nothing beside --resume, which takes it from the folder's grid.json: leave it "
+            "out, or begin another comparison"
+        )
+        refuse_typed(args, set(args.typed) - BESIDE_RESUME, why)
+    else:
+        say_idle(args, args.engine)
     if args.resume or len(args.engine) == 1:
         show(_compared(args, args.engine[0]), args)
         return

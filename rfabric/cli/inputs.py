@@ -28,6 +28,7 @@ from ..specs import escaped
 from ..study.known import known
 from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
 from ..units import show_between, show_size, show_time
+from .arguments.parsing import refuse_typed
 from .runs import with_format
 from .terminal import MOST_ROWS, print_json, show_notes, show_tables
 
@@ -206,6 +207,10 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
 
 def topo(args: argparse.Namespace) -> None:
     """rfabric topo: what a fabric is made of."""
+    if not args.output:
+        refuse_typed(args, ["--write-as"], "is the format of a file: name it with --output")
+    if args.json:
+        refuse_typed(args, ["--dot"], "and --json are two forms of one answer: give one")
     fabric = parse_fabric(args.fabric + (f",format={args.format}" if args.format else ""))
     if args.output:
         write_text(Path(args.output), written(fabric, args.output, args.write_as))

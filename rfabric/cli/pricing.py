@@ -15,15 +15,23 @@ from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import METRES, Bill, Flip, bill, flips, price_table
 from ..fabric.dollars import Gpus, step_cost
 from ..fabric.spec import with_setting
+from ..files import twice
 from ..report.compare import DOLLARS, Table, bill_table
 from ..units import parse_rate
+from .arguments.parsing import refuse_typed
 from .terminal import Talk, show_notes, show_tables
+
+OF_A_STEP = ("--gpu-usd-per-hour", "--gpu-watts", "--price-holds", "--years", "--usd-per-kwh")
 
 
 def cost(args: argparse.Namespace) -> None:
     """Bills of the fabrics that were asked for; with several or `--sweep`, which price flips their
     order.
     """
+    if not args.step_s:
+        refuse_typed(args, OF_A_STEP, "is of what a step costs: say how long it is by --step-s")
+    if not args.gpu_usd_per_hour:
+        refuse_typed(args, ["--price-holds"], "is of a price: add --gpu-usd-per-hour")
     prices = price_table(Path(args.prices)) if args.prices else ()
     metres = _metres(args.metres)
     if args.rate:
@@ -82,6 +90,8 @@ def _priced_fabric(spec: str, args: argparse.Namespace, talk: Talk) -> Fabric:
 
 def _metres(settings: Sequence[str]) -> Mapping[str, float]:
     metres = dict(METRES)
+    if (tier := twice(text.partition("=")[0] for text in settings)) is not None:
+        raise RFabricError(f"--metres sets {tier} twice; keep one")
     for text in settings:
         tier, _, value = text.partition("=")
         try:

@@ -27,7 +27,7 @@ from ..study.kept import Folders, folder_key, usual_folders
 from ..study.run import Tell, play, require
 from ..trace import TRACE_SUFFIXES, is_trace
 from ..units import show_size
-from .asked import asked_of, settings_of
+from .asked import asked_of, say_idle, settings_of
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
 
@@ -43,6 +43,7 @@ def simulate(args: argparse.Namespace) -> None:
 
 def replay(args: argparse.Namespace) -> None:
     """rfabric replay: a trace file of the user."""
+    say_idle(args, [args.engine])
     args.set = with_format(args)
     if not args.format and not is_trace(args.traffic):
         raise RFabricError(

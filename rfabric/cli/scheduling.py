@@ -28,12 +28,15 @@ from ..schedulers.weave.traffic import is_shared
 from ..study.asked import scheduled_on
 from ..trace import is_trace
 from ..units import SECONDS_PER_HOUR, show_size, show_time
+from .arguments.parsing import refuse_typed
 from .terminal import Talk, show_tables
 
 
 def timeline(args: argparse.Namespace) -> None:
     """rfabric timeline: what each GPU computes over time."""
     asked = parse_policies(args.policy).scheduler if args.policy else ""
+    if args.jobs:
+        refuse_typed(args, ["--traffic"], "and --jobs are two things to schedule: give one")
     args.traffic = args.traffic or usual_traffic([asked], args.usual)
     with Talk(args.quiet) as talk:
         talk.tell(args.jobs or args.traffic, {"stage": "schedule"})

@@ -477,11 +477,37 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["bench", "--patience", "nan"], "--patience: 'nan' is not a quantity"),
         (["control", "--port", "0"], "port 0 must lie between 1 and 65535"),
         (["clean", "emulation-0-0000", "--out", "none"], "emulation-0-0000"),
+        (["compare", "--resume", "runs/x", "--json", "--seeds", "5"],
+         "--seeds says nothing beside --resume, which takes it from the folder's grid.json"),
+        (["cost", "--years", "5"], "--years is of what a step costs: say how long it is by --s"),
+        (["cost", "--step-s", "5", "--price-holds", "nics"], "add --gpu-usd-per-hour"),
+        (["cost", "--metres", "edge=5", "--metres", "edge=6"], "--metres sets edge twice; keep"),
+        (["topo", "rfabric", "--write-as", "gml"],
+         "--write-as is the format of a file: name it with --output"),
+        (["topo", "rfabric", "--json", "--dot"], "--dot and --json are two forms of one answer"),
+        (["timeline", "--jobs", "jobs.csv", "--traffic", "grpo-64"],
+         "--traffic and --jobs are two things to schedule: give one"),
     ],
 )  # fmt: skip
 def test_a_bad_request_is_one_line(here, capsys, words, message):
     assert message in failure(capsys, *words)
     assert not Path("runs").exists()
+
+
+def test_options_of_real_packets_are_said_to_count_for_nothing_in_a_simulation(
+    here, capsys, caplog
+):
+    words = ["replay", "mine.csv", "--topo", "fat-tree", "--patience=2min", "--no-report", "--json"]
+    assert main(words) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert "--patience: of real packets, and counts for nothing here" in caplog.text
+    caplog.clear()
+    Path("rfabric.toml").write_text('[replay]\npatience = "2min"\n')
+    assert main([word for word in words if "patience" not in word]) == 0
+    assert json.loads(capsys.readouterr().out)["command"].startswith(
+        "rfabric replay --patience=2min mine.csv"
+    )
+    assert "real packets" not in caplog.text and plain["runs"]
 
 
 def test_without_root_emulation_says_what_to_do(here, capsys, monkeypatch):

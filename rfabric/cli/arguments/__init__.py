@@ -69,7 +69,8 @@ def parser() -> Parser:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """What is asked: these words, and what a rfabric.toml says of what they leave out.
 
-    `command` is the whole of it as one would type it, `defaults` the file or an empty text.
+    `command` is the whole of it as one would type it, `defaults` the file or an empty text, `typed`
+    the long options among the words.
     """
     top = parser()
     if words and words[0].startswith("-") and words[0] not in (*HELP, "--version"):
@@ -83,5 +84,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         given = defaults.read(".", top.verbs())
         asked, added = defaults.parse(words, verb, top, given)
     asked.command = shlex.join(["rfabric", *words[:1], *added, *words[1:]])
+    asked.typed = tuple(word.partition("=")[0] for word in words if word.startswith("--"))
     asked.defaults, asked.added = str(given.file or ""), shlex.join(added)
     return asked

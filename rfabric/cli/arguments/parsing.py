@@ -6,7 +6,7 @@ ArgumentTypeError, which argparse tells, for what is none of that.
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -236,3 +236,9 @@ def time(text: str) -> float:
     if not value:
         raise argparse.ArgumentTypeError("0 is no time; write for example 200ms")
     return value
+
+
+def refuse_typed(args: argparse.Namespace, options: Iterable[str], why: str) -> None:
+    """RFabricError for the first of these options that was typed, where it counts for nothing."""
+    if typed := next((one for one in args.typed if one in options), None):
+        raise RFabricError(f"{typed} {why}")
