@@ -480,6 +480,13 @@ def test_inspector_of_hosts_that_no_communicator_joins(tmp_path):
         inspected(tmp_path / "t.jsonl", *pairs, *again)
 
 
+def test_what_nccl_prints_is_no_inspector(tmp_path):
+    said = "n1:7:7 [0] NCCL INFO AllReduce: opCount 0 count 1024 datatype 7 op 0 root 0\n"
+    (tmp_path / "nccl.log").write_text(said)
+    with pytest.raises(RFabricError, match="holds no line of NCCL Inspector.* NCCL_DEBUG"):
+        read_trace(tmp_path / "nccl.log")
+
+
 def test_inspector_leaves_out_lines_of_sends(tmp_path):
     sends = line().replace("coll_perf", "p2p_perf")
     (tmp_path / "t.jsonl").write_text(line() + sends + line(sn=2, time=2000))

@@ -252,6 +252,11 @@ def _lines(path: Path, beside: Counter) -> Iterator[_CollectiveLine]:
                     continue
                 yield _CollectiveLine(f"{path.name}, line {number}", said)
     except RFabricError as error:
+        if not _is_inspected(path):
+            raise RFabricError(
+                f"{path.name} holds no line of NCCL Inspector, NCCL's profiler plug-in; what "
+                "NCCL_DEBUG prints is not read: it says not how long calls took"
+            ) from error
         where = "" if str(error).startswith(path.name) else f"{path.name}, "
         raise RFabricError(f"{where}{error}") from error
 
