@@ -15,7 +15,7 @@ import math
 from .gpus import Gpu
 from .layout import Layout
 from .models import BF16_BYTES, FP32_BYTES, STORED_BYTES, Model
-from .pipeline_stages import StageParameters, held, learning
+from .pipeline_stages import StageParameters, held, in_layers, learning, roots
 
 # Share of HBM that an engine takes: the default of vLLM's gpu_memory_utilization.
 UTILISATION = 0.9
@@ -150,6 +150,8 @@ def training_bytes(
     stage: int = 0,
     micro_batches: float = math.inf,
     own_gradients: bool = False,
+    ends_apart: bool = False,
+    whole_gradients: bool = False,
 ) -> dict[str, float]:
     """Bytes on one training GPU of a pipeline stage, by what takes them. The first holds the most
     micro-batches at a time (`Layout.in_flight`), and the embedding; the last alone has logits.
@@ -161,20 +163,25 @@ def training_bytes(
     a second model of the same shape, which trains when the first has; learns: share of the
     parameters that have gradients and states, those of adapters (`adapters`), which are held beside
     all others; micro_batches: of an update, at most; own_gradients: a rank has its part of the
-    gradients alone, beside a bucket that is on its way (ZeRO-2).
+    gradients alone, beside a bucket that is on its way (ZeRO-2); ends_apart: embedding and logits
+    of sharded parameters are gathered one without the other; whole_gradients: beside a sharded
+    parameter those of several micro-batches are added up before they are sent (FSDP's no_sync).
     """
     shards = training_shards(model, layout, held(model, layout)[stage])
     taught = training_shards(model, layout, learning(model, layout, learns)[stage])
     gathers = layout.sharded and any(ranks > 1 for _, ranks in shards)
     kept, learnt = (_shared(some, layout.sharded) for some in (shards, taught))
     states, grads = learns * _shared(taught, not replicated), learns * grad_bytes
-    whole = training_shards(model, layout, StageParameters.of(model))
-    layer = sum(size for size, _ in whole) / model.layers
+    root = _root(model, layout, stage, ends_apart) / layout.tp
+    inside = training_shards(model, layout, in_layers(model, layout)[stage])
+    layer = sum(size for size, _ in inside) / (model.layers / layout.pp * layout.times(stage))
     each, adam = parameter_bytes(layout.sharded and not on_host)
     adam = 0.0 if on_host else adam * states
     parts = layout.sharded or own_gradients
     added = learns * FP32_BYTES if layout.sharded else grads
     added = 0.0 if parts and on_host else added * _shared(taught, parts)
+    if whole_gradients and micro_batches > 1:
+        added = grads * _shared(taught, False)
     activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
     passing = layout.times(stage) * layout.in_flight(stage, micro_batches) / layout.pp
     logits = FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp
@@ -188,9 +195,21 @@ def training_bytes(
         **({"critic": each * kept + adam} if critic else {}),
         **({"bucket": min(BUCKET, learns * learnt) * grad_bytes} if own_gradients else {}),
         # The layer that computes and the one that is gathered beside it, and a layer's gradients
-        # before they are scattered.
-        **({"gathered": (2 * BF16_BYTES + grads) * layer} if gathers else {}),
+        # before they are scattered; what is outside of layers, with its gradients in the format of
+        # matmuls, from the forward pass to the end of the backward pass.
+        **(
+            {"gathered": (2 * BF16_BYTES + grads) * layer + (1 + learns) * BF16_BYTES * root}
+            if gathers
+            else {}
+        ),
     }
+
+
+def _root(model: Model, layout: Layout, stage: int, apart: bool) -> float:
+    """Parameters outside of a stage's layers that are gathered at a time."""
+    both = roots(model, layout)[stage].dense
+    most = max(model.parameters_before_layers, model.logits_parameters)
+    return min(both, most) if apart else both
 
 
 def _shared(shards: list[tuple[float, int]], among_ranks: bool) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..errors import RFabricError
 from .config_fields import SPELLINGS, Fields
 from .families import Family
-from .models import Experts, Latent
+from .models import BF16_BYTES, FP32_BYTES, Experts, Latent
 
 
 def mixers_of(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
@@ -16,6 +16,8 @@ def mixers_of(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
     """
     experts, latent = _experts(fields, family, shape), _latent(fields)
     hybrid = _HYBRIDS[family.hybrid](fields, shape) if family.hybrid else {}
+    if hybrid.get("states"):
+        hybrid["state_number"] = _state_number(fields)
     sparse = hybrid.pop("sparse_layers", None)
     if sparse is not None and experts:
         experts = replace(experts, layers=sparse) if sparse else None
@@ -32,6 +34,14 @@ def mixers_of(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
         )
         hybrid["others"] = hybrid.get("others", 0) + gates
     return {"experts": experts, "latent": latent, **hybrid}
+
+
+def _state_number(fields: Fields) -> int:
+    """Bytes of a number in the states of a sequence, where engines take a config at its word: vLLM
+    of Nemotron-H and Qwen3.5 (vllm/model_executor/models/config.py); else those of activations.
+    """
+    said = (fields.raw(key) for key in ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"))
+    return FP32_BYTES if any(str(dtype).endswith("float32") for dtype in said) else BF16_BYTES
 
 
 def _latent(fields: Fields) -> Latent | None:
@@ -192,7 +202,8 @@ def _mamba2(
     one = (
         hidden * (inner + mixed + heads) + inner * hidden + mixed * (kernel + 1) + 3 * heads + inner
     )
-    return {"others": blocks * one, "state_bytes": blocks * 2 * (inner * state + mixed * kernel)}
+    held = {"states": blocks * inner * state, "convolved": blocks * mixed * kernel}
+    return {"others": blocks * one, **held}
 
 
 def _granite(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
@@ -229,12 +240,13 @@ def _delta(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
         + 2 * heads
         + width
     )
-    state = heads * fields.number("linear_key_head_dim") * width + kernel * (2 * keys + values)
+    state = heads * fields.number("linear_key_head_dim") * width
     blocks = layers - attention
     return {
         "attention_layers": attention,
         "others": blocks * one,
-        "state_bytes": 2 * blocks * state,
+        "states": blocks * state,
+        "convolved": blocks * kernel * (2 * keys + values),
     }
 
 

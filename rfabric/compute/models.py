@@ -71,8 +71,9 @@ class Model:
     attention_layers, mlp_layers: how many layers have attention, and an MLP of their own; None:
     all, and all without experts.
     others: parameters beside these matrices that a token is multiplied with (state-space layers,
-    gates of attention), in all layers; state_bytes: what those layers hold for a sequence however
-    long.
+    gates of attention), in all layers; states, of `state_number` bytes, and convolved, in bf16:
+    numbers that those layers hold of a sequence however long; kv_number: bytes of one in the KV
+    cache.
     vectors: parameters of norms and biases in all layers; once: those outside of layers; positions:
     rows of a learned table.
     next_layers: layers that predict further tokens (MTP), not counted in `layers` nor in any total
@@ -100,7 +101,10 @@ class Model:
     attention_layers: int | None = None
     mlp_layers: int | None = None
     others: int = 0
-    state_bytes: int = 0
+    states: int = 0
+    convolved: int = 0
+    state_number: int = BF16_BYTES
+    kv_number: int = BF16_BYTES
     vectors: int = 0
     once: int = 0
     positions: int = 0
@@ -267,22 +271,27 @@ class Model:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers, bf16; of latent attention what it caches in
-        their place.
+        """Keys and values of one token in all layers; of latent attention what it caches in their
+        place.
         """
         return self.kv_layers * self.kv_layer_bytes
 
     @property
     def kv_layer_bytes(self) -> int:
-        """Keys and values of one token in one layer, bf16."""
+        """Keys and values of one token in one layer."""
         if self.latent:
-            return (self.latent.kv_rank + self.latent.rope) * BF16_BYTES
-        return 2 * self.kv_heads * self.head_dim * BF16_BYTES
+            return (self.latent.kv_rank + self.latent.rope) * self.kv_number
+        return 2 * self.kv_heads * self.head_dim * self.kv_number
 
     @property
     def kv_layers(self) -> int:
         """Layers with attention, which alone cache keys and values."""
         return self.layers if self.attention_layers is None else self.attention_layers
+
+    @property
+    def state_bytes(self) -> int:
+        """What layers without attention hold of a sequence."""
+        return self.states * self.state_number + self.convolved * BF16_BYTES
 
     def kv_bytes(self, tokens: float) -> float:
         """What a sequence of so many tokens holds: layers with a window keep only that, others of
@@ -327,11 +336,8 @@ class Model:
 
     def decode_flops(self, context: float) -> float:
         """FLOPs of one new token after `context` tokens."""
-        seen = 1 - (
-            self.windowed / self.kv_layers * (1 - min(1, self.window / context))
-            if self.windowed and context
-            else 0
-        )
+        beyond = 1 - min(1, self.window / context) if self.windowed and context else 0
+        seen = 1 - self.windowed / self.kv_layers * beyond
         return 2 * self.matmul_parameters + self.attention_flops_per_context_token * context * seen
 
     def training_flops(self, tokens: float, squares: float) -> float:

@@ -56,6 +56,28 @@ def held_once(model: Model, layout: Layout) -> list[StageParameters]:
     return [StageParameters(*stage) for stage in zip(dense, experts, strict=True)]
 
 
+def roots(model: Model, layout: Layout) -> list[StageParameters]:
+    """What of each stage is outside its layers, which FSDP gathers as one unit, its root: embedding
+    and learned positions, last norm, matrix of the logits.
+
+    >>> from .named import load_model
+    >>> [f"{stage.total / 1e9:.2f}" for stage in roots(load_model("Qwen3-8B"), Layout(pp=3))]
+    ['0.62', '0.00', '0.62']
+    """
+    ends = [0.0] * layout.pp
+    ends[0] += model.parameters_before_layers
+    ends[-1] += model.parameters_behind_layers
+    if model.tied and layout.pp > 1:
+        ends[-1] += model.logits_parameters
+    return [StageParameters(size, 0.0) for size in ends]
+
+
+def in_layers(model: Model, layout: Layout) -> list[StageParameters]:
+    """What of each stage is in its layers."""
+    both = zip(held(model, layout), roots(model, layout), strict=True)
+    return [StageParameters(whole.dense - root.dense, whole.experts) for whole, root in both]
+
+
 def learning(model: Model, layout: Layout, learns: float) -> list[StageParameters]:
     """What of each stage a share `learns` learns of: where all does, what it holds; adapters stand
     beside the matrices of layers alone (`adapters`), and are counted as an even share of these.

@@ -217,6 +217,13 @@ def _check_batch(w: Setup) -> None:
             f"training.micro_batch_tokens: {t.micro_batch_tokens} x cp {t.cp} cannot hold {what} "
             f"of {longest} tokens (max_prompt + max_response); use {-(-held // t.cp)} at least"
         )
+    ahead = t.log_prob_micro_batch
+    if not ahead.sequences and longest > ahead.tokens * t.cp:
+        raise RFabricError(
+            f"training.log_prob_micro_batch_tokens: {ahead.tokens} x cp {t.cp} cannot hold a "
+            f"sequence of {longest} tokens (max_prompt + max_response); use "
+            f"{-(-longest // t.cp)} at least, or 0"
+        )
     if t.mini_batch_responses and t.mini_batches > 1:
         raise RFabricError(
             f"training.mini_batches: {t.mini_batches} beside mini_batch_responses "

@@ -180,20 +180,24 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     All run beside the computing of a neighbouring layer. The first gather of a pass has none before
     it: one in `layers`, left out.
     """
-    sent = flows.sharded(w) if w.training.sums_each_micro_batch else {}
-    sent = {label: one for label, one in sent.items() if len(one.src)}
+    sent = flows.sharded(w) if w.training.optimizer in ("zero2", "sharded") else {}
+    sums = w.training.sums_each_micro_batch
+    sent = {k: one for k, one in sent.items() if len(one.src) and (sums or k == "all-gather")}
     if not sent:
         return None
     if w.training.optimizer == "zero2":
         return _of_buckets(w, batch, sent)
     repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
-    sent = {label: _scaled(one, batch.micro_batches / repeat) for label, one in sent.items()}
-    lasts = {label: flows.wire_seconds(w, one) for label, one in sent.items()}
+    each = batch.micro_batches / repeat
+    again = {"all-gather": flows.gathered_again(w)} if "all-gather" in sent else {}
+    backward = {label: _scaled(one, each) for label, one in (sent | again).items()}
+    lasts = {label: flows.wire_seconds(w, one) for label, one in backward.items()}
     # dealt in proportion: those of a layer hide behind it together
     back = (1 - batch.forward_share) / sum(lasts.values())
-    turns = [Turn(label, one, 0.0, back * lasts[label]) for label, one in sent.items()]
-    if "all-gather" in sent:
-        turns.insert(0, Turn("all-gather", sent["all-gather"], 0.0, batch.forward_share))
+    turns = [Turn(label, one, 0.0, back * lasts[label]) for label, one in backward.items()]
+    if again:
+        ahead = _scaled(sent["all-gather"], each)
+        turns.insert(0, Turn("all-gather", ahead, 0.0, batch.forward_share))
     else:  # shards of a server: nothing is sent forward
         turns[0] = replace(turns[0], before=batch.forward_share)
     return Repeated(tuple(turns), repeat, batch.seconds(w.training.buckets))
@@ -215,16 +219,19 @@ def _of_buckets(w: Workload, batch: MiniBatch, sent: dict[str, Flows]) -> Repeat
 
 def of_sharded_ahead(w: Workload, trained: Trained) -> Repeated | None:
     """Parameters gathered for each layer in every micro-batch of the passes for log-probabilities,
-    beside the computing of the layer before.
+    beside the computing of the layer before; those outside of layers stay gathered for all of a
+    pass.
     """
-    micro = w.training.log_prob_passes * trained.log_prob_micro_batches
+    passes = w.training.log_prob_passes
+    micro = passes * trained.log_prob_micro_batches
     if not micro or w.training.optimizer != "sharded":
         return None
-    gathered = flows.sharded(w)["all-gather"]
-    if not len(gathered.src):
+    whole, layers = flows.arrays(flows.sharded(w)["all-gather"]), flows.gathered_again(w)
+    if not len(whole.src):
         return None
     repeat = max(1, round(micro * w.model.layers / w.training.pp))
-    turn = Turn("all-gather", _scaled(gathered, micro / repeat), 0.0, 1.0)
+    size = passes * whole.size + (micro - passes) * layers.size
+    turn = Turn("all-gather", Flows(whole.src, whole.dst, size / repeat), 0.0, 1.0)
     return Repeated((turn,), repeat, float(trained.log_prob.max()))
 
 

@@ -5,8 +5,8 @@ By label:
 
     reduce-scatter  gradients of a stage among ranks that hold it  (n-1)/n x gradient bytes an edge
     all-gather      bf16 parameters the other way                 (n-1)/n x 2 bytes
-                    sharded: in every micro-batch, parameters twice, of passes for
-                    log-probabilities once
+                    sharded: in every micro-batch, layers twice, of passes for
+                    log-probabilities once; others once a micro-batch, or a pass
     all-reduce      gradients, where the optimizer is replicated, or DeepSpeed's: zero2 in every
                     micro-batch                                   2 (n-1)/n x gradient bytes
                     sharded in several copies: in every micro-batch, of each shard among these
@@ -84,9 +84,9 @@ def gathered(w: Workload) -> Flows:
 
 @lru_cache(2)
 def sharded(w: Workload) -> dict[str, Flows]:
-    """The all-gather of all parameters of a stage, the reduce-scatter of their gradients and the
-    all-reduce of what each GPU has of these among copies, as a micro-batch needs them; where
-    gradients alone are sharded, their all-reduce.
+    """The all-gather of all parameters of a stage, as a forward pass needs them, the reduce-scatter
+    of their gradients and the all-reduce of what each GPU has of these among copies, as a backward
+    pass does; where gradients alone are sharded, their all-reduce.
     """
     of, size = w.stages_learning, gradient_bytes(w)
     if w.training.optimizer == "zero2":
@@ -96,6 +96,16 @@ def sharded(w: Workload) -> dict[str, Flows]:
         "reduce-scatter": _among_data_ranks(w, "reduce-scatter", of, size),
         "all-reduce": _among_data_ranks(w, "all-reduce", of, size, copies=True),
     }
+
+
+@lru_cache(2)
+def gathered_again(w: Workload) -> Flows:
+    """The all-gather of sharded parameters that a backward pass needs: those of layers. The others
+    are FSDP's root, unless training.ends says otherwise, which stays gathered after its forward
+    pass (`_post_forward_reshard` in torch/distributed/fsdp/_runtime_utils.py, `_lazy_init` in
+    _fully_shard/_fsdp_state.py).
+    """
+    return arrays(_among_data_ranks(w, "all-gather", w.stages_again, BF16_BYTES))
 
 
 def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) -> Flows:
@@ -228,18 +238,6 @@ def _expert_pairs(w: Workload) -> Flows:
     src, dst = np.repeat(groups, t.ep, axis=1).ravel(), np.tile(groups, t.ep).ravel()
     leaves = src // w.gpus_per_server != dst // w.gpus_per_server
     return Flows(src[leaves], dst[leaves], [])
-
-
-def prompts_read(w: Workload, replica: int, tokens: int) -> Flows:
-    """The KV cache of a replica's prompts, `tokens` in all, from the replica that reads them: each
-    of its GPUs sends an equal part; none where replicas read their own.
-    """
-    if not w.prefilling:
-        return NONE
-    reader = w.prefilling[replica % len(w.prefilling)]
-    size = float(tokens) * w.model.kv_bytes_per_token / w.generation.gpus
-    pairs = list(zip(reader, w.decoding[replica], strict=True))
-    return point_to_point(pairs, size, w.gpus_per_server)
 
 
 def experts_generation(w: Workload, replica: int, tokens: int) -> Flows:

@@ -20,7 +20,7 @@ from .workload import Workload
 
 def generation_items(w: Workload, step: Step) -> list[Item]:
     """Of generation: the slowest replica's seconds, and what all of them send."""
-    made, g, m = step.generated, w.generation, w.model
+    made, g, m = step.generated, w.generation, w.served
     slowest = max(made.times, key=lambda t: t.seconds)
     outputs = np.concatenate(made.outputs)
     one = decode_step(w)
@@ -130,9 +130,11 @@ def _prompts_read(w: Workload, made: Generated, kv: Sequence[Flows]) -> list[Ite
     """What replicas wait for others that read their prompts, where they do, and the KV cache."""
     if not w.prefilling:
         return []
-    last, model = max(ready_at(w, made.reading)), w.model
+    last, model = max(ready_at(w, made.reading)), w.served
     why = f"{len(w.prefilling)} replicas read the prompts of {len(w.decoding)}, in turn"
     each = f"{model.kv_bytes_per_token:,} B a token of a prompt"
+    each += ", of a window in layers that have one" * bool(model.windowed)
+    each += f", and {model.state_bytes:,} B of states" * bool(model.state_bytes)
     return [
         Item("generation", "prompts", w.generation.rolled_out, last, 0, why),
         *sent_item(w, "generation", "KV", [flows.join(kv)], each),

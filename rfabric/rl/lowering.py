@@ -57,7 +57,8 @@ MERGED = (
 MERGED_SHARDED = (
     (
         "sharded parameters and gradients, summed over copies: a loop over layers and "
-        "micro-batches, beside computing dealt evenly"
+        "micro-batches, beside computing dealt evenly, as is what is gathered outside of layers: "
+        "once a micro-batch of an update, also where an embedding is a unit of its own"
     ),
     "a weight sync gathers sharded parameters in one all-gather before it sends them; in p2p a "
     "part of the weights that several data-parallel ranks hold in shards is one flow, from "

@@ -21,7 +21,7 @@ from ..compute.serving import ReplicaTime
 from ..compute.sync_time import SOFTWARE, expert_tensors
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
 from .popularity import imbalance, routing
-from .sections import Generation
+from .sections import Generation, MicroBatch
 from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
@@ -224,7 +224,7 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     """The training of one step on sequences of `lengths` tokens (float64[responses]); `shares`: a
     `popularity.routing`.
     """
-    ranks, micro = _ranks(w, lengths)
+    ranks, micro = _ranks(w, lengths, w.training.log_prob_micro_batch)
     ahead, _ = _passes(w, ranks, micro, imbalance(shares))
     passes = w.training.log_prob_passes
     bubble = bubble_share(trainer_of(w).layout, micro, ahead.logits_share, backward=False)
@@ -238,7 +238,7 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
 
 
 def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
-    ranks, micro = _ranks(w, lengths)
+    ranks, micro = _ranks(w, lengths, w.training.micro_batch)
     ahead, back = _passes(w, ranks, micro, hottest)
     layout = trainer_of(w).layout
     # of the slowest stage, which has the most gradients to send beside it
@@ -267,18 +267,17 @@ class _Ranks:
         return np.maximum(computed, average.seconds) if average.host else computed
 
 
-def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
+def _ranks(w: Workload, lengths: np.ndarray, each: MicroBatch) -> tuple[_Ranks, int]:
     """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them
     needs, or all, where so many sequences are one; whole rounds of an interleaved pipeline.
     """
     dealt = balance(lengths, w.dp)
     tokens = np.array([lengths[rank].sum() for rank in dealt])
     squares = np.array([(lengths[rank] ** 2).sum() for rank in dealt])
-    t = w.training
-    if t.micro_batch_sequences:
-        micro = -(-len(lengths) // (w.dp * t.micro_batch_sequences))
+    if each.sequences:
+        micro = -(-len(lengths) // (w.dp * each.sequences))
     else:
-        micro = int(-(-tokens.max() // (t.micro_batch_tokens * t.cp)))
+        micro = int(-(-tokens.max() // (each.tokens * w.training.cp)))
     return _Ranks(tokens, squares), w.layout.whole_rounds(micro)
 
 

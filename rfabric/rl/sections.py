@@ -1,6 +1,7 @@
 """The sections of a recipe with their keys, defaults and limits."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..compute import memory
 from ..compute.context_exchange import CONTEXT_EXCHANGES
@@ -25,6 +26,7 @@ from .recipe import (
 )
 
 # weight_sync.py says what they do
+_NUMBERS = {"fp8": 1, "bf16": BF16_BYTES, "fp32": FP32_BYTES}  # bytes
 OPTIMIZERS = ("distributed", "replicated", "zero1", "zero2", "sharded")
 SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
 
@@ -66,6 +68,9 @@ class Generation(Section):
     memory_utilisation: share of HBM that the engine may take (vLLM's gpu_memory_utilization);
     max_num_seqs: responses that tp GPUs decode at once (verl's rollout.max_num_seqs);
     precision: of weights and matmuls;
+    kv_dtype: of the KV cache (vLLM's and SGLang's kv_cache_dtype);
+    state_dtype: of the states that layers without attention keep of a sequence (vLLM's
+    mamba_ssm_cache_dtype, SGLang's mamba_ssm_dtype). Default: as the model's config says;
     prompts: prompts that are rolled out a step, if more than the `batch` that is trained on. Groups
     whose rewards are all alike teach nothing and are dropped (dynamic sampling: DAPO, arXiv
     2503.14476; verl's gen_batch_size, NeMo-RL's batch_multiplier);
@@ -96,11 +101,21 @@ class Generation(Section):
     memory_utilisation: float = key(fraction, memory.UTILISATION)
     max_num_seqs: int = key(count(), Batching.max_num_seqs)
     precision: str = key(choice("bf16", "fp8", "int4", "mxfp4"), "bf16")
+    kv_dtype: str = key(choice("bf16", "fp8"), "bf16")
+    state_dtype: str | None = key(choice("bf16", "fp32"), None)
     turns: int = key(count(high=10**4), 1)
     environment_latency: float = key(seconds, 0.0)
     observation: int = key(count(0), 0)
     gpu: str | None = key(choice(*GPUS), None)
     context: int | None = key(count(), None)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Bytes of a number in KV cache and, where the recipe says it, in states, as fields of a
+        Model.
+        """
+        state = {"state_number": _NUMBERS[self.state_dtype]} if self.state_dtype else {}
+        return {"kv_number": _NUMBERS[self.kv_dtype], **state}
 
     @property
     def gpus(self) -> int:
@@ -169,6 +184,15 @@ class Environments(Section):
     usd_per_hour: float | None = key(number(0.1, 1000), None)
 
 
+class MicroBatch(NamedTuple):
+    """What a data-parallel rank passes at once: so many sequences, or where 0, as many as so many
+    tokens on each of its context-parallel ranks hold.
+    """
+
+    tokens: int
+    sequences: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training(Section):
     """Parallelism and schedule of the update. Data parallelism follows from the number of GPUs.
@@ -190,6 +214,9 @@ class Training(Section):
     micro_batch_sequences: sequences of a micro-batch, however short they are (verl's
     ppo_micro_batch_size_per_gpu), whose activations are those of micro_batch_tokens; 0: as many as
     these hold;
+    log_prob_micro_batch_tokens, log_prob_micro_batch_sequences: the same of the passes for
+    log-probabilities, if they take others (verl's log_prob_max_token_len_per_gpu and
+    log_prob_micro_batch_size_per_gpu); 0: the same;
     mini_batches: optimizer updates a step, of equally many responses;
     mini_batch_responses: in place of mini_batches: responses of an update, the last of which has
     those that are left; 0: as mini_batches says;
@@ -203,6 +230,11 @@ class Training(Section):
     fsdp_size: sharded in copies, each on so many neighbouring data- and context-parallel ranks,
     which all-reduce their gradients in every micro-batch (hybrid sharding, HSDP; verl's fsdp_size);
     0: one copy on all;
+    ends: embedding and logits of sharded parameters: in FSDP's `root`, which is gathered once a
+    micro-batch, or `apart`, each gathered forward and backward as layers are (verl's FSDP2, where
+    they are not tied);
+    no_sync: with sharded parameters, whether gradients are sent once an update, and until then
+    added up whole on each GPU (FSDP's no_sync; verl's use_no_sync_for_gradient_accumulation);
     grad_dtype: of the gradients that are sent;
     buckets: the number of pieces in which gradients are sent, if parameters are not sharded;
     recompute: in the backward pass, only what flash attention leaves out (`selective`) or all
@@ -235,10 +267,14 @@ class Training(Section):
     etp: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
     micro_batch_sequences: int = key(count(0), 0)
+    log_prob_micro_batch_tokens: int = key(count(0), 0)
+    log_prob_micro_batch_sequences: int = key(count(0), 0)
     mini_batches: int = key(count(), 1)
     mini_batch_responses: int = key(count(0), 0)
     optimizer: str = key(choice(*OPTIMIZERS, zero3="sharded"), "distributed")
     fsdp_size: int = key(count(0), 0)
+    ends: str = key(choice("root", "apart"), "root")
+    no_sync: bool = key(flag, False)
     grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
     buckets: int = key(count(high=1000), 1)
     recompute: str = key(choice("selective", "full"), "selective")
@@ -254,6 +290,17 @@ class Training(Section):
     skew_layers: int = key(count(high=1000), 2)
 
     @property
+    def micro_batch(self) -> MicroBatch:
+        """Of an update."""
+        return MicroBatch(self.micro_batch_tokens, self.micro_batch_sequences)
+
+    @property
+    def log_prob_micro_batch(self) -> MicroBatch:
+        """Of the passes for log-probabilities."""
+        own = MicroBatch(self.log_prob_micro_batch_tokens, self.log_prob_micro_batch_sequences)
+        return own if any(own) else self.micro_batch
+
+    @property
     def expert_gpus(self) -> int:
         """GPUs of a stage that hold one copy of its experts."""
         return self.ep * self.etp
@@ -261,7 +308,7 @@ class Training(Section):
     @property
     def sums_each_micro_batch(self) -> bool:
         """Whether every micro-batch sums its gradients, of which a rank keeps its part."""
-        return self.optimizer in ("zero2", "sharded")
+        return self.optimizer in ("zero2", "sharded") and not self.no_sync
 
     @property
     def gradient_collective(self) -> str:

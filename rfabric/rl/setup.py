@@ -21,7 +21,7 @@ How steps follow one another:
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -74,6 +74,11 @@ class Setup:
     def gpu(self) -> Gpu:
         """The kind of GPU."""
         return GPUS[self.cluster.gpu]
+
+    @cached_property
+    def served(self) -> Model:
+        """The model as its engines hold it: KV cache and states in the recipe's formats."""
+        return replace(self.model, **self.generation.numbers)
 
     @property
     def generation_gpu(self) -> Gpu:
@@ -202,6 +207,14 @@ class Setup:
         return pipeline_stages.held(self.model, self.layout)
 
     @cached_property
+    def stages_again(self) -> list[StageParameters]:
+        """What of each stage a backward pass gathers again, where parameters are sharded: all but
+        FSDP's root.
+        """
+        apart = self.training.ends == "apart"
+        return self.stages_held if apart else pipeline_stages.in_layers(self.model, self.layout)
+
+    @cached_property
     def stages_learning(self) -> list[StageParameters]:
         """What of each stage the share `learns` learns of."""
         return pipeline_stages.learning(self.model, self.layout, self.learns)
@@ -239,6 +252,8 @@ class Setup:
                 stage,
                 self.most_micro_batches,
                 t.optimizer == "zero2",
+                t.ends == "apart",
+                t.no_sync,
             )
             for stage in range(t.pp)
         ]
@@ -369,7 +384,7 @@ class Setup:
         """Tokens of KV cache a generation replica holds, of sequences as long as usual."""
         g, gpu = self.generation, self.generation_gpu
         room = memory.room_for_kv(gpu, g.memory_utilisation, self.attending_bytes)
-        each = int(room // memory.kv_bytes_per_gpu(self.model, g.tp, length=self.usual_context))
+        each = int(room // memory.kv_bytes_per_gpu(self.served, g.tp, length=self.usual_context))
         return each * g.attention_replicas
 
     @property

@@ -22,7 +22,7 @@ def server_of(w: Workload) -> Server:
     """
     g = w.generation
     return Server(
-        w.model,
+        w.served,
         w.generation_gpu,
         g.tp,
         dp=g.attention_replicas,

@@ -13,10 +13,9 @@ worked out without a flow.
                       one
     ffn               tokens x hidden x 2 bytes, there and back, for each expert of a token and each
                       server of the FFN whose MLP it passes, of attention GPUs in other servers
-    KV                prompt tokens x KV bytes a token, of the GPUs whose partner that reads is in
-                      another server
-    action            text of all tokens but those of last turns, ceil(tokens / turns) of each
-                      response
+    KV                prompt tokens x KV bytes a token, of a window in layers that have one, and
+                      states, of the GPUs whose partner that reads is in another server
+    action            text of all tokens but those of last turns, ceil(tokens / turns) a response
     observation       (min(turns, tokens) - 1) x (text of an observation + what it holds beside)
     reward            text of prompts and responses + what calls carry beside
     experience        12 bytes a token of each replica whose sink is in another server
@@ -24,8 +23,7 @@ worked out without a flow.
                       first stage whose place in the last is in another server
     all-reduce        sharded in several copies: a collective of S / (tp pp n), n = GPUs of a copy,
                       among the GPUs that hold the same shard
-    gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
-                      in each data-parallel group
+    gather            sharded parameters before they are sent: S / (tp pp) in a data-parallel group
     weights           flat, delta, p2p: R x C; tree: the first pod's replicas x C; rank0: C;
                       scatter: S; relay: pods x S
     fan-out           what replicas, or servers, pass on to other servers
@@ -55,7 +53,6 @@ from .weight_sync import sync_bytes
 from .workload import Workload
 
 ROUNDING = 1e-9  # relative: of sums in another order
-GATHERS = 2  # of sharded parameters in a micro-batch of an update, forward and backward
 
 
 def check_bytes(trace: Trace, w: Workload, steps: Sequence[Step], phases: Iterable[str]) -> None:
@@ -95,8 +92,8 @@ def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
     for r, replica in enumerate(w.decoding):
         if w.prefilling:
             reader = w.prefilling[r % len(w.prefilling)]
-            prompts = made.prompt_tokens(r, w.generation.group_size) * w.model.kv_bytes_per_token
-            sent["KV"] += prompts * _apart(w, [(reader, replica)]) / w.generation.gpus
+            kept = _kept(w, made.prompts[r][:: w.generation.group_size])
+            sent["KV"] += kept * _apart(w, [(reader, replica)]) / w.generation.gpus
         all_reduced = ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
         tokens = made.computed_tokens(r, w.generation.group_size)
         if w.generation.ffn_gpus:
@@ -108,6 +105,13 @@ def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
         if replica[0] // w.gpus_per_server != r % training_servers:
             sent["experience"] += made.response_tokens(r) * flows.EXPERIENCE_BYTES_PER_TOKEN
     return sent | _to_cpu_servers(w, np.concatenate(made.prompts), np.concatenate(made.outputs))
+
+
+def _kept(w: Workload, prompts: np.ndarray) -> float:
+    """KV cache and states of prompts once they are read."""
+    m = w.served
+    seen = m.windowed * np.minimum(prompts, m.window) + (m.kv_layers - m.windowed) * prompts
+    return float(seen.sum()) * m.kv_layer_bytes + len(prompts) * m.state_bytes
 
 
 def _to_cpu_servers(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
@@ -161,13 +165,15 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
         sent["tensor"] += passes * _tensor(w, tokens)
         sent[EXPERTS] += passes * _to_experts(w, tokens, trained)
     of, grads = w.stages_learning, flows.gradient_bytes(w)
-    if t.optimizer == "sharded":
-        gathers = micro * GATHERS + ahead * trained.log_prob_micro_batches
-        sent["all-gather"] += gathers * _data_parallel(w, "all-gather", w.stages_held, BF16_BYTES)
-        sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", of, grads)
-        sent["all-reduce"] += micro * _copies_summed(w, of, grads)
-        return sent
     sums = micro if t.sums_each_micro_batch else updates
+    if t.optimizer == "sharded":
+        layers = 2 * micro + ahead * trained.log_prob_micro_batches
+        again = _data_parallel(w, "all-gather", w.stages_again, BF16_BYTES)
+        root = _data_parallel(w, "all-gather", w.stages_held, BF16_BYTES) - again
+        sent["all-gather"] += layers * again + (micro + ahead) * root
+        sent["reduce-scatter"] += sums * _data_parallel(w, "reduce-scatter", of, grads)
+        sent["all-reduce"] += sums * _copies_summed(w, of, grads)
+        return sent
     sent[t.gradient_collective] += sums * _data_parallel(w, t.gradient_collective, of, grads)
     policies = sum(not batch.critic for batch in trained.mini_batches)
     sent[tied_embedding.LABEL] += policies * _embedding_summed(w)
@@ -299,17 +305,15 @@ def _embedding_summed(w: Workload) -> float:
         return 0.0
     away = w.rank(w.training.pp - 1, 0)
     apart = sum(_servers(w, (gpu, gpu + away)) - 1 for gpu in range(w.stage_gpus))
-    vocabulary = w.model.vocab * w.model.hidden / w.training.tp
-    return 2 * apart * w.training.grad_bytes * vocabulary
+    return 2 * apart * w.training.grad_bytes * w.model.vocab * w.model.hidden / w.training.tp
 
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:
     """Activations of one pass, one way."""
     t, size = w.training, w.gpus_per_server
     first = np.arange((t.pp - 1) * w.stage_gpus)
-    leaves = (first // size != (first + w.stage_gpus) // size).reshape(
-        t.pp - 1, w.dp, t.tp * t.cp
-    )  # of a rank's tp x cp GPUs
+    leaves = first // size != (first + w.stage_gpus) // size
+    leaves = leaves.reshape(t.pp - 1, w.dp, t.tp * t.cp)  # of a rank's tp x cp GPUs
     return float((leaves.mean(axis=2) * tokens).sum()) * w.model.hidden * BF16_BYTES
 
 

@@ -14,6 +14,7 @@ from . import exchanges, flows, tied_embedding
 from .environments import environment_loop, reward_calls
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained
+from .prompts_apart import prompts_read
 from .weight_sync import Level, levels
 from .workload import Workload
 
@@ -89,9 +90,9 @@ def generation_traffic(w: Workload, step: Step) -> GenerationTraffic:
     """
     made, group, replicas = step.generated, w.generation.group_size, range(len(w.decoding))
     tokens = [made.computed_tokens(r, group) for r in replicas]
-    prompts = [made.prompt_tokens(r, group) for r in replicas]
+    prompts = [made.prompts[r][::group] for r in replicas]
     return GenerationTraffic(
-        tuple(flows.prompts_read(w, r, prompts[r]) for r in replicas),
+        tuple(prompts_read(w, r, prompts[r].tolist()) for r in replicas),
         tuple(flows.tensor_generation(w, r, tokens[r]) for r in replicas),
         tuple(exchanges.of_replica(w, r, tokens[r], made.times[r].seconds) for r in replicas),
         tuple(environment_loop(w, made, r) for r in replicas),

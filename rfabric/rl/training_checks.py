@@ -68,8 +68,18 @@ def check_experts(w: Setup) -> None:
 
 
 def check_copies(w: Setup) -> None:
-    """RFabricError unless copies of sharded parameters are whole, with all experts."""
+    """RFabricError unless copies of sharded parameters are whole, with all experts, and gradients
+    are sent where parameters are sharded alone in a way of theirs.
+    """
     t, ranks = w.training, w.dp * w.training.cp
+    if t.no_sync and (t.optimizer != "sharded" or w.copies > 1):
+        what = (
+            f"fsdp_size {t.fsdp_size}" if t.optimizer == "sharded" else f"optimizer {t.optimizer}"
+        )
+        raise RFabricError(
+            "training.no_sync: true is of sharded parameters in one copy, and training."
+            f"{what} is not that; leave it out"
+        )
     if not t.fsdp_size:
         return
     if t.optimizer != "sharded":

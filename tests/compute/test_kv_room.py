@@ -101,7 +101,9 @@ def test_lengths_are_met_as_often_as_they_are_long():
 def test_a_decoding_response_reads_and_writes_its_state(name):
     """Of each of 4 GPUs a quarter, at the rate of HBM; a prompt of many tokens makes it once."""
     model, gpu, n = find_model(name), GPUS["H100"], 100
-    step, without = (step_of(Server(m, gpu, tp=4)) for m in (model, replace(model, state_bytes=0)))
+    step, without = (
+        step_of(Server(m, gpu, tp=4)) for m in (model, replace(model, states=0, convolved=0))
+    )
     took = n * 2 * model.state_bytes / 4 / (gpu.hbm_bytes_per_s * Server(model, gpu).hbm)
     for taken in (
         lambda one: one.seconds(n, n * 3000),

@@ -243,7 +243,8 @@ def test_a_gathered_layer_is_as_wide_in_every_stage():
     model = load_model("Qwen3-8B")
     layout = Layout(pp=2, dp=8, sharded=True, stages=(12, 24))
     first, second = (memory.training_bytes(model, layout, 4096, stage=stage) for stage in (0, 1))
-    assert first["gathered"] == second["gathered"]
+    norm = 4 * 4096  # the last one, whose gradient is held as well
+    assert first["gathered"] + norm == pytest.approx(second["gathered"], abs=1)
     sizes = own((12, 24))
     assert first["parameters"] / second["parameters"] == pytest.approx(sizes[0] / sizes[1])
 

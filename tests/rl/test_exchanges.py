@@ -174,9 +174,14 @@ def test_overlap_hides_what_is_shorter():
 
 @pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_sharded_parameters_are_gathered_and_gradients_scattered_in_every_micro_batch(ahead):
-    """Parameters twice in those of an update, once in those of passes for log-probabilities."""
+    """Layers twice in those of an update, once in those of passes for log-probabilities; embedding
+    and logits, FSDP's root, once in either: all micro-batches of the latter keep them.
+    """
     w = job("grpo-64", *SHARDED, f"training.log_prob_passes={ahead}")
     gather, scatter, _ = flows.sharded(w).values()
+    root = 2 * 152_064 * 5120 + 5120  # Qwen2.5-14B
+    again = sum(gather.size) * (1 - root / w.model.parameters)
+    assert sum(flows.gathered_again(w).size) == pytest.approx(again)
     (n, m, t) = w.dp, w.model, w.training
     # a data-parallel group runs a channel for each of its GPUs in a server
     rings = t.tp * min(8 // t.tp, n)
@@ -186,7 +191,11 @@ def test_sharded_parameters_are_gathered_and_gradients_scattered_in_every_micro_
     trace, trained = trace_of(w), step_of(w, 0, 0).trained
     micro = sum(b.micro_batches for b in trained.mini_batches)
     for label, sent in (
-        ("all-gather", (2 * micro + ahead * trained.log_prob_micro_batches) * sum(gather.size)),
+        (
+            "all-gather",
+            (micro + ahead) * sum(gather.size)
+            + (micro + ahead * (trained.log_prob_micro_batches - 1)) * again,
+        ),
         ("reduce-scatter", micro * sum(scatter.size)),
     ):
         rows = trace.communication()[0, "training", label]
@@ -203,8 +212,9 @@ def test_what_computing_does_not_hide_of_sharded_layers_is_exposed(nic):
             of_sharded(w, batch),
             (flows.wire_seconds(w, f) for f in flows.sharded(w).values()),
         )
+        again = flows.wire_seconds(w, flows.gathered_again(w))
         computing = batch.seconds(w.training.buckets)
-        ahead, back = batch.micro_batches * gather, batch.micro_batches * (gather + scatter)
+        ahead, back = batch.micro_batches * gather, batch.micro_batches * (again + scatter)
         expected = max(ahead, batch.forward_share * computing) + max(
             back, (1 - batch.forward_share) * computing
         )
@@ -217,7 +227,9 @@ def test_what_log_probabilities_do_not_hide_of_sharded_layers_is_exposed(nic):
     step = step_of(w, 0, 0)
     sent, computing = training_traffic(w, step).log_probs, float(step.trained.log_prob.max())
     gather = flows.wire_seconds(w, flows.sharded(w)["all-gather"])
-    gathers = w.training.log_prob_passes * step.trained.log_prob_micro_batches * gather
+    again = flows.wire_seconds(w, flows.gathered_again(w))
+    later = step.trained.log_prob_micro_batches - 1
+    gathers = w.training.log_prob_passes * (gather + later * again)
     lasts = computing + log_probs_exposed(w, sent.loop, sent.sharded)
     assert lasts == pytest.approx(max(computing, gathers))
     assert (gathers > computing) == (nic == "5Gbit/s")
@@ -261,12 +273,15 @@ def test_sharded_layers_and_exchanges_share_their_nics(name, changes):
 def test_sharding_leaves_room_in_memory_and_nothing_to_gather_after_the_update():
     whole, parts = job("grpo-64", "training.recompute=full"), job("grpo-64", *SHARDED)
     needs = [w.training_bytes for w in (whole, parts)]
-    layer = parts.model.parameters / parts.training.tp / parts.model.layers
+    m, tp = parts.model, parts.training.tp
+    root = (2 * m.vocab * m.hidden + m.hidden) / tp
+    layer = (m.parameters / tp - root) / m.layers
     of_a_stage = whole.model.parameters / whole.training.tp
     for key, size, of_fp32 in (("parameters", 2, 4), ("gradients", 4, 4)):
         assert needs[0][key] == size * of_a_stage
         assert whole.dp * needs[1][key] == of_fp32 * of_a_stage
-    assert needs[1]["gathered"] == pytest.approx(layer * (2 * 2 + 4)) and "gathered" not in needs[0]
+    gathered = layer * (2 * 2 + 4) + root * (2 + 2)
+    assert needs[1]["gathered"] == pytest.approx(gathered) and "gathered" not in needs[0]
     assert not flows.parameters(parts).src and not flows.gradients(parts).src
     # which fits no other way
     assert read_recipe("grpo-64", ["training.tp=1", *SHARDED]).training.tp == 1

@@ -1033,8 +1033,9 @@ def test_areal_settings_by_their_older_names(job):
 )
 def test_a_micro_batch_of_so_many_sequences_is_no_fuller_for_short_ones(job, said, micro, tmp_path):
     """16 ranks have 16 of the 256 sequences of an update each: four micro-batches of four, though
-    all of its tokens fit into two. Each gathers a model twice; two passes ahead of the update have
-    as many sequences again for each update: 8 micro-batches of four, one gather each.
+    all of its tokens fit into two. Each gathers layers twice, and what is outside of them once; two
+    passes ahead of the update have as many sequences again for each update: 8 micro-batches of
+    four, one gather each, of what is outside of layers in the first alone.
     """
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     name = "ppo_" * said.startswith("micro") + said
@@ -1050,9 +1051,11 @@ def test_a_micro_batch_of_so_many_sequences_is_no_fuller_for_short_ones(job, sai
     assert [one.micro_batches for one in step.trained.mini_batches] == [micro] * 2
     if micro == 4:
         assert step.trained.log_prob_micro_batches == 8
-        copies = 2 * 4 * 2 + 2 * 8
-        ring = 2 * 15 / 16 * 2 * w.model.parameters  # over the edges of two servers
-        assert training_bytes(w, step)["all-gather"] == pytest.approx(copies * ring)
+        outside = w.model.parameters_before_layers + w.model.parameters_behind_layers
+        inside = w.model.parameters - outside
+        gathered = (2 * 4 * 2 + 2 * 8) * inside + (4 * 2 + 2) * outside
+        ring = 2 * 15 / 16 * 2 * gathered  # over the edges of two servers
+        assert training_bytes(w, step)["all-gather"] == pytest.approx(ring)
 
 
 def test_a_micro_batch_holds_its_longest_sequences():

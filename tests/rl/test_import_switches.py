@@ -216,7 +216,6 @@ def test_responses_from_a_file_are_no_generation(script):
         "sglang-moe-a2a-backend deepep",
         "sglang-moe-runner-backend triton",
         "moe-router-force-load-balancing",
-        "log-probs-max-tokens-per-gpu 8192",
     ],
 )
 def test_flags_that_change_time_or_traffic_are_not_called_harmless(script, flag):

@@ -121,7 +121,8 @@ def test_what_a_trainer_holds_and_sends():
     took = sum(
         times * collective_seconds(kind, bytes_each * model.parameters, group, four.network)
         for times, kind, bytes_each, group in (
-            (2, "all-gather", 2, here),
+            (1, "all-gather", 2, here),
+            (1, "all-gather", 2 * model.layer_mean * model.layers / model.parameters, here),
             (1, "reduce-scatter", four.gradient_bytes, here),
             (1, "all-reduce", four.gradient_bytes / 8, apart),
         )
@@ -183,7 +184,7 @@ def test_copies_that_cannot_be_are_refused(more, said):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("training.fsdp_size=1",), "use training.fsdp_size=4 or"),
+        (("training.fsdp_size=1",), "use training.fsdp_size=8 or"),
         # 18 ranks: the divisors are no powers of two
         (
             ("model=Qwen2.5-14B", "training.fsdp_size=2", "cluster.training_gpus=18"),

@@ -28,6 +28,7 @@ from ...compute.named import find_model, likely_models, load_model
 from ...errors import RFabricError
 from ..workload import read_recipe
 from .effects import read_effects
+from .racks import note_rack
 from .settings import JobSettings, read_settings
 from .sourced_values import SourcedValues
 
@@ -126,6 +127,7 @@ def import_job(
     read_effects(recipe, settings, _shaped(recipe.values["model"]))
     unmapped, ignored = _left(settings, module.NO_EFFECT.split())
     _fit(recipe)
+    note_rack(recipe, settings)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
     return Imported(
         framework,

@@ -246,7 +246,7 @@ def _generation(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None
     if total and prompt < total[1] < prompt + response:
         recipe.put("generation.max_response", total[1] - prompt, f"{total[0]} less the prompt")
     _trajectories(recipe, s, response + prompt)
-    engine = "vllm" if backend.engine == "vllm" else "sglang"
+    recipe.engine = engine = "vllm" if backend.engine == "vllm" else "sglang"
     recipe.bounded(f"{engine}.{'max_model_len' if engine == 'vllm' else 'context_length'}")
     share = "gpu_memory_utilization" if engine == "vllm" else "mem_fraction_static"
     recipe.take("generation.memory_utilisation", f"{engine}.{share}", default=0.9)
@@ -291,7 +291,9 @@ def _training(recipe: SourcedValues, s: JobSettings, backend: Backend) -> None:
     if budget:
         recipe.micro_batch(-(-budget[1] // backend.context), f"{budget[0]} / cp")
     else:
-        recipe.assume("training.micro_batch_tokens", recipe.longest, "one sequence at a time")
+        why = "one sequence at a time; actor.mb_spec.max_tokens_per_mb is not set, and AReaL takes "
+        why += "all of an update at once, or in mb_spec.n_mbs parts"
+        recipe.assume("training.micro_batch_tokens", recipe.longest, why)
     recipe.take("training.mini_batches", "actor.ppo_n_minibatches", default=4)
     if s.find("actor.optimizer.offload") and s.flag("actor.optimizer.offload"):
         recipe.put("training.host_optimizer", True, "actor.optimizer.offload")

@@ -10,7 +10,9 @@ from typing import Any
 
 from ...compute.models import Model
 from .approximations import APPROXIMATIONS, MORE_TURNS, above, is_on
+from .caches import read_caches
 from .endings import OTHER_ROLES, ending, take_ending
+from .fsdp_units import fit_units
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 from .stages import read_stages
@@ -22,7 +24,7 @@ def read_effects(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     """Put what the recipe can say of such settings, and note what it cannot."""
     for read in _READERS:
         read(recipe, s)
-    for fit in (read_stages, _cut_experts, _engine):
+    for fit in (read_stages, read_caches, fit_units, _cut_experts, _engine):
         fit(recipe, s, model)
     for names, holds, text in APPROXIMATIONS:
         for key, value in ending(s, *names):
@@ -140,6 +142,18 @@ def _gradients(recipe: SourcedValues, s: JobSettings) -> None:
     if said := take_ending(s, *(_REDUCED if sharded else ("grad_reduce_in_fp32",))):
         fp32 = "32" in str(said[1]) if sharded else is_on(said[1])
         recipe.put("training.grad_dtype", "fp32" if fp32 else "bf16", said[0])
+    elif not sharded and (short := _short_gradients(s)):
+        recipe.put("training.grad_dtype", "bf16", short)
+
+
+def _short_gradients(s: JobSettings) -> str:
+    """What says that verl reduces Megatron's gradients in less than FP32: the optimizer's own are
+    so (_resolve_override_ddp_config in verl/workers/engine/megatron/transformer_impl.py).
+    """
+    main = next(iter(ending(s, "main_grads_dtype")), None)
+    aware = ending(s, "use_precision_aware_optimizer")
+    short = main and "32" not in str(main[1]) and any(is_on(value) for _, value in aware)
+    return main[0] if main and short else ""
 
 
 _REDUCED = ("reduce_dtype", "mp_reduce_dtype", "grad_reduce_dtype")  # verl's, Automodel's, AReaL's

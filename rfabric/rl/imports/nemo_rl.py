@@ -218,7 +218,7 @@ _ENGINES = {
 def _engine(recipe: SourcedValues, s: JobSettings) -> None:
     """The engine that generates; the sections of the others are there, and off."""
     named = str(s.value(f"{GENERATION}.backend", default="vllm"))
-    engine = named if named in _ENGINES else "vllm"
+    recipe.engine = engine = named if named in _ENGINES else "vllm"
     own = f"{GENERATION}.{'mcore_generation_config' if engine == 'megatron' else f'{engine}_cfg'}"
     for off in _ENGINES.keys() - {engine}:
         s.drop(f"{GENERATION}.{'mcore_generation_config' if off == 'megatron' else f'{off}_cfg'}.")
@@ -280,11 +280,11 @@ def _config(s: JobSettings) -> str:
     return MEGATRON if s.flag(f"{MEGATRON}.enabled") else DTENSOR
 
 
-def _packed(s: JobSettings) -> tuple[str, float] | None:
+def _packed(s: JobSettings, what: str = "train_mb_tokens") -> tuple[str, float] | None:
     """Tokens of a micro-batch where sequences are packed or batched by their length."""
     ways = (f"policy.{way}" for way in ("sequence_packing", "dynamic_batching"))
     on = [way for way in ways if s.flag(f"{way}.enabled")]
-    return s.number(*(f"{way}.train_mb_tokens" for way in on))
+    return s.number(*(f"{way}.{what}" for way in on))
 
 
 def _training(recipe: SourcedValues, s: JobSettings) -> None:
@@ -319,6 +319,10 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
             f"{ratio}: the old policy's log-probs are not needed, and versions of NeMo-RL leave "
             "their pass out; it is counted here, training.log_prob_passes has one less without",
         )
+    if packed and (ahead := _packed(s, "logprob_mb_tokens")):
+        recipe.log_prob_micro_batch((f"{ahead[0]} / cp", -(-ahead[1] // cp)), None)
+    elif not packed:
+        recipe.log_prob_micro_batch(None, s.number("policy.logprob_batch_size"))
     names = f"{config}.activation_checkpointing", "policy.activation_checkpointing_enabled"
     said = s.find(*names)  # the latter: NeMo-RL 0.2 with FSDP1
     again = said or (names[0], False)

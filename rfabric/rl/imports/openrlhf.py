@@ -47,6 +47,8 @@ _NAMES = {
     "dynamic": ("train.dynamic_batch_enable", "use_dynamic_batch"),
     "budget": ("train.max_tokens_per_gpu", "train_max_tokens_per_gpu"),
     "micro": ("train.micro_batch_size", "micro_train_batch_size"),
+    "ahead_micro": ("rollout.micro_batch_size", "micro_rollout_batch_size"),
+    "ahead_budget": ("rollout.max_tokens_per_gpu", "rollout_max_tokens_per_gpu"),
     "update": ("train.batch_size", "train_batch_size"),
     "epochs": ("train.max_epochs", "max_epochs"),
     "again": ("actor.gradient_checkpointing_enable", "gradient_checkpointing"),
@@ -205,6 +207,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.put("training.epochs", epochs[1], f"--{epochs[0]}")
     penalty = s.number(*_NAMES["penalty"])
     recipe.log_probs(penalty is None or bool(penalty[1]), " (init_coef)")
+    _log_prob_micro_batch(recipe, s, tp)
     again = s.find(*_NAMES["again"])
     recipe.recompute(_on(s, "again"), f"--{(again or _NAMES['again'])[0]}", again is not None)
 
@@ -222,6 +225,18 @@ def _micro_batch(recipe: SourcedValues, s: JobSettings, tp: int) -> None:
             f"--{_NAMES['packed'][0]} is not set: sequences are padded to the longest, and padding "
             "is computed; here it is not, so that training is shorter",
         )
+
+
+def _log_prob_micro_batch(recipe: SourcedValues, s: JobSettings, tp: int) -> None:
+    """Micro-batches of the passes for log-probabilities, which have words of their own."""
+    if _on(s, "dynamic"):
+        budget = s.number(*_NAMES["ahead_budget"])  # as the training's where it is not said
+        tokens = (f"--{budget[0]} x tp", budget[1] * tp) if budget else None
+        recipe.log_prob_micro_batch(tokens, None)
+        return
+    name, usual = _NAMES["ahead_micro"][0], 8 if _older(s) else 1
+    each = s.number(*_NAMES["ahead_micro"]) or (f"{name}, by default", usual)
+    recipe.log_prob_micro_batch(None, (f"--{each[0]}", each[1]))
 
 
 def _beside(recipe: SourcedValues, s: JobSettings) -> None:

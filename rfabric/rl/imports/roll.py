@@ -134,6 +134,7 @@ def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
 
 
 def _generation(recipe: SourcedValues, s: JobSettings) -> None:
+    recipe.engine = str(s.value(f"{INFER}.strategy_args.strategy_name", default=""))
     recipe.take(
         "generation.tp",
         f"{INFER}.{CONFIG}.tensor_parallel_size",
@@ -259,6 +260,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     strategy = str(s.value(f"{TRAIN}.strategy_args.strategy_name", default="megatron_train"))
     if "megatron" in strategy:
         s.used.discard(f"{TRAIN}.strategy_args.strategy_name")
+        _gradients(recipe, s, config)
     else:
         _shards(recipe, s, config, strategy)
     _adapters(recipe, s)
@@ -270,7 +272,19 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.put("training.log_prob_passes", int(reference), f"{again} = False")
     else:
         recipe.log_probs(reference, "", skip if s.flag(skip) else "")
+    _log_prob_micro_batch(recipe, s)
     _recompute(recipe, s, config, "megatron" in strategy)
+
+
+def _log_prob_micro_batch(recipe: SourcedValues, s: JobSettings) -> None:
+    """Micro-batches of the passes for log-probabilities, by the words of the policy's section."""
+    budget = s.number(f"{TRAIN}.max_tokens_per_microbatch_in_infer")
+    each = s.number(f"{TRAIN}.infer_batch_size")
+    if s.flag(f"{TRAIN}.use_dynamic_batching_in_infer") and budget:
+        tokens = -(-budget[1] // recipe.values["training.cp"])
+        recipe.log_prob_micro_batch((f"{budget[0]} / cp", tokens), None)
+    elif not _budget(s):
+        recipe.log_prob_micro_batch(None, each)
 
 
 def _evened_out(s: JobSettings, samples: int, size: float) -> float:
@@ -315,6 +329,16 @@ def _shards(recipe: SourcedValues, s: JobSettings, config: str, strategy: str) -
     device = str(s.value(f"{zero}.offload_optimizer.device", default=name))
     if "cpu" in device:
         recipe.put("training.host_optimizer", True, f"{zero}.offload_optimizer")
+
+
+def _gradients(recipe: SourcedValues, s: JobSettings, config: str) -> None:
+    """Megatron's flag for the format of gradients, which ROLL's settings share."""
+    key = f"{config}.accumulate_allreduce_grads_in_fp32"
+    if s.find(key):
+        recipe.put("training.grad_dtype", "fp32" if s.flag(key) else "bf16", key)
+    else:
+        why = f"as Megatron-LM has it beside BF16 weights; {key} is not set"
+        recipe.assume("training.grad_dtype", "fp32", why)
 
 
 def _recompute(recipe: SourcedValues, s: JobSettings, config: str, megatron: bool) -> None:

@@ -233,6 +233,7 @@ def _pipeline(recipe: SourcedValues, s: JobSettings) -> None:
 
 
 def _generation(recipe: SourcedValues, s: JobSettings) -> None:
+    recipe.engine = "sglang"
     recipe.take("generation.tp", "rollout-num-gpus-per-engine", default=1)
     recipe.take("generation.batch", "rollout-batch-size")
     recipe.take("generation.group_size", "n-samples-per-prompt", default=1)
@@ -303,6 +304,8 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     reference = bool(s.find("use-kl-loss")) or bool(s.number("kl-coef") and s.number("kl-coef")[1])
     own, again = s.find("use-rollout-logprobs"), s.find("get-mismatch-metrics")
     recipe.log_probs(reference, engines="--use-rollout-logprobs" if own and not again else "")
+    if budget and s.find("use-dynamic-batch-size"):
+        recipe.log_prob_micro_batch(s.number("log-probs-max-tokens-per-gpu"), None)
     if s.value("train-backend") == "fsdp":
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
     _recompute(recipe, s)

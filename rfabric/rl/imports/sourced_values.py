@@ -11,7 +11,8 @@ from .settings import JobSettings
 @dataclass
 class SourcedValues:
     """Recipe values by `section.key`; `origin` says where each came from, `assumed` which nobody
-    stated. `shape`: the model's config as far as the job itself spells it out.
+    stated. `shape`: the model's config as far as the job itself spells it out; `engine`: what
+    generates, as the job names it.
     """
 
     settings: JobSettings
@@ -19,6 +20,7 @@ class SourcedValues:
     origin: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
     shape: dict[str, Any] = field(default_factory=dict)
+    engine: str = ""
 
     @property
     def longest(self) -> int:
@@ -222,6 +224,24 @@ class SourcedValues:
         tokens = -(-count * self.longest // self.values.get("training.cp", 1))
         self.put("training.micro_batch_tokens", tokens, f"{origin} x the longest sequence / cp")
         self.put("training.micro_batch_sequences", int(count), origin)
+
+    def log_prob_micro_batch(
+        self, tokens: tuple[str, float] | None, sequences: tuple[str, float] | None
+    ) -> None:
+        """Micro-batches of the passes before the training, where those of updates are others: of so
+        many sequences, else of so many tokens on a context-parallel rank.
+        """
+        v, key = self.values, "training.log_prob_micro_batch"
+        of_updates = v.get("training.micro_batch_sequences", 0), v["training.micro_batch_tokens"]
+        if not v["training.log_prob_passes"]:
+            return
+        if sequences and sequences[1]:
+            if int(sequences[1]) != of_updates[0]:
+                self.put(f"{key}_sequences", int(sequences[1]), sequences[0])
+        elif tokens and tokens[1]:
+            held = int(max(tokens[1], -(-self.longest // v.get("training.cp", 1))))
+            if (0, held) != of_updates:
+                self.put(f"{key}_tokens", held, tokens[0])
 
     def mini_batches(self, batch: float, size: float, origin: str) -> None:
         """Optimizer updates a step: batch over mini-batch, both in the same unit. RFabricError

@@ -204,6 +204,10 @@ def _group(recipe: SourcedValues, s: JobSettings) -> None:
             s.notes += (f"{turns} = {steps[1]}: {MORE_TURNS}",)
 
 
+_SizeSaid = tuple[str, int | float] | None
+_BatchSaid = tuple[_SizeSaid, _SizeSaid]
+
+
 def _training(recipe: SourcedValues, s: JobSettings) -> None:
     engine = engine_of(s)
     megatron = engine in MEGATRON
@@ -228,8 +232,38 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     _updates(recipe, s, megatron)
     reference = _reference(s)
     spin = any(word.endswith("main_spin") for word in s.words)
-    recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", _bypass(s))
+    engines = _bypass(s)
+    recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", engines)
+    _log_prob_micro_batch(recipe, s, dynamic, not engines)
     put_recompute(recipe, s, engine)
+
+
+def _log_prob_micro_batch(
+    recipe: SourcedValues, s: JobSettings, dynamic: bool, old_policy: bool
+) -> None:
+    """Micro-batches of the passes for log-probabilities: of the old policy, whose words stand in
+    the section of the rollout, or where it has none, of the reference.
+    """
+    rollout, reference = (_ahead(recipe, s, section, dynamic) for section in (ROLLOUT, _REFERENCE))
+    recipe.log_prob_micro_batch(*(rollout if old_policy else reference))
+    sizes = [[said and said[1] for said in both] for both in (rollout, reference)]
+    if any(sizes[1]) and sizes[0] != sizes[1] and recipe.values["training.log_prob_passes"] > 1:
+        s.notes += (
+            f"{_REFERENCE}.log_prob_*: micro-batches of the reference's pass are not those of the "
+            "old policy's; here they are",
+        )
+
+
+def _ahead(recipe: SourcedValues, s: JobSettings, section: str, dynamic: bool) -> _BatchSaid:
+    """Tokens or sequences of a micro-batch, by the words of a section."""
+    switch, tokens = (f"{section}.log_prob_{key}" for key in ("use_dynamic_bsz", "max_token_len"))
+    budget = s.number(f"{tokens}_per_gpu")
+    each = s.number(f"{section}.log_prob_micro_batch_size_per_gpu")
+    every = s.number(f"{section}.log_prob_micro_batch_size")
+    if every and not each:
+        each = f"{every[0]} / ranks", max(1, every[1] // _ranks(recipe))
+    by_tokens = s.flag(switch) if s.find(switch) else dynamic
+    return (budget, None) if by_tokens else (None, each)
 
 
 def _updates(recipe: SourcedValues, s: JobSettings, megatron: bool) -> None:
@@ -293,6 +327,7 @@ def _reference(s: JobSettings) -> bool:
 
 
 _KL = "algorithm.kl_ctrl.kl_coef"
+_REFERENCE = "actor_rollout_ref.ref"
 
 
 def _bypass(s: JobSettings) -> str:

@@ -5,6 +5,7 @@ for the same things.
 import re
 
 from .approximations import is_on
+from .fsdp_units import put_units
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 
@@ -82,6 +83,16 @@ def put_sharded(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
     if recipe.values["training.cp"] > 1 and "ulysses" in recipe.origin["training.cp"]:
         recipe.put("training.context_exchange", "ulysses", f"{engine}'s sequence parallelism")
     _copies(recipe, s, engine)
+    if engine == "fsdp":
+        put_units(recipe, s, ACTOR)
+    if engine == "automodel" and s.value(_KIND, default="fsdp2") == "ddp":
+        recipe.put("training.optimizer", "replicated", f"{_KIND} = ddp")
+        s.notes += (
+            f"{_KIND} = ddp: gradients are summed in every micro-batch; here once an update",
+        )
+
+
+_KIND = f"{ACTOR}.automodel.distributed_strategy"
 
 
 def _copies(recipe: SourcedValues, s: JobSettings, engine: str) -> None:

@@ -45,7 +45,7 @@ def _sequences_at_once(recipe: SourcedValues, s: JobSettings) -> None:
 
 def _own_words(recipe: SourcedValues, s: JobSettings) -> None:
     """What is said in the engine's own words, which verl's servers take above its settings."""
-    engine = str(s.values.get(f"{ROLLOUT}.name", ""))
+    recipe.engine = engine = str(s.values.get(f"{ROLLOUT}.name", ""))
     for key, word in _ENGINES.get(engine, {}).items():
         if own := s.number(f"{ROLLOUT}.engine_kwargs.{engine}.{word}"):
             recipe.put(key, *own[::-1])

@@ -353,7 +353,7 @@ class _Generating:
             np.cumsum(alive.context[rows] * resident + 1)
             < 0.99 * self.seats.engines.kv_tokens[r.cut]
         )
-        sizes = alive.context[rows] * self.seats.workload.model.kv_bytes_per_token
+        sizes = alive.context[rows] * self.seats.workload.served.kv_bytes_per_token
         before = tuple(sorted({self.last[g] for g in r.gpus if g in self.last}))
         takes = zip(came, sizes, far & resident, strict=True)
         moves = [Move(sources[id(c)], float(size) if sent else 0.0) for c, size, sent in takes]

@@ -73,7 +73,7 @@ class Kv:
     @classmethod
     def of(cls, seats: Seats, cut: int, alive: Alive, at: Places, to: Places) -> "Kv":
         """Where servers are cut like `cut`."""
-        size = alive.context * seats.workload.model.kv_bytes_per_token * alive.resident
+        size = alive.context * seats.workload.served.kv_bytes_per_token * alive.resident
         spent = seats.carry(cut, alive.context), seats.prefill(cut, alive.context)
         return cls(size, *spent, alive.replica, at, to)
 

@@ -160,7 +160,7 @@ class Seats:
 
     def carry(self, cut: int, context: np.ndarray) -> np.ndarray:
         """Seconds to send the KV of such contexts through the NICs of a replica (float64[n])."""
-        size = context * self.workload.model.kv_bytes_per_token
+        size = context * self.workload.served.kv_bytes_per_token
         return size / bytes_in(1.0, self.workload.nic_bps * self.engines.cuts[cut].gpus)
 
 
