@@ -30,7 +30,7 @@ SOURCES = tuple(
         "tables.cpp",
     )
 )
-INTERFACE = 13  # rf_interface() of core.cpp
+INTERFACE = 14  # rf_interface() of core.cpp
 
 
 @cache

@@ -67,6 +67,11 @@ class Cabling:
         return np.bincount(self.node, minlength=len(self._names))
 
     @cached_property
+    def reaches_ocs(self) -> np.ndarray:
+        """bool[2m]: whether the cable at each port leads to an OCS."""
+        return self.is_ocs[self.node[np.arange(len(self.node)) ^ 1]]
+
+    @cached_property
     def order(self) -> np.ndarray:
         """int64[2m]: all ports, `ascending`."""
         return self.ascending(np.arange(len(self.node)))

@@ -397,4 +397,7 @@ def cables_join_all(fabric: Fabric) -> bool:
 @kept
 def _calm_parts(fabric: Fabric) -> np.ndarray:
     """For each rack the first rack that cables alone join it to."""
-    return routes_of(fabric, frozenset()).ways.reach.argmax(1)
+    ways = routes_of(fabric, frozenset()).ways
+    if ways.joins_all:  # as in large fabrics, whose table takes its time
+        return np.zeros(len(fabric.racks), np.int64)
+    return ways.reach.argmax(1)

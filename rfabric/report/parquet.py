@@ -139,7 +139,8 @@ def _bitmap(there: np.ndarray | None) -> Any:
 def _write(path: Path, parts: Iterable[Mapping[str, Any]], number: str = "") -> None:
     """Part after part, a row group each: a run of millions of rows needs no second copy of them.
     The column `number` counts rows, and is written as steps of one. Which names are the first and
-    the last of a group nobody asks, and it takes a third of the time to find out.
+    the last of a group nobody asks, and it takes a third of the time to find out; nor are words put
+    into a dictionary that are not in one: each stands once.
     """
     import pyarrow.parquet
 
@@ -150,7 +151,11 @@ def _write(path: Path, parts: Iterable[Mapping[str, Any]], number: str = "") -> 
             writer = writer or pyarrow.parquet.ParquetWriter(
                 path,
                 table.schema,
-                use_dictionary=[name for name in part if name != number],
+                use_dictionary=[
+                    field.name
+                    for field in table.schema
+                    if field.name != number and not pyarrow.types.is_string(field.type)
+                ],
                 write_statistics=[
                     field.name for field in table.schema if pyarrow.types.is_primitive(field.type)
                 ],

@@ -6,11 +6,12 @@ t1 ===== a1 ===== c1 ----- a3 ----- t5  === a bundle: light paths side by side
 A way is a row of bundles; the switches on it are all different.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .inner import loops
+from .inner import ARRAY, at, loops
 from .rows import begins, in_order, mixed, offsets_of, ranks, spread, widened
 from .ways import Ways
 
@@ -101,6 +102,13 @@ class Choices:
 
     def _offers(self, count: int, most: int, *ways: tuple[np.ndarray, np.ndarray]) -> Offers:
         """Rows of bundles by key: each once, those of the first of `ways` before the others."""
+        (first, mine), *others = ways
+        if not others:
+            counts = np.bincount(first, minlength=count)
+            if counts.max(initial=0) <= most and (first[1:] >= first[:-1]).all():
+                return Offers(offsets_of(counts), mine)  # 100 MB of rows are not copied
+        elif loops():
+            return _put_together(ways, count, most, self.bundles.nowhere)
         longest = max(rows.shape[1] for _, rows in ways)
         key = np.concatenate([key for key, _ in ways])
         rows = np.concatenate([self._padded(rows, longest) for _, rows in ways])
@@ -123,6 +131,8 @@ class Choices:
         """
         some, c = self.bundles, self.ways.cabling
         start, end = c.rack_row[rack], c.rack_row[to]
+        if loops():
+            return _short_in_core(some, start, end)
         counts = some.out[start + 1] - some.out[start]
         bundle, key = spread(some.out[start], counts), np.repeat(np.arange(len(rack)), counts)
         on = some.across(some.leads[bundle], end[key])
@@ -161,3 +171,29 @@ class Choices:
             whole = (rows[-1] < self.bundles.nowhere).sum(1) == hops
             keys[hops + 1], rows[-1] = keys[hops + 1][whole], rows[-1][whole]
         return np.concatenate(keys), np.concatenate(rows)
+
+
+def _short_in_core(
+    some: Bundles, start: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Choices._short` from switches to switches."""
+    counts, most = np.empty(len(start), np.int64), int(np.diff(some.out)[start].sum())
+    rows = np.empty((most, 2), np.int64)
+    columns = map(at, (start, end, some.out, some.leads))
+    found = loops().rf_short(len(start), *columns, some.nowhere, at(counts), at(rows))
+    return np.repeat(np.arange(len(start)), counts), rows[:found]
+
+
+def _put_together(
+    ways: Sequence[tuple[np.ndarray, np.ndarray]], count: int, most: int, nowhere: int
+) -> Offers:
+    """`Choices._offers` of lists whose keys ascend."""
+    first = [offsets_of(np.bincount(key, minlength=count)) for key, _ in ways]
+    rows = [np.ascontiguousarray(some, np.int64) for _, some in ways]
+    longest = np.array([some.shape[1] for some in rows])
+    every = np.empty((sum(map(len, rows)), longest.max()), np.int64)
+    counts, pointers = np.empty(count, np.int64), ARRAY * len(ways)
+    lists = pointers(*map(at, first)), pointers(*map(at, rows)), at(longest)
+    shape = every.shape[1], nowhere, most
+    found = loops().rf_offers(count, len(ways), *lists, *shape, at(counts), at(every))
+    return Offers(offsets_of(counts), every[:found])

@@ -73,6 +73,8 @@ def coloured(
     groups: int64[n] each, coarse first; the edges of a vertex that share the first of them are
     spread evenly too.
     """
+    if colours == 1:
+        return np.zeros(len(left), np.int64)
     sides = _Side((left, *groups, right)), _Side((right, *groups, left))
     part, every, odd = np.zeros(len(left), np.int16), np.ones(len(left), bool), colours
     while odd % 2 == 0:

@@ -31,9 +31,12 @@ def loops() -> ctypes.CDLL | None:
         ("rf_fitting", COUNT, [ARRAY, COUNT, *[ARRAY] * 4]),
         ("rf_walk", ARRAY, [ARRAY, COUNT, *[ARRAY] * 3, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
         ("rf_walked", None, [ARRAY, ARRAY]),
-        ("rf_fresh", ctypes.c_int, [COUNT, ARRAY, ARRAY]),
-        ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
-        ("rf_settle", None, [COUNT, COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
+        ("rf_fresh", None, [COUNT, COUNT, *[ARRAY] * 5]),
+        ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, *[ARRAY] * 4]),
+        ("rf_settle", None, [COUNT, ARRAY, COUNT, COUNT, ARRAY, ARRAY, COUNT, ARRAY, ARRAY]),
+        ("rf_lights", COUNT, [COUNT, *[ARRAY] * 4, COUNT, *[ARRAY] * 5]),
+        ("rf_short", COUNT, [COUNT, *[ARRAY] * 4, COUNT, ARRAY, ARRAY]),
+        ("rf_offers", COUNT, [COUNT, COUNT, *[ARRAY] * 3, COUNT, COUNT, COUNT, ARRAY, ARRAY]),
         ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, *[ARRAY] * 3, COUNT, ARRAY]),
         (
             "rf_cheapest",
@@ -64,29 +67,6 @@ def loops() -> ctypes.CDLL | None:
 def at(array: np.ndarray | None) -> int | None:
     """Where the entries of a contiguous array begin."""
     return None if array is None else array.ctypes.data
-
-
-def join(
-    front: np.ndarray, new: np.ndarray, rows: np.ndarray, first: np.ndarray, leads: np.ndarray
-) -> None:
-    """front[rows[i]] |= new[l] for every l of leads[first[i]:first[i + 1]] (rows of 64-bit
-    words).
-    """
-    ends = np.append(first, len(leads))
-    loops().rf_join(len(rows), at(rows), at(ends), at(leads), new.shape[1], at(new), at(front))
-
-
-def fresh(front: np.ndarray, seen: np.ndarray) -> bool:
-    """front &= ~seen, seen |= front (64-bit words); whether anything is left in `front`."""
-    return bool(loops().rf_fresh(front.size, at(front), at(seen)))
-
-
-def settle(rings: np.ndarray, sets: np.ndarray, number: int) -> None:
-    """rings[i, j] = number (uint8 or uint16) for every j in the set sets[i] (rows of 64-bit
-    words).
-    """
-    narrow, wide = (rings, None) if rings.itemsize == 1 else (None, rings)
-    loops().rf_settle(*rings.shape, sets.shape[1], at(sets), number, at(narrow), at(wide))
 
 
 def laid(
@@ -177,7 +157,7 @@ KINDS, NO_RING = 256, 1 << 15  # a row of `_nearer`; what no ring of a byte is
 
 
 class Net(_Held):
-    """`sides`, and `rings` (uint8 or uint16[switches, racks], float64 cost of each): see
+    """`sides`, and `rings` (uint8 or uint16[racks, switches], float64 cost of each): see
     `ways.Ways`.
     """
 
@@ -197,7 +177,7 @@ class Net(_Held):
             (None if nearer is None else sides.kind, np.uint8),
             (nearer, np.uint16),
         )
-        super().__init__(columns, *ring.shape)
+        super().__init__(columns, *ring.shape[::-1])
         self._arcs, self._first_arc = len(sides.order), sides.order[sides.ends[:-1]]
 
     def fitting(

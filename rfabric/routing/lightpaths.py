@@ -11,8 +11,9 @@ from itertools import chain
 
 import numpy as np
 
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import Cabling, cabling_of
 from ..fabric.model import Fabric, Port
+from .inner import at, loops
 from .rows import offsets_of
 
 
@@ -47,14 +48,15 @@ class Lights:
 
 def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights:
     """Every light path that `circuits` complete, both directions."""
-    c = cabling_of(fabric)
-    cross = crossed(fabric, circuits)
+    c, cross = cabling_of(fabric), crossed(fabric, circuits)
+    if loops():
+        return _followed(c, cross)
     path, port = np.arange(len(c.packet_ports)), c.packet_ports
     into, counts = np.full(len(path), -1, np.int32), np.ones(len(path), np.int64)
     rate, hops = c.rate[port], [(path, port)]
     # longer than any path; a ring of circuits would go on for ever
     for _ in range(len(fabric.links)):
-        optical = c.is_ocs[c.node[port ^ 1]]
+        optical = c.reaches_ocs[port]
         into[path[~optical]] = port[~optical] ^ 1
         path, port = path[optical], cross[port[optical] ^ 1]
         path, port = path[port >= 0], port[port >= 0]
@@ -63,16 +65,32 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
         hops.append((path, port))
         counts[path] += 1
         rate[path] = np.minimum(rate[path], c.rate[port])
-    lit = into >= 0
-    counts[~lit] = 0
+    arrived = into >= 0
+    counts[~arrived] = 0
     offsets = offsets_of(counts)
     links = np.empty(offsets[-1], np.int32)
     for hop, (path, port) in enumerate(hops):
-        there = lit[path]
+        there = arrived[path]
         links[offsets[path[there]] + hop] = port[there]
-    offsets = np.append(offsets[:-1][lit], offsets[-1])
-    out = c.packet_ports[lit].astype(np.int32)
-    return Lights(out, into[lit], offsets, links, rate[lit], cross)
+    offsets = np.append(offsets[:-1][arrived], offsets[-1])
+    out = c.packet_ports[arrived].astype(np.int32)
+    return Lights(out, into[arrived], offsets, links, rate[arrived], cross)
+
+
+def _followed(c: Cabling, cross: np.ndarray) -> Lights:
+    """`lights` by the compiled core."""
+    ports = c.packet_ports
+    out, into = np.empty((2, len(ports)), np.int32)
+    rate, offsets = np.empty(len(ports)), np.empty(len(ports) + 1, np.int64)
+    links = np.empty(len(cross), np.int32)
+    asked = at(ports), at(c.reaches_ocs), at(cross), at(c.rate), len(links)
+    told = map(at, (out, into, rate, offsets, links))
+    lit = loops().rf_lights(len(ports), *asked, *told)
+    # copies: of these many slices would keep whole arrays alive
+    columns = (column[:n].copy() for column, n in (
+        (out, lit), (into, lit), (offsets, lit + 1), (links, offsets[lit]), (rate, lit)
+    ))
+    return Lights(*columns, cross)
 
 
 def ends_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray | None:

@@ -99,7 +99,7 @@ class Placer:
         after another is tried too.
         """
         enough, rows, least = np.maximum(enough, self._rack_seconds), self._tiered(), np.inf
-        for start in (rows, rows[:, :0]) if (rows < self.bundles.nowhere).any(1).all() else (rows,):
+        for start in (rows, rows[:, :0]) if self._led(rows).all() else (rows,):
             self._place(start, enough)
             if self._seconds.sum() < least:
                 best, least = self.arcs, self._seconds.sum()
@@ -115,7 +115,7 @@ class Placer:
         self._laid = self._in_core()
         self.best = np.tile(np.append(self.bundles.first[:-1], self.nowhere), (len(self.kinds), 1))
         self.arcs = np.full((len(self.rack), 0), self.nowhere)
-        tiered = (rows < self.bundles.nowhere).any(1)
+        tiered = self._led(rows)
         self._side_by_side(np.flatnonzero(tiered), rows[tiered])
         self._greedy(np.flatnonzero(~tiered))
         before = np.inf
@@ -123,6 +123,11 @@ class Placer:
             if not self._move(enough) or self._seconds.sum() > before * (1 - GAIN):
                 break
             before = self._seconds.sum()
+
+    def _led(self, rows: np.ndarray) -> np.ndarray:
+        """Which rows of bundles hold any: they begin on the left."""
+        none = np.zeros(len(rows), bool)
+        return rows[:, 0] < self.bundles.nowhere if rows.shape[1] else none
 
     def _in_core(self) -> Laid | None:
         """The state as the compiled core takes it; None where that was never built."""
@@ -158,28 +163,20 @@ class Placer:
         """bool, by pair of racks: whether a cheapest way begins with a light path to another
         rack.
         """
-        ways, some = self.choices.ways, self.bundles
-        rack, to = self.racks >> 32, self.racks & 0xFFFFFFFF
-        row = ways.cabling.rack_row[rack]
-        is_rack = np.zeros(some.switches, bool)
+        ways, rack, to = self.choices.ways, self.racks >> 32, self.racks & 0xFFFFFFFF
+        is_rack = np.zeros(ways.switches, bool)
         is_rack[ways.cabling.rack_row] = True
-        across = np.flatnonzero(is_rack[some.leads] & is_rack[some.leaves])
-        first = np.searchsorted(some.leaves[across], np.arange(some.switches + 1))
-        counts = np.diff(first)[row]
-        bundle, key = across[spread(first[row], counts)], np.repeat(np.arange(len(row)), counts)
-        rest = ways.cost(some.leads[bundle], to[key]) + some.step[bundle]
-        fits = np.isfinite(rest) & (np.abs(rest - ways.cost(row, to)[key]) <= 1e-6 * rest)
-        return np.bincount(key[fits], minlength=len(row)) > 0
+        owner, arcs = ways.fitting_many(ways.cabling.rack_row[rack], to)
+        return np.bincount(owner[is_rack[ways.leads[arcs]]], minlength=len(rack)) > 0
 
     def _side_by_side(self, pairs: np.ndarray, rows: np.ndarray) -> None:
         """Lay pairs on bundles whose arcs they take in turn, pairs alike after each other."""
         arcs, some = np.full(rows.shape, self.nowhere), self.bundles
-        for hop, bundle in enumerate(rows.T):
-            on = np.flatnonzero(bundle < some.nowhere)
-            mine = pairs[on]
-            order = on[in_order(bundle[on], self.signature[mine], self.lightness[mine])]
-            b = bundle[order]
-            arcs[order, hop] = some.first[b] + ranks(b) % some.width[b]
+        alike = in_order(self.signature[pairs], self.lightness[pairs])
+        for hop, bundle in enumerate(rows[alike].T):
+            order = in_order(bundle)
+            b = bundle[order][: np.count_nonzero(bundle < some.nowhere)]
+            arcs[alike[order[: len(b)]], hop] = some.first[b] + ranks(b) % some.width[b]
         self._put(pairs, arcs)
 
     # --- one after another ------------------------------------------------------------------------
@@ -195,7 +192,7 @@ class Placer:
         turn = np.empty(len(pairs), np.int64)
         turn[order] = ranks(size[order], self.rack[pairs[order]])
         tried, waiting = np.zeros(len(pairs), np.int64), np.zeros(0, np.int64)
-        parts = _parts(light, turn, size)
+        parts = _parts(in_order(size, turn, light), turn, size)
         if self._laid:
             state = self.signature, key, offers, self.best, PATIENCE, self._wide
             self._keep(pairs, self._laid.greedy(pairs, parts, *state))
@@ -230,7 +227,8 @@ class Placer:
         turn = np.zeros(len(pairs), np.int64)
         turn[order] = ranks(arc[pairs[order]])
         turn = turn * min(MOST_PARTS, turn.max() + 1) // (turn.max() + 1)
-        parts = _parts(-late[pairs[some]], turn[some]) if len(some) else []
+        order = np.lexsort((-late[pairs[some]], turn[some]))
+        parts = _parts(order, turn[some]) if len(some) else []
         return sum(self._shift(pairs[some[part]], offers, key[some[part]], limit) for part in parts)
 
     def _shift(self, pairs: np.ndarray, offers: Offers, key: np.ndarray, limit: np.ndarray) -> int:
@@ -438,9 +436,6 @@ class Placer:
                 self.best[signature, bundles] = arcs[least[begins(owner[least])]]
 
 
-def _parts(*columns: np.ndarray) -> list[np.ndarray]:
-    """Which entries are alike but for the first column: by the last column, then the one before;
-    each by the first.
-    """
-    every = np.lexsort(columns)
-    return np.split(every, np.flatnonzero(begins(*(column[every] for column in columns[1:])))[1:])
+def _parts(every: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
+    """Entries in this order, cut where one of the columns, which it sorts, changes."""
+    return np.split(every, np.flatnonzero(begins(*(column[every] for column in columns)))[1:])

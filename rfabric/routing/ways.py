@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.kept import kept_last
 from ..fabric.model import Fabric
-from .inner import NEAR, Net, ParallelArcs, fresh, join, laid, loops, settle
+from .inner import Net, ParallelArcs, laid, loops
 from .lightpaths import Lights
+from .rings import grown
 from .rows import (
     Entries,
     begins,
@@ -37,8 +37,6 @@ MOST_RINGS = 4 << 25
 MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 KEPT_LOADS = 8
-# the ring of switches from which no way leads: few fabrics have so many rings that a byte is short
-FAR = (1 << 16) - 1
 
 
 class Ways:
@@ -69,7 +67,7 @@ class Ways:
         one.
         """
         ring, costs = self._rings
-        return costs[ring[row, rack]]
+        return costs[ring[rack, row]]
 
     @property
     def _net(self) -> Net:
@@ -93,7 +91,7 @@ class Ways:
     def reach(self) -> np.ndarray:
         """bool[racks, racks]: from which rack some way leads to which."""
         ring, costs = self._rings
-        return np.isfinite(costs)[ring[self.cabling.rack_row]]
+        return np.isfinite(costs)[ring[:, self.cabling.rack_row]].T
 
     @property
     def joins_all(self) -> bool:
@@ -101,15 +99,19 @@ class Ways:
         highest.
         """
         ring, costs = self._rings
-        return not ring.size or bool(np.isfinite(costs[ring[self.cabling.rack_row].max()]))
+        if not ring.size or np.isfinite(costs[ring.max()]):  # as from every switch
+            return True
+        return bool(np.isfinite(costs[ring[:, self.cabling.rack_row].max()]))
 
     @property
     def _rings(self) -> tuple[np.ndarray, np.ndarray]:
-        """See `_grown_rings`.
+        """See `rings.grown`.
 
         They are large and soon grown: of many sets of circuits only those asked last keep theirs.
         """
-        rings = self._around = self._around or self._grown_rings()
+        rings = self._around = self._around or grown(
+            self.cabling.rack_row, self.switches, self.leaves, self.leads, self.step
+        )
         self._recent.pop(self, None)
         self._recent[self] = None
         kept = min(MOST_RINGS // sum(array.nbytes for array in rings), MOST_RINGED)
@@ -118,58 +120,6 @@ class Ways:
             del self._recent[oldest]
             oldest._around = oldest._held = None
         return rings
-
-    def _grown_rings(self) -> tuple[np.ndarray, np.ndarray]:
-        """uint8 or, of many rings, uint16[switches, racks], the ring each switch stands on around
-        each rack, the highest number where no way leads; float64, its cost.
-
-        Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches,
-        over the light paths of one rate, the ring at D + their cost. A fabric has few rates, hence
-        few rings; a set of racks is a row of bits.
-        """
-        racks, costs = len(self.cabling.rack_row), np.full(FAR + 1, np.inf)
-        rings = np.full((self.switches, racks), NEAR, np.uint8)
-        fronts, number = {0.0: _alone(self.cabling.rack_row, self.switches)}, 0
-        seen = np.zeros_like(fronts[0.0])
-        while fronts:
-            at = min(fronts)
-            new = fronts.pop(at)
-            if not _fresh(new, seen):
-                continue
-            if number == NEAR and rings.itemsize == 1:
-                rings = np.where(rings < NEAR, rings, np.uint16(FAR))
-            if number == FAR:
-                raise RFabricError(
-                    f"paths of more than {FAR} different costs; give the links fewer different "
-                    "rates"
-                )
-            _settle(rings, new, number)
-            costs[number], number = at, number + 1
-            for step, (rows, first, leads) in self._joins.items():
-                cost = round(at + step, 9)
-                if cost not in fronts:
-                    fronts[cost] = np.zeros_like(new)
-                front = fronts[cost]
-                if loops():
-                    join(front, new, rows, first, leads)
-                else:
-                    front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
-        # a copy: a slice would keep the whole array alive
-        return rings, costs[: np.iinfo(rings.dtype).max + 1].copy()
-
-    @cached_property
-    def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """By cost of a light path: the switches it leaves, where their part of `leads` begins, the
-        switches it leads to.
-        """
-        by_cost = {}
-        for step in distinct(self.step).tolist():
-            some = self.step == step
-            codes = distinct(self.leaves[some] * self.switches + self.leads[some])
-            rows, leads = codes // self.switches, codes % self.switches
-            first = np.flatnonzero(begins(rows))
-            by_cost[step] = rows[first], first, leads
-        return by_cost
 
     def onward(self, row: int, rack: int) -> np.ndarray:
         """The light paths on the cheapest ways from switch `row` to a rack, in order of their
@@ -237,7 +187,9 @@ class Ways:
         """
         c, hashed = self.cabling, np.flatnonzero(hashed)
         offsets, links = self.links(src[hashed], dst[hashed])
-        joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)
+        joined = c.host_rack[src] == c.host_rack[dst]
+        if chosen.shape[1]:
+            joined |= chosen[:, 0] >= 0
         joined[hashed] = False
         ends, cables = self._laid(src, dst, joined, chosen)
         if not len(hashed):
@@ -316,7 +268,7 @@ class Ways:
 
     def _queue(self, waiting: dict[int, list], spots: np.ndarray, sent: np.ndarray) -> None:
         """Let bytes wait, each on the ring of its switch around its rack."""
-        ring = self._rings[0].ravel()[spots]
+        ring = self._rings[0][spots % len(self._rings[0]), spots // len(self._rings[0])]
         order = np.argsort(ring, kind="stable")
         for part in np.split(order, np.flatnonzero(np.diff(ring[order])) + 1):
             if len(part):
@@ -364,23 +316,6 @@ def _coded(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     return src.astype(np.uint64) << np.uint64(32) | dst.astype(np.uint64)
 
 
-def _alone(rows: np.ndarray, switches: int) -> np.ndarray:
-    """Sets of racks, one a switch, as rows of 64-bit words: rack i in that of switch rows[i]."""
-    rack = np.arange(len(rows))
-    bits = np.zeros((switches, 8 * -(-len(rows) // 64)), np.uint8)
-    bits[rows, rack // 8] = 1 << rack % 8
-    return bits.view(np.uint64)
-
-
-def _fresh(new: np.ndarray, seen: np.ndarray) -> bool:
-    """Leave in the sets `new` what was not seen before, and see it; whether there is any."""
-    if loops():
-        return fresh(new, seen)
-    new &= ~seen
-    seen |= new
-    return bool(new.any())
-
-
 def _gathered(
     batches: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -388,13 +323,3 @@ def _gathered(
     given, owner, values = zip(*batches, strict=True)
     return np.concatenate([a[b] for a, b in zip(given, owner, strict=True)]), np.concatenate(values)
 
-
-def _settle(rings: np.ndarray, sets: np.ndarray, number: int) -> None:
-    """Write `number` where the sets (rows of 64-bit words) hold a column of `rings`."""
-    if loops():
-        settle(rings, sets, number)
-        return
-    bits = np.unpackbits(sets.view(np.uint8), axis=1, count=rings.shape[1], bitorder="little").view(
-        bool
-    )
-    np.copyto(rings, rings.dtype.type(number), where=bits)

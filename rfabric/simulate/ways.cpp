@@ -26,7 +26,7 @@ struct Net {
     const int64_t *first, *ends, *order;  // sides by switch; arcs order[ends[side]] on by side
     const int32_t* leads;                 // of sides, ascending
     const double* step;
-    const uint8_t* narrow;  // [switch * racks + rack]: the ring; null where there are more rings,
+    const uint8_t* narrow;  // [rack * switches + row]: the ring; null where there are more rings,
     const uint16_t* wide;   // then here
     const double* cost;     // [ring]
     const uint8_t* kind;    // of sides, by their cost; null where rings must be told apart by costs
@@ -34,7 +34,7 @@ struct Net {
     static constexpr int64_t kKinds = 256;
 
     uint16_t ring(int64_t row, int64_t rack) const {
-        const int64_t spot = row * racks + rack;
+        const int64_t spot = rack * switches + row;
         return narrow ? narrow[spot] : wide[spot];
     }
     // the ring of switches from which no way leads
@@ -47,12 +47,11 @@ struct Net {
     void fitting(int64_t row, int64_t rack, Use use) const {
         const int64_t last = first[row + 1];
         if (kind) {
-            const uint8_t *around = narrow + rack, *of = kind;
-            const int64_t apart = racks;
-            const uint16_t* wanted = nearer + kKinds * around[row * apart];
+            const uint8_t *around = narrow + rack * switches, *of = kind;
+            const uint16_t* wanted = nearer + kKinds * around[row];
             const int32_t* to = leads;
             for (int64_t side = first[row]; side < last; ++side) {
-                if (around[to[side] * apart] == wanted[of[side]]) use(side);
+                if (around[to[side]] == wanted[of[side]]) use(side);
             }
             return;
         }
@@ -222,7 +221,7 @@ private:
     std::vector<size_t> first_;
 };
 
-// See `rf_cheapest`.
+// See `rf_cheapest`; `cost` may be null, where nobody asks for it.
 template <class Ways>
 void cheapest(const Sent& sent, int64_t n, const int64_t* pairs, const int64_t* signature,
               const int64_t* key, const int64_t* first, const Ways& ways, int64_t longest,
@@ -238,19 +237,21 @@ void cheapest(const Sent& sent, int64_t n, const int64_t* pairs, const int64_t* 
                       *mine = best + signature[pair] * bundles;
         const int64_t held = own ? without_end(own, m, mine[nowhere]) : 0;
         int64_t *taken = arcs + i * longest, least = first[key[i]];
-        cost[i] = std::numeric_limits<double>::infinity();
-        for (int64_t row = least; row < first[key[i] + 1]; ++row) {
+        const bool alone = first[key[i]] + 1 == first[key[i] + 1];
+        double lowest = std::numeric_limits<double>::infinity();
+        for (int64_t row = least; !(alone && !cost) && row < first[key[i] + 1]; ++row) {
             const auto *over = ways.begin(row), *end = ways.end(row);
             const int64_t hops = end - over;
             for (int64_t hop = 0; hop < hops; ++hop) way[hop] = mine[over[hop]];
             // what lies on arcs is off by roundings: a way is given up only well beyond the best
-            const double enough = cost[i] * (1 + kBeyond);
+            const double enough = lowest * (1 + kBeyond);
             const double way_cost = sent.cost(pair, way, hops, longest, own, held, need, enough);
-            if (row == first[key[i]] || way_cost < cost[i]) {
-                cost[i] = way_cost;
+            if (row == first[key[i]] || way_cost < lowest) {
+                lowest = way_cost;
                 least = row;
             }
         }
+        if (cost) cost[i] = lowest;
         const auto *over = ways.begin(least), *end = ways.end(least);
         std::fill(std::transform(over, end, taken, [&](auto bundle) { return mine[bundle]; }),
                   taken + longest, mine[nowhere]);
@@ -395,42 +396,54 @@ void rf_walked(Walks* walks, int64_t* rows) {
     delete walks;
 }
 
-// Leaves in `front`, so many words of sets, what is not in `seen` yet, and adds it there; whether
-// there is any.
-int rf_fresh(int64_t words, uint64_t* front, uint64_t* seen) {
-    uint64_t any = 0;
-    for (int64_t i = 0; i < words; ++i) {
-        front[i] &= ~seen[i];
-        seen[i] |= front[i];
-        any |= front[i];
+// Leaves in `front`, sets as rows of so many words, what is not in `seen` yet, and adds it there.
+// some[row]: whether a row has any; of a row that has not, `front` is left as
+// it is. missing[row]: whether `seen` lacks any of the set `all`; where it does not, none is new.
+void rf_fresh(int64_t rows, int64_t words, const uint64_t* all, uint64_t* front, uint64_t* seen,
+              bool* some, bool* missing) {
+    for (int64_t row = 0; row < rows; ++row, front += words, seen += words) {
+        uint64_t any = 0, lacks = 0;
+        for (int64_t i = 0; missing[row] && i < words; ++i) {
+            front[i] &= ~seen[i];
+            seen[i] |= front[i];
+            any |= front[i];
+            lacks |= all[i] & ~seen[i];
+        }
+        some[row] = any != 0;
+        missing[row] = lacks != 0;
     }
-    return any != 0;
 }
 
 // front[rows[i]] |= fresh[l] for every l of leads[first[i]] to leads[first[i + 1]], rows of so many
-// words.
+// words, as far as some[l] and missing[rows[i]] (`rf_fresh`).
 void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t* leads,
-             int64_t words, const uint64_t* fresh, uint64_t* front) {
+             int64_t words, const uint64_t* fresh, const bool* some, const bool* missing,
+             uint64_t* front) {
     for (int64_t i = 0; i < n; ++i) {
+        if (!missing[rows[i]]) continue;
         uint64_t* into = front + rows[i] * words;
         for (int64_t j = first[i]; j < first[i + 1]; ++j) {
+            if (!some[leads[j]]) continue;
             const uint64_t* from = fresh + leads[j] * words;
             for (int64_t word = 0; word < words; ++word) into[word] |= from[word];
         }
     }
 }
 
-// Writes `number` to narrow or wide[row * columns + column], the one that is not null, for every
-// column in the set of a row: sets[row * words], a bit a column, from the lowest of the first byte.
-void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char* sets,
-               int64_t number, uint8_t* narrow, uint16_t* wide) {
-    for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t word = 0; word < words; ++word) {
-            const unsigned char* set = sets + (row * words + word) * 8;
+// Writes `number` to narrow or wide[i * columns + column], the one that is not null, for every
+// column in a set, that of row which[i] if it has any: sets[row * words], a bit a column, from the
+// lowest of the first byte.
+void rf_settle(int64_t n, const int64_t* which, int64_t columns, int64_t words,
+               const unsigned char* sets, const bool* some, int64_t number, uint8_t* narrow,
+               uint16_t* wide) {
+    for (int64_t i = 0; i < n; ++i) {
+        if (!some[which[i]]) continue;
+        const unsigned char* set = sets + which[i] * words * 8;
+        for (int64_t word = 0; word < words; ++word, set += 8) {
             uint64_t whole;  // most are empty or full
             std::memcpy(&whole, set, 8);
             if (!whole) continue;
-            const int64_t spot = row * columns + 64 * word;
+            const int64_t spot = i * columns + 64 * word;
             if (!~whole && narrow) {
                 std::fill(narrow + spot, narrow + spot + 64, static_cast<uint8_t>(number));
                 continue;
@@ -444,6 +457,89 @@ void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char
             }
         }
     }
+}
+
+// Follows the light that leaves each of n ports, through OCSes that `cross` joins (-1: dark), where
+// optical[port]: its cable ends at an OCS. Of those that arrive: the port it leaves from (`out`)
+// and ends at (`into`), the slowest rate, and its directed links (CSR offsets, links). Returns how
+// many arrive. No two share one of the `most` links, as circuits join ports one to one.
+int64_t rf_lights(int64_t n, const int64_t* ports, const bool* optical, const int32_t* cross,
+                  const double* rate, int64_t most, int32_t* out, int32_t* into,
+                  double* slowest, int64_t* offsets, int32_t* links) {
+    int64_t lit = 0, end = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t at = end;
+        int32_t port = static_cast<int32_t>(ports[i]);
+        bool arrived = false;
+        slowest[lit] = rate[port];
+        while (!arrived && port >= 0 && at < most) {
+            slowest[lit] = std::min(slowest[lit], rate[port]);
+            links[at++] = port;
+            arrived = !optical[port];
+            if (!arrived) port = cross[port ^ 1];
+        }
+        if (!arrived) continue;
+        out[lit] = static_cast<int32_t>(ports[i]);
+        into[lit] = port ^ 1;
+        offsets[lit++] = end;
+        end = at;
+    }
+    offsets[lit] = end;
+    return lit;
+}
+
+// The ways of one or two bundles from start[i] to end[i]: the straight one first, then those over
+// one switch, by bundle; bundles out[row] to out[row + 1] leave a switch, for `leads`, ascending.
+// rows: two bundles each, `nowhere` where there is no second; counts[i]: how many. Returns how many
+// in all.
+int64_t rf_short(int64_t n, const int64_t* start, const int64_t* end, const int64_t* out,
+                 const int64_t* leads, int64_t nowhere, int64_t* counts, int64_t* rows) {
+    const auto across = [&](int64_t row, int64_t to) {
+        const int64_t *last = leads + out[row + 1],
+                      *at = std::lower_bound(leads + out[row], last, to);
+        return at != last && *at == to ? at - leads : nowhere;
+    };
+    int64_t all = 0;
+    const auto add = [&](int64_t bundle, int64_t on) {
+        rows[2 * all] = bundle;
+        rows[2 * all++ + 1] = on;
+    };
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t before = all, straight = across(start[i], end[i]);
+        if (straight != nowhere) add(straight, nowhere);
+        for (int64_t bundle = out[start[i]]; bundle < out[start[i] + 1]; ++bundle) {
+            const int64_t on = bundle == straight ? nowhere : across(leads[bundle], end[i]);
+            if (on != nowhere) add(bundle, on);
+        }
+        counts[i] = all - before;
+    }
+    return all;
+}
+
+// Lists of ways put together: of each key those of rows[list] from first[list][key] to
+// first[list][key + 1], rows of longest[list] bundles, list after list; none twice, `most` at most.
+// ways: rows of `wide` bundles, filled up with `nowhere`; counts[key]: how many it has. Returns how
+// many in all.
+int64_t rf_offers(int64_t keys, int64_t lists, const int64_t* const* first,
+                  const int64_t* const* rows, const int64_t* longest, int64_t wide,
+                  int64_t nowhere, int64_t most, int64_t* counts, int64_t* ways) {
+    int64_t all = 0;
+    for (int64_t key = 0; key < keys; ++key) {
+        const int64_t before = all;
+        for (int64_t list = 0; list < lists; ++list) {
+            for (int64_t row = first[list][key]; row < first[list][key + 1]; ++row) {
+                if (all - before == most) break;
+                int64_t* mine = ways + all * wide;
+                const int64_t* from = rows[list] + row * longest[list];
+                std::fill(std::copy(from, from + longest[list], mine), mine + wide, nowhere);
+                int64_t other = before;
+                while (!std::equal(mine, mine + wide, ways + other * wide)) ++other;
+                if (other == all) ++all;
+            }
+        }
+        counts[key] = all - before;
+    }
+    return all;
 }
 
 // The links of n pairs: link up[i], those of light paths hops[i * longest] on (CSR first, lit; -1:
@@ -671,7 +767,7 @@ int rf_greedy(const Sent* sent, const Wide* wide, int64_t parts, const int64_t* 
               int64_t* best, int64_t bundles, int64_t patience, int64_t* taken,
               int64_t* arcs) try {
     std::vector<int64_t> some, waiting, tried(n, 0), who, asks, way(longest), laid;
-    std::vector<double> need(longest + 8), cost;
+    std::vector<double> need(longest + 8);
     const std::unique_ptr<bool[]> free(new bool[n]);
     int64_t keys = 0;
     for (int64_t i = 0; i < n; ++i) keys = std::max(keys, key[i] + 1);
@@ -683,11 +779,10 @@ int rf_greedy(const Sent* sent, const Wide* wide, int64_t parts, const int64_t* 
         const int64_t all = static_cast<int64_t>(some.size());
         who.resize(all);
         asks.resize(all);
-        cost.resize(all);
         laid.resize(all * longest);
         for (int64_t i = 0; i < all; ++i) who[i] = pairs[some[i]], asks[i] = key[some[i]];
         cheapest(*sent, all, who.data(), signature, asks.data(), first, ways, longest, best,
-                 bundles, nullptr, 0, way.data(), need.data(), cost.data(), laid.data());
+                 bundles, nullptr, 0, way.data(), need.data(), nullptr, laid.data());
         rf_claims(all, longest, laid.data(), sent->arcs - 1, taken, free.get());
         int64_t placed = 0;
         for (int64_t i = 0; i < all; ++i) {

@@ -17,7 +17,16 @@ from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
-from rfabric.routing import choices, colouring, inner, placing, routes_of, ways
+from rfabric.routing import (
+    choices,
+    colouring,
+    inner,
+    lightpaths,
+    placing,
+    rings,
+    routes_of,
+    ways,
+)
 from rfabric.routing.choices import Offers
 from rfabric.routing.paths import forget
 from rfabric.routing.rows import Entries
@@ -26,7 +35,7 @@ from rfabric.simulate.build import build
 from rfabric.simulate.compiled import library
 
 RATE = 4e11
-ROOMS = ways, colouring, choices, placing  # that ask for the loops
+ROOMS = ways, rings, lightpaths, colouring, choices, placing  # that ask for the loops
 SPECS = [
     "fat-tree",
     "fat-tree,pods=3,tors=2,gpus=5",
@@ -177,6 +186,42 @@ def by_key(key: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The core goes from key to key, Python from hop to hop."""
     order = np.argsort(key, kind="stable")
     return key[order], rows[order]
+
+
+DRAWN = "rfabric,pods=2,tors=3,gpus=2", "rotor,tors=4,gpus=2", "opus", "topoopt"
+
+
+@given(st.sampled_from(DRAWN), st.integers(0, 1 << 32), st.floats(0, 1))
+def test_light_goes_where_python_sends_it(spec, seed, share):
+    """Any matching of the ports of each OCS: light may end in the dark, or pass an OCS twice."""
+    fabric, random, lit = parse_fabric(spec), np.random.default_rng(seed), []
+    for ocs in fabric.ocses:
+        ports = fabric.ports[ocs.name]
+        some = random.permutation(len(ports))[: int(share * len(ports)) // 2 * 2]
+        ends = [ports[i] for i in some.tolist()]
+        lit += zip(ends[::2], ends[1::2], strict=True)
+    found = []
+    for core in (inner.loops, lambda: None):
+        with mock.patch.object(lightpaths, "loops", core):
+            found.append(vars(lightpaths.lights(fabric, lit)))
+    for name, column in found[0].items():
+        assert column.dtype == found[1][name].dtype and np.array_equal(column, found[1][name])
+
+
+@given(data=st.data())
+def test_rings_are_those_that_python_grows(data):
+    """Some switches hold racks; light paths of few costs, not all of them there and back."""
+    random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    switches, arcs = data.draw(st.integers(1, 150)), data.draw(st.integers(0, 300))
+    racks = np.flatnonzero(random.random(switches) < data.draw(st.floats(0, 1)))
+    ends, steps = random.integers(0, switches, (2, arcs)), np.array([1.0, 4.0, 4 / 3])
+    costs = random.choice(steps[: data.draw(st.integers(1, 3))], arcs)
+    found = []
+    for core in (inner.loops, lambda: None):
+        with mock.patch.object(rings, "loops", core):
+            found.append(rings.grown(racks, switches, *ends, costs))
+    for core, python in zip(*found, strict=True):
+        assert core.dtype == python.dtype and np.array_equal(core, python)
 
 
 @given(data=st.data())
@@ -342,15 +387,15 @@ def test_a_rack_that_nothing_joins_is_told_however_many_rings_there_are(racks):
     some = routes_of(apart).ways
     assert some.reach[:-1, :-1].all() and not some.joins_all
     assert some.reach[-1].tolist() == some.reach[:, -1].tolist() == [False] * racks + [True]
-    rings, costs = some._rings
-    assert len(costs) == 1 << 8 * rings.itemsize and np.isfinite(costs).sum() == racks // 2 + 1
+    around, costs = some._rings
+    assert len(costs) == 1 << 8 * around.itemsize and np.isfinite(costs).sum() == racks // 2 + 1
 
 
 def test_more_rings_than_there_are_numbers_for_are_an_error(monkeypatch):
     """Around each of 30 switches in a ring there are 16."""
-    monkeypatch.setattr(ways, "FAR", 16)
+    monkeypatch.setattr(rings, "FAR", 16)
     assert routes_of(ring(30)).ways.reach.all()
-    monkeypatch.setattr(ways, "FAR", 15)
+    monkeypatch.setattr(rings, "FAR", 15)
     with pytest.raises(RFabricError, match="more than 15 different costs; give the links fewer"):
         routes_of(ring(30)).ways.reach.all()
 
