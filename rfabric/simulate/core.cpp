@@ -456,7 +456,9 @@ class Engine {
         uint32_t rising;
     };
     Table<Filling> filling;
-    Table<Key> shares;
+    Table<Key> shares;  // of links, ascending, those from `lowest` on still to come
+    size_t lowest = 0;
+    Table<Key> later;  // heap: links that have grown more since
 
     // ---- flows
     // ---------------------------------------------------------------------------------------------
@@ -1367,6 +1369,8 @@ class Engine {
         dirty.clear();
         if (filling.empty()) filling.resize(links.size());
         shares.clear();
+        later.clear();
+        lowest = 0;
         drop_unused();
         for (int32_t l : used) {
             Link& link = links[l];
@@ -1377,7 +1381,7 @@ class Engine {
         }
         if (weighted) weigh();
         for (int32_t l : used) shares.push_back({links[l].capacity / filling[l].weight, l});
-        std::make_heap(shares.begin(), shares.end(), std::greater<>());
+        std::sort(shares.begin(), shares.end(), [](const Key& a, const Key& b) { return b > a; });
         for (const Ending& e : endings) slots[e.slot].x1 = INF;
         for (uint32_t i : touched) slots[i].x1 = INF;
         others += static_cast<int64_t>(used.size());
@@ -1385,18 +1389,16 @@ class Engine {
     }
 
     bool fill() {
-        while (!shares.empty()) {
+        while (lowest < shares.size() || !later.empty()) {
             if (breathless()) return false;
-            const Key top = shares.front();
-            std::pop_heap(shares.begin(), shares.end(), std::greater<>());
-            shares.pop_back();
+            const Key top = least_share();
             Filling& f = filling[top.link];
             if (f.rising == 0) continue;
             const double level =
                 std::max(water, share(links[top.link], links[top.link].load, f.weight));
             if (level > top.value && !same(level, top.value)) {
-                shares.push_back({level, top.link});
-                std::push_heap(shares.begin(), shares.end(), std::greater<>());
+                later.push_back({level, top.link});
+                std::push_heap(later.begin(), later.end(), std::greater<>());
                 continue;
             }
             water = level;
@@ -1404,6 +1406,16 @@ class Engine {
         }
         for (int32_t l : used) arm(l);
         return true;
+    }
+
+    // The link that is full next; what is sorted once is read sooner than a heap.
+    Key least_share() {
+        if (later.empty() || (lowest < shares.size() && later.front() > shares[lowest]))
+            return shares[lowest++];
+        const Key top = later.front();
+        std::pop_heap(later.begin(), later.end(), std::greater<>());
+        later.pop_back();
+        return top;
     }
 
     void drop_unused() {
