@@ -86,11 +86,9 @@ def _followed(c: Cabling, cross: np.ndarray) -> Lights:
     asked = at(ports), at(c.reaches_ocs), at(cross), at(c.rate), len(links)
     told = map(at, (out, into, rate, offsets, links))
     lit = loops().rf_lights(len(ports), *asked, *told)
-    # copies: of these many slices would keep whole arrays alive
-    columns = (column[:n].copy() for column, n in (
-        (out, lit), (into, lit), (offsets, lit + 1), (links, offsets[lit]), (rate, lit)
-    ))
-    return Lights(*columns, cross)
+    ends = offsets[: lit + 1]
+    columns = out[:lit], into[:lit], ends, links[: ends[-1]], rate[:lit]
+    return Lights(*(column.copy() for column in columns), cross)  # slices would keep whole arrays
 
 
 def ends_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray | None:

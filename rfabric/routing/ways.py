@@ -322,4 +322,3 @@ def _gathered(
     """(which of the given, value) of batches (which of the given, owners among them, values)."""
     given, owner, values = zip(*batches, strict=True)
     return np.concatenate([a[b] for a, b in zip(given, owner, strict=True)]), np.concatenate(values)
-

@@ -17,16 +17,7 @@ from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, light, outlook, parse_policy
 from rfabric.optics.outlook import Load
-from rfabric.routing import (
-    choices,
-    colouring,
-    inner,
-    lightpaths,
-    placing,
-    rings,
-    routes_of,
-    ways,
-)
+from rfabric.routing import choices, colouring, inner, lightpaths, placing, rings, routes_of, ways
 from rfabric.routing.choices import Offers
 from rfabric.routing.paths import forget
 from rfabric.routing.rows import Entries
