@@ -36,7 +36,7 @@ from .layout import ALL_REDUCES_PER_LAYER, Layout
 from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, parameter_bytes, training_shards
 from .models import BF16_BYTES, FP32_BYTES, Model
 from .pipeline_play import played
-from .pipeline_stages import held, in_layers, learning
+from .pipeline_stages import held, learning
 
 # Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels
 # are chosen, not tuned. Fitted on llm-foundry's table of H100 (github.com/mosaicml/llm-foundry
@@ -158,12 +158,6 @@ class Trainer:
         pass, of experts.
         """
         stages = held(self.model, self.layout)
-        return [training_shards(self.model, self.layout, stage) for stage in stages]
-
-    @cached_property
-    def in_layers(self) -> list[list[tuple[float, int]]]:
-        """The same of the parameters in layers."""
-        stages = in_layers(self.model, self.layout)
         return [training_shards(self.model, self.layout, stage) for stage in stages]
 
     @cached_property
@@ -393,9 +387,9 @@ def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> f
     """What parameters and gradients among data-parallel ranks add to a step whose micro-batch takes
     `ahead` + `back` s in the mean stage; the stage to which they add the most counts.
 
-    Sharded (FSDP): every micro-batch gathers layers twice, what is outside of them once, and
-    scatters gradients, which copies (HSDP) then all-reduce. Else once a step: gradients beside the
-    last backward pass, parameters beside the first forward pass. One layer's worth is never hidden.
+    Sharded (FSDP): every micro-batch gathers parameters twice and scatters gradients, which copies
+    (HSDP) then all-reduce. Else once a step: gradients beside the last backward pass, parameters
+    beside the first forward pass. One layer's worth is never hidden.
     """
     times = [t.layout.times(stage) for stage in range(t.layout.pp)]
     return max(
@@ -412,13 +406,10 @@ def _data_seconds(t: Trainer, stage: int, ahead: float, back: float, micro_batch
     if not t.layout.sharded:
         gather = t.learns * sum(_among_data_ranks(t, "all-gather", learning, BF16_BYTES))
         return _exposed(gather, ahead, layers) + _exposed(scatter, back, layers)
-    gather, again = (
-        sum(_among_data_ranks(t, "all-gather", held, BF16_BYTES))
-        for held in (whole, t.in_layers[stage])
-    )
+    gather = sum(_among_data_ranks(t, "all-gather", whole, BF16_BYTES))
     summed = t.learns * sum(_among_copies(t, learning))
     return micro_batches * (
-        _exposed(gather, ahead, layers) + _exposed(again + scatter + summed, back, layers)
+        _exposed(gather, ahead, layers) + _exposed(gather + scatter + summed, back, layers)
     )
 
 
