@@ -33,8 +33,7 @@ from .planes import RackPair, region_table, uplinks
 from .swapped import NOBODY, swapped
 from .templates import Matchings
 
-# looked at are each rack's heaviest pairs, so many more than it has uplinks: lighter ones get no
-# circuit anyway
+# heaviest pairs of a rack that are looked at, beside its uplinks: lighter ones get no circuit
 PAIRS_MORE = 2
 MOST_SLOTS = 32
 # edges times matchings up to which these are exact: some 20 ms at most
@@ -398,6 +397,4 @@ def cables_join_all(fabric: Fabric) -> bool:
 def _calm_parts(fabric: Fabric) -> np.ndarray:
     """For each rack the first rack that cables alone join it to."""
     ways = routes_of(fabric, frozenset()).ways
-    if ways.joins_all:  # as in large fabrics, whose table takes its time
-        return np.zeros(len(fabric.racks), np.int64)
-    return ways.reach.argmax(1)
+    return np.zeros(len(fabric.racks), int) if ways.joins_all else ways.reach.argmax(1)

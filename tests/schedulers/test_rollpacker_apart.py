@@ -202,8 +202,10 @@ def test_the_same_bytes_are_sent_sooner(layout):
     before, after = sent_by_label(off), sent_by_label(on)
     assert before.keys() == after.keys()
     for key, size in before.items():
-        # the first mini-batch is another where there are several: its ranks hold other tokens
-        near = 1e-3 if w.training.mini_batches == 1 else 0.1
+        # the first mini-batch is another where there are several: its ranks hold other tokens; and
+        # what FSDP holds outside of layers is gathered for each part of a pass
+        parts = w.training.mini_batches > 1 or key[1] == "all-gather" and layout == "sharded"
+        near = 0.1 if parts else 1e-3
         assert after[key] == pytest.approx(size, rel=near), key
     ahead = next(p for p in on.plan.phases if p.kind == STREAMING)
     generation = next(p for p in on.plan.phases if p.kind == "generation")
