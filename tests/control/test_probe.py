@@ -227,7 +227,7 @@ def test_a_cut_of_known_length_is_measured(run_dir):
 
 # --- rewires --------------------------------------------------------------------------------------
 
-REWIRES = 60
+REWIRES = 100
 DARK_S = 0.01
 
 
