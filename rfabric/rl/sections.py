@@ -25,9 +25,9 @@ from .recipe import (
     seconds,
 )
 
-# weight_sync.py says what they do
 _NUMBERS = {"fp8": 1, "bf16": BF16_BYTES, "fp32": FP32_BYTES}  # bytes
 OPTIMIZERS = ("distributed", "replicated", "zero1", "zero2", "sharded")
+# weight_sync.py says what they do
 SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
 
 

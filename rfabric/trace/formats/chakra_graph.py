@@ -43,9 +43,8 @@ class Placed:
         self.sends: dict[tuple, deque] = defaultdict(deque)
         self.receives: list[tuple[int, ChakraNode]] = []
         self.calls: dict[tuple[str, int], dict[int, ChakraNode]] = defaultdict(dict)
-        self.names: dict[
-            tuple[int, str], str
-        ] = {}  # of a group, by rank and what its file calls it
+        # of a group, by rank and what its file calls it
+        self.names: dict[tuple[int, str], str] = {}
         self.firsts: dict[str, tuple[int, ...]] = {}  # ranks of the first group that is called so
         self.notes: list[str] = [note for graph in graphs.values() for note in graph.notes]
         self.unlisted: set[str] = set()
