@@ -156,7 +156,7 @@ $(VENV)/.extras: $(VENV)/.stamp
 # dropped; a .pth line puts it back for ryu-manager too.
 PTH := import warnings; warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated"); \
        import eventlet.wsgi; vars(eventlet.wsgi).setdefault("ALREADY_HANDLED", b"")
-$(RYU)/.stamp: setup.cfg | system
+$(RYU)/.stamp: setup.cfg | system $(VENV)/.stamp
 	test -x $(RYU)/bin/python || $(PYTHON) -m venv $(RYU)
 	echo 'setuptools==67.6.1' > $(RYU)/constraint.txt
 	PIP_CONSTRAINT=$(CURDIR)/$(RYU)/constraint.txt \

@@ -232,7 +232,7 @@ class Training(Section):
     0: one copy on all;
     ends: embedding and logits of sharded parameters: in FSDP's `root`, which is gathered once a
     micro-batch, or `apart`, each gathered forward and backward as layers are (verl's FSDP2, where
-    they are not tied);
+    they are not tied; DeepSpeed's ZeRO-3);
     no_sync: with sharded parameters, whether gradients are sent once an update, and until then
     added up whole on each GPU (FSDP's no_sync; verl's use_no_sync_for_gradient_accumulation);
     grad_dtype: of the gradients that are sent;

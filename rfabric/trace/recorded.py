@@ -22,12 +22,14 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
 from ..errors import RFabricError
 from .builder import MOST_BYTES, TraceBuilder
 from .collectives import RING_FACTOR, Flows, all_to_all, broadcast, exchange, point_to_point, ring
+from .groups_beside import JobRanks, groups_beside, standing_for
 from .model import Trace
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,6 @@ log = logging.getLogger(__name__)
 USUAL_SERVER = 8  # GPUs, where neither the recording nor the user says
 MOST_RANKS = 1 << 20
 PHASE = "recorded"
-JobRanks = tuple[int, ...]  # ranks of the job
 # how the names begin that libraries give collectives (small letters, no dashes); the first row
 # that fits counts
 KINDS = {
@@ -135,12 +136,19 @@ def trace_of_ranks(
     return _Lowering(logs, world, server, notes).trace(said)
 
 
+def checked_ranks(ranks: int, where: str = "") -> int:
+    """So many ranks of a job, or of a group of it; RFabricError where it cannot have them."""
+    if not 1 <= ranks <= MOST_RANKS:
+        said = f"{where}: " if where else ""
+        raise RFabricError(f"{said}{ranks} ranks; there must be 1 to {MOST_RANKS:,}")
+    return ranks
+
+
 def _check_ranks(logs: Sequence[RankLog], world: int) -> None:
     twice = [rank for rank, count in Counter(log.rank for log in logs).items() if count > 1]
     if twice:
         raise RFabricError(f"rank {twice[0]} is recorded twice; keep one recording of each rank")
-    if not 1 <= world <= MOST_RANKS:
-        raise RFabricError(f"{world} ranks; there must be 1 to {MOST_RANKS:,}")
+    checked_ranks(world)
     for log in logs:
         ranks = {r for c in log.collectives for r in (*c.group, log.rank)}
         if ranks and not 0 <= min(ranks) <= max(ranks) < world:
@@ -238,7 +246,7 @@ class _Lowering:
             self._lowered(one, group) if sizes is None else exchange(group, sizes, self.server)
             for group in groups
         ]
-        return Flows(*(sum((part[i] for part in parts), []) for i in range(3)))
+        return Flows(*(list(chain.from_iterable(part[i] for part in parts)) for i in range(3)))
 
     def _stands_for(self, one: Recorded) -> list[JobRanks]:
         """The group of a collective, and those beside it that nobody recorded and that do the same;
@@ -252,8 +260,8 @@ class _Lowering:
             return [group]
         if group not in self.beside:
             whole = len(self.recorded.union(group)) == self.world
-            every = [group] if whole else _alike(group, self.world)
-            self.beside |= {group: []} | _standing(every, self.recorded)
+            every = [group] if whole else groups_beside(group, self.world)
+            self.beside |= {group: []} | standing_for(every, self.recorded)
         self.counts["shape"] += not self.beside[group]
         return self.beside[group] or [group]
 
@@ -370,31 +378,3 @@ def _covered(busy: np.ndarray, begin: float, end: float) -> float:
     """Seconds of [begin, end] that merged spans cover."""
     some = busy[np.searchsorted(busy[:, 1], begin) : np.searchsorted(busy[:, 0], end)]
     return float((np.minimum(some[:, 1], end) - np.maximum(some[:, 0], begin)).sum())
-
-
-def _alike(group: JobRanks, world: int) -> list[JobRanks]:
-    """The groups of a job of `world` ranks that lie beside `group`, itself among them; none where
-    its ranks are not evenly spaced, or such groups would not cover the job.
-    """
-    n, first = len(group), group[0]
-    stride = group[1] - first if n > 1 else 1
-    block = stride * n
-    even = stride > 0 and group == tuple(range(first, first + block, stride))
-    if not even or world % block or first % block >= stride:
-        return []
-    starts = [b + o for b in range(0, world, block) for o in range(stride)]
-    return [tuple(range(a, a + block, stride)) for a in starts]
-
-
-def _standing(every: list[JobRanks], recorded: set[int]) -> dict[JobRanks, list[JobRanks]]:
-    """By each of these groups of which a rank is recorded, itself and the others of which none is,
-    that are nearest to it.
-    """
-    known = np.flatnonzero([not recorded.isdisjoint(group) for group in every])
-    every = every if len(known) else []
-    nearest = np.searchsorted((known[1:] + known[:-1]) / 2, np.arange(len(every)))
-    stands: dict[JobRanks, list[JobRanks]] = {every[i]: [] for i in known.tolist()}
-    for group, i in zip(every, known[nearest].tolist(), strict=True):
-        if group == every[i] or recorded.isdisjoint(group):
-            stands[every[i]].append(group)
-    return stands

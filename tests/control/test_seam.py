@@ -451,7 +451,7 @@ def test_push_programs_open_vswitch(name, run_dir):
         name,
         str(run_dir),
     ]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout)
     assert all(report["ok"] for report in said["reports"]), said["reports"]

@@ -105,6 +105,7 @@ BAD = {
     "number": (edited(hosts=[{"opts": {}}]), "hosts.0..number: a name is expected"),
     "lone": (edited(hosts=[node(1, "h1"), node(2, "h2"), node(3, "h3")]), "without a cable: h3"),
     "minus": (edited(link("h1", "s1", bw=-5)), "links.0..opts.bw: .* must be .* not negative"),
+    "none": (edited(link("h1", "s1", bw=0)), "links.0..opts.bw: 0 must be above 0"),
     "unit": (edited(link("h1", "s1", delay="5m")), "links.0..opts.delay: unknown unit 'm'"),
 }
 

@@ -102,6 +102,15 @@ def test_formats_that_a_job_says(tmp_path, model, more, states, cache):
     assert not any("dtype" in said for said in made.unmapped)
 
 
+@pytest.mark.parametrize(("said", "noted"), [("int8", True), ("bfloat16", False)])
+def test_a_cache_in_a_format_that_is_not_modelled_is_noted(tmp_path, said, noted):
+    more = f"{VLLM}.kv_cache_dtype={said}"
+    (path := tmp_path / "run.sh").write_text(VERL.format(model="Qwen3-8B", more=more))
+    made = import_job("verl", path)
+    assert "kv_dtype" not in made.recipe()["generation"]
+    assert any("numbers of the KV cache" in note for note in made.notes) == noted
+
+
 def test_formats_of_a_yaml_job(tmp_path):
     policy = {
         "model_name": "nvidia/NVIDIA-Nemotron-Nano-9B-v2",

@@ -226,6 +226,13 @@ def test_engines_count_the_copies_of_what_they_shard_in_their_own_way(verl, engi
     assert not any(engine in said for said in made.unmapped)
 
 
+def test_copies_of_what_is_not_sharded_are_no_size(verl):
+    own = f"{ACTOR}.automodel"
+    words = f"{own}.distributed_strategy=ddp", f"{own}.dp_replicate_size=4"
+    training = verl("model_engine=automodel", *words).recipe()["training"]
+    assert training["optimizer"] == "replicated" and "fsdp_size" not in training
+
+
 def test_megatron_on_npus_is_cut_as_megatron(verl):
     own = f"{ACTOR}.mindspeed"
     made = verl(

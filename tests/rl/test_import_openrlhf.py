@@ -117,6 +117,7 @@ def test_how_far_generation_runs_ahead(new, flags, pipeline, staleness):
         ("--ds.zero_stage 0", "optimizer", "replicated"),
         ("--ds.zero_stage 1", "optimizer", "zero1"),
         ("--ds.zero_stage 2", "optimizer", "zero2"),
+        ("--ds.zero_stage 3", "ends", "apart"),
         (
             "--train.dynamic_batch_enable --train.max_tokens_per_gpu 9000",
             "micro_batch_tokens",

@@ -718,7 +718,7 @@ def test_dask_workers_in_network_namespaces_of_their_own(capsys, place, as_here)
     )
     private = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     done = subprocess.run(
-        [*private, "bash", "-c", script], capture_output=True, text=True, timeout=200,
+        [*private, "bash", "-c", script], capture_output=True, text=True, timeout=400,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert not done.returncode, done.stderr + Path("log").read_text()

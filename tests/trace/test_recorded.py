@@ -468,6 +468,37 @@ def test_inspector_of_one_process_is_over_as_many_servers_as_its_communicators(t
         assert set(sent.values()) == {7000} and len(sent) == 64
 
 
+def test_inspector_of_servers_of_unequal_many_keeps_their_ranks(tmp_path):
+    """Eight GPUs and four: all of them, and the eight."""
+    host = ["n0"] * 8 + ["n1"] * 4
+    every = [member("0xw", host[r], r, r, 12, 2, 1200) for r in range(12)]
+    inside = [member("0xt", "n0", r, r, 8, 1, 8000) for r in range(8)]
+    for lines in ((*every, *inside), (*inside, *every)):
+        sent, told = inspected(tmp_path / "t.jsonl", *lines)
+        assert {rank for pair in sent for rank in pair} <= set(range(12))
+        assert all((src < 8) != (dst < 8) for src, dst in sent) and "several hosts" not in told
+
+
+def test_inspector_takes_servers_as_large_as_it_is_told(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(member("0xd", f"n{h}", 7, h, 8, 8, 4000) for h in range(8)))
+    trace = NCCL_INSPECTOR.read(path, gpus_per_server=8)
+    assert len(trace.hosts) == 64
+    assert {(a, b) for a, b in sent_by_pair(trace) if a % 8 == 0} == {
+        (8 * h, (8 * h + 8) % 64) for h in range(8)
+    }
+
+
+def test_inspector_says_where_neighbours_are_on_several_hosts(tmp_path):
+    lines = [member("0xw", f"n{r % 2}", r, r, 4, 2, 4000) for r in range(4)]
+    assert "neighbours are on several hosts" in inspected(tmp_path / "t.jsonl", *lines)[1]
+
+
+def test_inspector_of_more_ranks_than_there_can_be_is_refused(tmp_path):
+    with pytest.raises(RFabricError, match="line 1: 100000000000 ranks; there must be 1 to"):
+        inspected(tmp_path / "t.jsonl", member("0xw", "n0", 1, 0, 10**11, 1, 4000))
+
+
 def test_inspector_of_hosts_that_no_communicator_joins(tmp_path):
     """Two pairs of servers, and two runs of one pair."""
     pairs = [member("0xa", "n0", 5, 0, 2, 2, 4000), member("0xa", "n1", 5, 1, 2, 2, 4000)]

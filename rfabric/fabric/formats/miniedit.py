@@ -73,12 +73,12 @@ def _cable(
 def _speed(said: dict[str, Any], where: str, reading: Reading) -> tuple[float | None, float | None]:
     """bit/s and s; None each where nothing is said."""
     rate, delay = (said.get(key) for key in READ)
+    speed = None if rate in (None, "") else reading.rate(rate, f"{where}bw", MBIT)
+    if speed == 0:
+        raise RFabricError(f"{where}bw: {rate!r} must be above 0")
     if isinstance(delay, str):
         delay = TC_SECONDS.sub(r"\1s", delay)
-    return (
-        reading.rate(rate, f"{where}bw", MBIT) if rate else None,
-        None if delay in (None, "") else reading.delay(delay, f"{where}delay", US),
-    )
+    return speed, None if delay in (None, "") else reading.delay(delay, f"{where}delay", US)
 
 
 MINIEDIT = TopologyFormat(

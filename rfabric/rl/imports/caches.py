@@ -15,6 +15,8 @@ def read_caches(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
     cache = take_ending(s, "kv_cache_dtype", "sglang_kv_cache_dtype")
     if cache and "fp8" in str(cache[1]):
         recipe.put("generation.kv_dtype", "fp8", cache[0])
+    elif cache and str(cache[1]).removeprefix("torch.") not in _WHOLE:
+        s.notes += (f"{cache[0]} = {cache[1]}: numbers of the KV cache are counted as bf16",)
     states = take_ending(s, *_STATES)
     if not model.states:
         return
@@ -25,6 +27,7 @@ def read_caches(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
         recipe.assume("generation.state_dtype", "fp32", "SGLang's default where no config says it")
 
 
+_WHOLE = ("auto", "bf16", "bfloat16", "fp16", "float16", "half", "None")  # of two bytes
 _STATES = (
     "mamba_ssm_cache_dtype",  # vLLM's, TensorRT-LLM's
     "mamba_ssm_dtype",  # SGLang's

@@ -28,8 +28,10 @@ def put_units(recipe: SourcedValues, s: JobSettings, actor: str) -> None:
 
 
 def fit_units(recipe: SourcedValues, s: JobSettings, model: Model) -> None:
-    """A tied embedding stays in the root; gradients that are sent once leave layer by layer."""
-    if model.tied and "training.ends" in recipe.values:
+    """An embedding that is tied stays in FSDP2's root; gradients that are sent once leave layer by
+    layer.
+    """
+    if model.tied and "fsdp2" in recipe.origin.get("training.ends", ""):
         recipe.drop("training.ends")
     if recipe.values.get("training.no_sync"):
         layers = max(1, model.layers // recipe.values.get("training.pp", 1))

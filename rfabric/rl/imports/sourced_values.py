@@ -123,6 +123,8 @@ class SourcedValues:
         kind = {0: "replicated", 3: "sharded"}.get(int(stage), f"zero{int(stage)}")
         self.put("training.optimizer", kind, f"{origin}: ZeRO-{int(stage)}")
         self.put("training.grad_dtype", "bf16", "DeepSpeed sends gradients as it holds weights")
+        if kind == "sharded":
+            self.put("training.ends", "apart", "DeepSpeed lets go of each module after it computed")
 
     def recompute_some(self, origin: str) -> None:
         """Torchtitan's selective recomputation, also AReaL's Archon's, of about every other matmul:

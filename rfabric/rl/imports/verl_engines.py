@@ -87,6 +87,8 @@ def put_sharded(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
         put_units(recipe, s, ACTOR)
     if engine == "automodel" and s.value(_KIND, default="fsdp2") == "ddp":
         recipe.put("training.optimizer", "replicated", f"{_KIND} = ddp")
+        if "training.fsdp_size" in recipe.values:
+            recipe.drop("training.fsdp_size")
         s.notes += (
             f"{_KIND} = ddp: gradients are summed in every micro-batch; here once an update",
         )

@@ -182,6 +182,8 @@ def _listed(made: Placed, rank: int, name: str) -> tuple[int, ...]:
     """The ranks of a process group as the file of one of them lists it, else as others do that list
     it among them; () where none does, or not all alike.
     """
+    if not name:
+        return ()
     if said := made.graphs[rank].groups.get(name):
         return tuple(sorted(said))
     others = (graph.groups.get(name, ()) for graph in made.graphs.values())

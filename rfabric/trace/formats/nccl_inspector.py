@@ -24,7 +24,15 @@ from ...errors import RFabricError
 from ...files import json_objects, lines_of, open_bytes, open_text
 from ...units import US
 from ..model import Trace
-from ..recorded import KINDS, RankLog, Recorded, checked_size, kind_named, trace_of_ranks
+from ..recorded import (
+    KINDS,
+    RankLog,
+    Recorded,
+    checked_ranks,
+    checked_size,
+    kind_named,
+    trace_of_ranks,
+)
 from .base import TraceFormat
 from .lowering import PER_RANK
 
@@ -85,6 +93,7 @@ class _CollectiveLine:
             raise RFabricError(
                 f"{where}: rank {self.rank} of {self.ranks} on {self.nodes} nodes cannot be"
             )
+        checked_ranks(self.ranks, where)
         self.each = -(-self.ranks // self.nodes)  # on a server
         self.process = str(meta.get("hostname", "")), self._whole(meta, "pid")
         self.name, self.number = str(perf.get("coll", "")), self._whole(perf, "coll_sn")
@@ -160,10 +169,12 @@ class _RecordedGpus:
                 )
         # the largest first, of several that over the fewest servers: its ranks are neighbours
         order = sorted(lines, key=lambda line: (-line.ranks, line.nodes, line.comm, line.rank))
-        self.each = max(line.each for line in lines)
+        self.each = max(server, *(line.each for line in lines))
         self.server = server or self.each
         nodes = max(line.nodes for line in lines)
-        whole = (order[0].nodes, order[0].each) == (nodes, self.each)
+        hosts = Counter(host for host, _ in self.members[order[0].comm].values())
+        uneven = max(hosts.values()) > order[0].each  # it has all GPUs, of servers of unequal many
+        whole = order[0].nodes == nodes and (uneven or order[0].each == self.each)
         self.world = order[0].ranks if whole else max(order[0].ranks, nodes * self.each)
         self.ranks: dict[tuple, int] = {}
         self.servers: dict[str, int] = {}  # number of a host's server
@@ -172,10 +183,15 @@ class _RecordedGpus:
         for line in order:
             if line.process not in self.ranks:
                 inside = line.comm == order[0].comm
-                rank = _server_by_server(line, self.each) if inside else self._beside(line)
+                own = line.rank if whole else _server_by_server(line, self.each)
+                rank = own if inside else self._beside(line)
                 beside += [] if inside else [rank]
                 self._number(line.process, rank)
         self.notes: list[str] = []
+        if len(set(self.servers.values())) < len(self.servers):
+            self.notes.append(
+                "ranks that are neighbours are on several hosts; they are taken for one server's"
+            )
         if beside:
             shown = f"{beside[:SHOWN]}"[1:-1] + ", ..." * (len(beside) > SHOWN)
             self.notes.append(

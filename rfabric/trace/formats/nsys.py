@@ -25,7 +25,7 @@ import numpy as np
 
 from ...errors import RFabricError
 from ..model import Trace
-from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
+from ..recorded import RankLog, Recorded, checked_ranks, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
 from .lowering import PER_RANK
 
@@ -165,7 +165,7 @@ class _RecordedRanks:
             process.number = process.comms[largest][1]
         for process in sorted((p for p in every if p not in inside), key=_Process.place):
             process.number = next(free)
-        self.world = max((sizes.get(largest, 0), *(p.number + 1 for p in every)))
+        self.world = checked_ranks(max(sizes.get(largest, 1), *(p.number + 1 for p in every)))
         for process in every:
             for comm, (_, rank) in process.comms.items():
                 self.members[comm][rank] = process.number
