@@ -137,6 +137,16 @@ class Layout:
         return -(-micro_batches // self.pp) * self.pp if self.vp > 1 else micro_batches
 
     @property
+    def handed_on(self) -> tuple[int, ...]:
+        """How often a forward pass hands activations on from each stage to the next: once a chunk,
+        from the last to the first once less (Narayanan et al., SC 2021, 2.2).
+
+        >>> Layout(pp=3).handed_on, Layout(pp=3, vp=2).handed_on
+        ((1, 1), (2, 2, 1))
+        """
+        return (self.vp,) * (self.pp - 1) + ((self.vp - 1,) if self.vp > 1 else ())
+
+    @property
     def replicas(self) -> int:
         """Copies of the weights: what tp, pp or the experts' ranks leave."""
         return max(1, self.gpus // (self.pp * max(self.tp, self.expert_gpus)))

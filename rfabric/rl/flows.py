@@ -110,18 +110,21 @@ def gathered_again(w: Workload) -> Flows:
 
 def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) -> Flows:
     """Activations of `tokens` (one count a data-parallel rank) between stages, so often forward and
-    backward.
+    backward, and each time once a chunk (`Layout.handed_on`).
     """
     t = w.training
     if not forward and not backward:
         return NONE
     # sequence parallel: a rank sends its part
     size = np.asarray(tokens, float) * w.model.hidden * BF16_BYTES / (t.tp * t.cp)
-    gpus = np.arange((t.pp - 1) * w.stage_gpus).reshape(t.pp - 1, w.dp, 1, t.tp * t.cp)
-    ways = (gpus, gpus + w.stage_gpus, forward), (gpus + w.stage_gpus, gpus, backward)
+    chunks = w.layout.handed_on
+    gpus = np.arange(len(chunks) * w.stage_gpus).reshape(-1, w.dp, 1, t.tp * t.cp)
+    onward = (gpus + w.stage_gpus) % (t.pp * w.stage_gpus)
+    ways = (gpus, onward, forward), (onward, gpus, backward)
+    size = np.multiply.outer(chunks, size)[:, :, None, None]
     # stage by stage, rank by rank, one way after the other
     hops = [
-        (src, dst, np.broadcast_to((size * times)[:, None, None], gpus.shape))
+        (src, dst, np.broadcast_to(size * times, gpus.shape))
         for src, dst, times in ways
         if times
     ]

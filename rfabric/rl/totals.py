@@ -4,7 +4,7 @@ worked out without a flow.
     collective of n ranks in m servers, m > 1    factor (n-1)/n S on each of m server to server
                                                  edges: m factor (n-1)/n S
     pipeline          (tokens x hidden x 2 bytes) / (tp cp) for each GPU whose next stage is in
-                      another server, there and back
+                      another server, there and back; x vp, from the last to the first x (vp - 1)
     context           ring: a collective of the keys and values of a group's tokens, n = cp, forward
                       once and backward twice; ulysses: of queries, keys, values and output
                       1 - (sum over servers of (GPUs there / cp)^2), forward and backward
@@ -310,11 +310,14 @@ def _embedding_summed(w: Workload) -> float:
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:
     """Activations of one pass, one way."""
-    t, size = w.training, w.gpus_per_server
-    first = np.arange((t.pp - 1) * w.stage_gpus)
-    leaves = first // size != (first + w.stage_gpus) // size
-    leaves = leaves.reshape(t.pp - 1, w.dp, t.tp * t.cp)  # of a rank's tp x cp GPUs
-    return float((leaves.mean(axis=2) * tokens).sum()) * w.model.hidden * BF16_BYTES
+    t, sent = w.training, 0.0
+    for stage in range(t.pp):
+        times, after = (t.vp, stage + 1) if stage + 1 < t.pp else (t.vp - 1, 0)
+        here, there = (np.arange(w.stage_gpus) + s * w.stage_gpus for s in (stage, after))
+        leaves = here // w.gpus_per_server != there // w.gpus_per_server
+        each = leaves.reshape(w.dp, t.tp * t.cp).mean(axis=1)  # of a rank's tp x cp GPUs
+        sent += times * float((each * tokens).sum())
+    return sent * w.model.hidden * BF16_BYTES
 
 
 def _tensor(w: Workload, tokens: np.ndarray) -> float:

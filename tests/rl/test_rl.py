@@ -200,6 +200,16 @@ def test_pipeline_stages_send_activations_between_servers():
     assert set(np.abs(trace.src[rows] - trace.dst[rows]).tolist()) == {16}  # a stage is 16 ranks
 
 
+@pytest.mark.parametrize(("pp", "vp", "boundaries"), [(2, 3, 5), (2, 2, 3), (4, 3, 11)])
+def test_stages_in_chunks_send_activations_at_every_boundary_of_a_chunk(pp, vp, boundaries):
+    """Where each stage fills servers of its own, from each chunk to the next: vp pp - 1 times."""
+    one = recipe(f"training.pp={pp}", "training.tp=8", "training.recompute=full")
+    many = recipe(f"training.pp={pp}", "training.tp=8", "training.recompute=full",
+                  f"training.vp={vp}")  # fmt: skip
+    once, often = (sent(trace_of(w, 1), "training", "pipeline").sum() for w in (one, many))
+    assert often == pytest.approx(once * boundaries / (pp - 1), rel=1e-6)
+
+
 @pytest.mark.parametrize("tp, pp", [(2, 2), (4, 2), (2, 4), (2, 8)])
 @pytest.mark.parametrize("times", [(1, 1), (3, 0), (0, 0)])
 def test_activations_are_those_of_each_rank(tp, pp, times):
