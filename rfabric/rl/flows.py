@@ -124,9 +124,7 @@ def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) 
     size = np.multiply.outer(chunks, size)[:, :, None, None]
     # stage by stage, rank by rank, one way after the other
     hops = [
-        (src, dst, np.broadcast_to(size * times, gpus.shape))
-        for src, dst, times in ways
-        if times
+        (src, dst, np.broadcast_to(size * times, gpus.shape)) for src, dst, times in ways if times
     ]
     sent = (np.concatenate(column, axis=2).ravel() for column in zip(*hops, strict=True))
     return leaving(w, Flows(*sent))

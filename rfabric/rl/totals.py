@@ -310,14 +310,11 @@ def _embedding_summed(w: Workload) -> float:
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:
     """Activations of one pass, one way."""
-    t, sent = w.training, 0.0
-    for stage in range(t.pp):
-        times, after = (t.vp, stage + 1) if stage + 1 < t.pp else (t.vp - 1, 0)
-        here, there = (np.arange(w.stage_gpus) + s * w.stage_gpus for s in (stage, after))
-        leaves = here // w.gpus_per_server != there // w.gpus_per_server
-        each = leaves.reshape(w.dp, t.tp * t.cp).mean(axis=1)  # of a rank's tp x cp GPUs
-        sent += times * float((each * tokens).sum())
-    return sent * w.model.hidden * BF16_BYTES
+    t, server = w.training, np.arange(w.training.pp * w.stage_gpus) // w.gpus_per_server
+    leaves = server != np.roll(server, -w.stage_gpus)
+    each = leaves.reshape(t.pp, w.dp, t.tp * t.cp).mean(axis=2)  # of a rank's tp x cp GPUs
+    times = np.where(np.arange(t.pp) < t.pp - 1, t.vp, t.vp - 1)
+    return float(times @ (each * tokens).sum(axis=1)) * w.model.hidden * BF16_BYTES
 
 
 def _tensor(w: Workload, tokens: np.ndarray) -> float:
