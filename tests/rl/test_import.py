@@ -582,6 +582,20 @@ def test_states_of_the_optimizer_in_fewer_bits_are_not_without_effect(job):
     assert f"{key} = bf16" in job("verl", with_settings(f"+{key}=bf16")).unmapped
 
 
+@pytest.mark.parametrize(("aware", "dtype"), [("True", "bf16"), ("False", None)])
+def test_megatrons_gradients_are_sent_in_as_few_bits_as_its_optimizer_holds(job, aware, dtype):
+    optimizer = "+actor_rollout_ref.actor.optim.override_optimizer_config"
+    made = job(
+        "verl",
+        with_settings(
+            "actor_rollout_ref.actor.strategy=megatron",
+            f"{optimizer}.main_grads_dtype=bfloat16",
+            f"{optimizer}.use_precision_aware_optimizer={aware}",
+        ),
+    )
+    assert section(made, "training").get("grad_dtype") == dtype
+
+
 def test_gradients_and_chunks_of_megatron(job):
     megatron = "actor_rollout_ref.actor.megatron"
     made = job(

@@ -359,6 +359,15 @@ def test_roll_shards_as_far_as_deepspeeds_stage_says(job, config, optimizer, hos
     assert training["grad_dtype"] == "bf16"
 
 
+@pytest.mark.parametrize(("said", "dtype"), [(None, "fp32"), (True, "fp32"), (False, "bf16")])
+def test_roll_reduces_megatrons_gradients_as_it_is_told(job, said, dtype):
+    config = {} if said is None else {"accumulate_allreduce_grads_in_fp32": said}
+    args = {"strategy_name": "megatron_train", "strategy_config": config}
+    made = job("roll", ROLL, actor_train={"strategy_args": args})
+    assert made.recipe()["training"]["grad_dtype"] == dtype
+    assert ("training.grad_dtype" in made.assumed) == (said is None)
+
+
 def test_roll_sequence_parallelism_of_fsdp(job):
     args = {"strategy_args": {"strategy_name": "fsdp2_train"}, "model_args": {"ulysses_size": 2}}
     training = job("roll", ROLL, actor_train=args).recipe()["training"]
