@@ -61,7 +61,7 @@ def probe_host() -> Host:
     are listed).
     """
     root = os.geteuid() == 0
-    qdiscs = tuple(kind for kind in QDISCS if root and _has_qdisc(kind))
+    qdiscs = tuple(kind for kind in QDISCS if root and has_qdisc(kind))
     return Host(
         root=root,
         cores=len(os.sched_getaffinity(0)),
@@ -145,7 +145,7 @@ def _received(fabric: Fabric) -> int:
     return sum(int(file.read_text()) for file in files)
 
 
-def _has_qdisc(kind: str) -> bool:
+def has_qdisc(kind: str) -> bool:
     """Whether the kernel has it, or a module of it to load: tried on the loopback of a namespace of
     its own.
     """

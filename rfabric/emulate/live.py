@@ -185,17 +185,19 @@ def crossbar(bridge: str) -> dict[int, int]:
 
 @contextlib.contextmanager
 def live(
-    folder: Path, fabric: Fabric, rate: float, keeps: bool = False, plugins: Sequence[str] = ()
-) -> Iterator[Live]:
+    folder: Path, fabric: Fabric, rate: float, keeps: bool = False, plugins: Sequence[str] = (),
+    delays: bool = False,
+) -> Iterator[Live]:  # fmt: skip
     """Bring `fabric` up with `rate` bit/s on its fastest cable outside servers.
 
     keeps: its controller has a journal, on a disk of its own. plugins: see `start_controller`.
+    delays: see `EmulatedNetwork`.
     """
     with Sandbox(folder) as box:
         journal = str(disk(box)) if keeps else NONE
         start_controller(box, fabric, folder, *plugins, journal=journal)
         scale = rate / fastest_line(fabric)
-        network = EmulatedNetwork(box, fabric, scale, datapath(), OFP_PORT)
+        network = EmulatedNetwork(box, fabric, scale, datapath(), OFP_PORT, delays=delays)
         network.start(until_listening=lambda: box.wait_port(OFP_PORT, CONTROLLER, READY_S))
         rest = rest_of(list(permutations(fabric.hosts, 2)))
         up = Live(box, fabric, folder, network, rest, journal)

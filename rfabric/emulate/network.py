@@ -45,7 +45,16 @@ from ..trace.packets import MTU, PAYLOAD, RECEIVE_WINDOW
 from ..units import show_rate, transfer_seconds
 from . import crossbar
 from .sandbox import DATAPATH, Namespace, Sandbox, established, run, sysctl
-from .shaping import MOST_CLASSES, MOST_WAITED_FOR, STALL_S, paced, shaping, turns_of
+from .shaping import (
+    LEAST_DELAY,
+    MOST_CLASSES,
+    MOST_WAITED_FOR,
+    STALL_S,
+    delaying,
+    paced,
+    shaping,
+    turns_of,
+)
 
 WINDOW = RECEIVE_WINDOW // PAYLOAD  # packets
 # Where cables are slow, so few packets that they last STALL_S, for which a busy host may hold them,
@@ -116,7 +125,9 @@ class EmulatedNetwork:
     the nodes of this machine, where the fabric is on several; only these are built, and cables
     between them. A cable to another machine has its interface already. `lossless`: nothing that is
     sent gets lost, so hosts wait long before they send it again. `ways`: the directed cables that
-    the flows of (src, dst) cross, where these are sure (see `foreseen.ways`).
+    the flows of (src, dst) cross, where these are sure (see `foreseen.ways`). `delays`: packets are
+    held up for the delay of each cable, by the wall clock; not where flows are measured, of which
+    it is added to when they end (`replay`).
     """
 
     def __init__(
@@ -130,7 +141,9 @@ class EmulatedNetwork:
         here: frozenset[str] | None = None,
         lossless: bool = False,
         ways: Mapping[tuple[str, str], Sequence[int]] | None = None,
+        delays: bool = False,
     ):
+        self.delays = delays
         self.sandbox, self.fabric, self.bandwidth_scale = sandbox, fabric, bandwidth_scale
         self.datapath, self.controller_port = datapath, controller_port
         self.ip = {host: host_ip(i) for i, host in enumerate(fabric.hosts)}
@@ -320,20 +333,26 @@ class EmulatedNetwork:
             for other in sorted(self.peers[host])
         ]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
-        lines = shaping(name, self.rate(host), self.turns[port])
-        run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
+        run(["tc", "-batch", "-"], "\n".join(self._queueing(port)) + "\n")
         offloads_off([name])
 
     def _shape(self) -> None:
-        """HTB on every switch port that needs it, after OVS took them over (it clears a port's
+        """What every switch port needs of `_queueing`, after OVS took them over (it clears a port's
         queueing discipline).
         """
-        lines = []
-        for port in self._switch_ports():
-            if port in self.turns:
-                rate = self.fabric.rate(port) * self.bandwidth_scale
-                lines += shaping(port.interface, rate, self.turns[port])
+        lines = [line for port in self._switch_ports() for line in self._queueing(port)]
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
+
+    def _queueing(self, port: Port) -> list[str]:
+        """The lines for `tc` of what leaves by a port: netem where it is held up, then HTB where it
+        is paced.
+        """
+        delay = self.fabric.links[self.fabric.peer[port][0] // 2].delay
+        delay = delay if self.delays and delay >= LEAST_DELAY else 0.0
+        if port in self.turns:
+            rate = self.fabric.rate(port) * self.bandwidth_scale
+            return shaping(port.interface, rate, self.turns[port], delay)
+        return delaying(port.interface, delay) if delay else []
 
     def _start_mirrors(self) -> None:
         ports = {

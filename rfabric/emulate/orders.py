@@ -33,6 +33,7 @@ from ..units import show_rate, show_size, show_time, transfer_seconds
 from .live import Controller, Live
 from .replay import Replay
 from .sandbox import which
+from .shaping import LEAST_DELAY
 from .wire import Wire
 
 PINGS = ("-c", "4")  # what mn leaves out: a ping without an end
@@ -107,7 +108,9 @@ class Orders:
         for link in self.up.fabric.links:
             emulated = show_rate(link.rate * self.up.network.bandwidth_scale)
             light = "dark" if dark & {str(link.a), str(link.b)} else "ok"
-            self.say(f"{link.a} {link.b}  {show_rate(link.rate)}, here {emulated}  {light}")
+            late = f"  {show_time(link.delay)}" if link.delay >= LEAST_DELAY else ""
+            late += ", here none" if late and not self.up.network.delays else ""
+            self.say(f"{link.a} {link.b}  {show_rate(link.rate)}, here {emulated}{late}  {light}")
 
     def _net(self) -> None:
         fabric = self.up.fabric

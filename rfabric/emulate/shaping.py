@@ -64,6 +64,12 @@ MOST_CLASSES, MOST_WAITED_FOR = 24576, 12288
 SHORT, SHORT_CLASS = 200, 0xFFFE
 TCP, IP_HEADER = 6, 20  # IP protocol's number; bytes, without options
 
+# s of a cable that are worth a queue of their own: less is lost in the time that a switch here
+# takes for a packet. And the packets that may be on a cable at once: never fewer than fit.
+LEAST_DELAY, MOST_DELAYED = 1e-4, 1_000_000
+# HTB counts payload alone. Only what stands at the root may say how packets are counted.
+COUNTED = f"stab overhead -{ETHERNET + HEADERS}"
+
 Number = TypeVar("Number", int, np.ndarray)
 
 
@@ -282,9 +288,17 @@ def bucket(rate: float) -> int:
     return min(round(bytes_in(rate, STALL_S)), MOST_BURST)
 
 
-def shaping(interface: str, rate: float, turns: Turns) -> list[str]:
+def delaying(interface: str, seconds: float) -> list[str]:
+    """The lines for `tc -batch` that hold what leaves by `interface` up for the delay of its cable:
+    before it is paced, for what waits its turn must find others that wait (tc-netem(8)).
+    """
+    held = f"netem delay {round(seconds * 1e6)}us limit {MOST_DELAYED}"
+    return [f"qdisc replace dev {interface} root handle 2: {COUNTED} {held}"]
+
+
+def shaping(interface: str, rate: float, turns: Turns, delay: float = 0.0) -> list[str]:
     """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
-    by the flows in it.
+    by the flows in it; `delay`: s that packets are held up before that, if at all.
 
     One HTB class owns the rate; below it a leaf class for each turn that is taken owns next to
     nothing and borrows it in turn, a packet each. What belongs to none of them goes with the first
@@ -296,9 +310,10 @@ def shaping(interface: str, rate: float, turns: Turns) -> list[str]:
     burst = bucket(bits)
     full = f"ceil {bits}bit cburst {burst}b quantum {PAYLOAD} mtu {PAYLOAD}"
     leaf = f"class add dev {interface} parent 1:ffff classid"
+    place = "parent 2:1 handle 1:" if delay else f"root handle 1: {COUNTED}"
     return [
-        f"qdisc replace dev {interface} root handle 1: stab overhead -{ETHERNET + HEADERS} "
-        "htb default 1 r2q 1",
+        *(delaying(interface, delay) if delay else ()),
+        f"qdisc replace dev {interface} {place} htb default 1 r2q 1",
         (
             f"class add dev {interface} parent 1: classid 1:ffff htb rate {bits}bit burst {burst}b "
             f"{full}"

@@ -200,7 +200,9 @@ def shell(job: dict, folder: Path) -> dict:
     fabric = Fabric.from_json(job["fabric"])
     named = job["traffic"]
     trace = read_trace(folder / "trace.csv").fit(fabric).whole() if named else None
-    with live(folder, fabric, job["rate"], plugins=[job["policy"]]) as up:
+    # what `phase` plays is measured
+    delays = not named and calibrate.has_qdisc("netem")
+    with live(folder, fabric, job["rate"], plugins=[job["policy"]], delays=delays) as up:
         orders = Orders(up, lambda text: say({"text": text}), trace, job["policy"])
         answer(orders, say)
     return {}

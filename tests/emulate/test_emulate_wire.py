@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from rfabric.emulate import calibrate, foreseen, guard, network, sandbox, shaping
 from rfabric.emulate.wire import AT_ONCE, Alarm, Wire, warmed
 from rfabric.errors import RFabricError, RunError
-from rfabric.fabric import fat_tree, parse_fabric
+from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.simulate.world import simulate
 from rfabric.study import selftest
 from rfabric.trace import TraceBuilder, packets
@@ -520,6 +520,33 @@ def test_cables_carry_their_rate_as_payload():
     frame = packets.PAYLOAD + packets.HEADERS + shaping.ETHERNET
     assert f"stab overhead -{frame - packets.PAYLOAD} " in lines[0]
     assert all("dev t1-eth3" in line for line in lines)
+
+
+def test_what_is_held_up_is_paced_after_that_and_counted_alike():
+    """The kernel takes a table of sizes at the root alone ("STAB not supported on a non root")."""
+    words = "t1-eth3", 20e6, shaping.Turns(64, range(64), 15)
+    at_once, (held, paced, *late) = shaping.shaping(*words), shaping.shaping(*words, 0.02)
+    assert held == f"qdisc replace dev t1-eth3 root handle 2: {shaping.COUNTED} " + (
+        f"netem delay 20000us limit {shaping.MOST_DELAYED}"
+    )
+    assert paced == "qdisc replace dev t1-eth3 parent 2:1 handle 1: htb default 1 r2q 1"
+    assert late == at_once[1:]
+
+
+def test_cables_hold_packets_up_where_nothing_is_measured_and_it_matters():
+    fabric = rfabric(pods=2, tors=2, gpus=2)
+    (ocs, *_) = fabric.ocses
+    long = {fabric.links[fabric.peer[fabric.ports[ocs.name][0]][0] // 2]: 0.02}
+    links = tuple(replace(one, delay=long.get(one, one.delay)) for one in fabric.links)
+    fabric = replace(fabric, links=links)
+    ends = {end for one in links if one.delay == 0.02 for end in (one.a, one.b)}
+    for delays in (False, True):
+        net = network.EmulatedNetwork(None, fabric, 1e-4, delays=delays)
+        for port in fabric.peer:
+            lines = net._queueing(port)
+            held = delays and port in ends
+            assert sum("netem" in line for line in lines) == held
+            assert any("htb" in line for line in lines) == (port in net.turns)
 
 
 def test_a_full_bucket_sends_no_more_at_once_than_a_stall_may_hold_back():

@@ -22,7 +22,7 @@ from rfabric.cli import main
 from rfabric.cli.prompt import Prompt
 from rfabric.control.epochs import MESSAGE_S
 from rfabric.control.tables import table_of
-from rfabric.emulate import orders, sandbox, soak, stream
+from rfabric.emulate import calibrate, orders, sandbox, soak, stream
 from rfabric.emulate.drills import DRILLS, INSIDE, Drilled, judged, turned
 from rfabric.emulate.live import ANSWER_S, rest_of
 from rfabric.emulate.soak import Soaked
@@ -351,6 +351,25 @@ def shell(tmp_path):
             yield process, sandbox.world_of(sandbox.process_1(folder))
         finally:
             process.kill()
+
+
+@pytest.mark.root
+@pytest.mark.beside
+@pytest.mark.parametrize("queue", ["netem", "no netem"])
+def test_pings_take_as_long_as_cables_where_the_kernel_can_delay_them(tmp_path, queue):
+    if calibrate.has_qdisc("netem") != (queue == "netem"):
+        pytest.skip(f"the other of the two here; {queue} is a matter of the kernel (sch_netem)")
+    (cables := tmp_path / "net.csv").write_text(
+        "a,b,rate,delay\nh1,s1,100Gbit/s,1us\nh2,s1,100Gbit/s,1us\n"
+        "s1,s2,50Gbit/s,200ms\nh3,s2,100Gbit/s,1us\nh4,s2,100Gbit/s,30ms\n"
+    )
+    lines = "links\nh1 ping -c 3 h4\nh1 ping -c 3 h2\n"
+    done = ran(tmp_path, "shell", "--topo", str(cables), "-q", input=lines)
+    far, near = (float(ms) for ms in re.findall(r"min/avg/max/mdev = ([\d.]+)", done.stdout))
+    here = "" if queue == "netem" else ", here none"
+    assert f"200 ms{here}  ok" in done.stdout and f"30 ms{here}  ok" in done.stdout, done.stdout
+    assert near < 200 and ("1 us" not in done.stdout)
+    assert (2 * (200 + 30) < far < 1.5 * 460) if queue == "netem" else far < 200
 
 
 def tell(process, line):
