@@ -20,7 +20,7 @@ from ..errors import RFabricError, meant
 from ..units import show_rate
 from .builders.parts import CABLE_DELAY, Sketch
 from .model import Fabric
-from .roles import Role, named_role
+from .roles import Role, by_number, named_role
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +80,9 @@ def fabric_of(network: Network, form: str, assumed: Assumed) -> Fabric:
     known = _hung(known, assumed.hosts) if assumed.hosts else _with_hosts(known)
     _refuse_host_to_host(known)
     known = _one_nic_a_host(_whole(known, assumed.part))
-    known, counts = _rated(known, assumed)
-    known = _with_planes(known)
+    known, counts = _rated(_with_planes(known), assumed)
+    nodes, said = by_number(known.nodes)
+    known = replace(known, nodes=nodes, dropped=(*known.dropped, *said))
     fabric = _built(_with_tiers(known), assumed)
     _say(fabric, known, form, counts, assumed)
     return fabric

@@ -368,3 +368,37 @@ def test_gml_that_ends_in_a_string_is_no_traceback(tmp_path):
     (tmp_path / "b.gml").write_text('graph [\n node [ id 1 label "a\n\n"\n ]\n]\n')
     with pytest.raises(RFabricError, match="is no GML"):
         parse_fabric(f"{tmp_path}/b.gml")
+
+
+OWN_NUMBERS = "a,b,rate\nh1,t1,10G\nh2,t1,20G\nh10,t2,30G\nh3,t2,40G\nt1,t2,400G\n"
+
+
+def nics(path, text, caplog):
+    """bit/s of each host's NIC, by its name here, and what was said."""
+    path.write_text(text)
+    caplog.clear()
+    fabric = parse_fabric(str(path))
+    return {k.a.node: k.rate for k in fabric.links if k.a.node in fabric.rack_of}, caplog.text
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (2, 0, 4, 1, 3)])
+def test_hosts_that_a_file_calls_as_traces_do_keep_their_numbers(tmp_path, caplog, order):
+    head, *rows = OWN_NUMBERS.replace("h10", "h4").splitlines()
+    text = "\n".join([head, *(rows[i] for i in order)])
+    rates, said = nics(tmp_path / "net.csv", text, caplog)
+    assert rates == {"h1": 1e10, "h2": 2e10, "h4": 3e10, "h3": 4e10}
+    assert "numbered anew" not in said
+
+
+def test_hosts_that_cannot_keep_their_numbers_are_said(tmp_path, caplog):
+    rates, said = nics(tmp_path / "net.csv", OWN_NUMBERS, caplog)
+    assert rates == {"h1": 1e10, "h2": 2e10, "h3": 4e10, "h4": 3e10}
+    assert "its hosts are numbered anew: h10 of the file is h4" in said
+    zero = OWN_NUMBERS.replace("h1,", "h0,").replace("h10,", "x,")
+    rates, said = nics(tmp_path / "net.csv", zero, caplog)
+    assert rates == {"h1": 1e10, "h2": 2e10, "h3": 3e10, "h4": 4e10}  # in the file's order
+    assert "its hosts are numbered anew: h0 of the file is h1" in said
+    two = OWN_NUMBERS + "h1,t2,50G\n"  # a host by its name, though it has two cables
+    rates, said = nics(tmp_path / "net.csv", two, caplog)
+    assert rates == {"h1": 1e10, "h2": 5e10, "h3": 2e10, "h4": 4e10, "h5": 3e10}
+    assert "its hosts are numbered anew: h1:2 of the file is h2" in said
