@@ -105,3 +105,18 @@ def block(kind, body):
     body += bytes(-len(body) % 4)
     size = struct.pack("<I", len(body) + 12)
     return struct.pack("<I", kind) + size + body + size
+
+
+def test_packets_captured_at_several_places_are_said(tmp_path):
+    """Two hosts' captures merged: the bytes of each packet count twice, as copies differ in their
+    TTL alone. Packets without a number may be sent alike.
+    """
+    one = [packet("10.0.0.1", "10.0.0.2") for _ in range(3)]
+    one = [f[:18] + struct.pack("!H", n) + f[20:] for n, f in enumerate(one, 1)]
+    routed = [f[:22] + b"\x3f" + f[23:] for f in one]
+    both = [f for pair in zip(one, routed, strict=True) for f in pair]
+    for frames, copies in ((one, 0), (both, 3), ([packet("10.0.0.1", "10.0.0.2")] * 3, 0)):
+        trace = PCAP.read(capture(tmp_path / "t.pcap", *frames))
+        assert trace.size.sum() == 42 * len(frames)
+        said = [n for n in trace.provenance["notes"] if "captures at several places" in n]
+        assert [n.partition(" ")[0] for n in said] == ["3"] * (copies > 0)

@@ -5,7 +5,8 @@ Packets of one way of a 5-tuple (addresses, protocol, ports) are one flow, until
 headers, as the capture says (not cut to what it kept); it starts with its first packet. Flows of
 less than `threshold` bytes are left out, and so is what goes to many hosts at once (multicast,
 broadcast, an address that got a broadcast and never sends). Addresses are hosts in the order in
-which they first appear: the first is h1.
+which they first appear: the first is h1. A packet that is captured at several places, such as by
+`tcpdump -i any` on a machine that forwards it, counts each time; a note tells it by its number.
 
     setting     default
     gap         1s        nothing for so long ends a flow
@@ -40,6 +41,8 @@ WITH_PORTS = (6, 17, 132)  # TCP, UDP, SCTP
 OTHER = "packets that are not of IP dropped"
 TO_MANY = "packets to many hosts (multicast, broadcast) dropped"
 LATER = "later fragments counted to a flow without ports"
+AGAIN = "packets again, as of captures at several places: each counts; `editcap -d` leaves one"
+NEAR = 1 << 16  # packets among which copies are sought
 TIMELESS = "packets without a time (simple packet blocks) put at that of the packet before"
 
 
@@ -47,6 +50,7 @@ def _read(path: Path, threshold: str = "0", gap: str = "1s") -> Trace:
     least = parse_size(threshold, "threshold", bare=True)
     pause = parse_time(gap, "gap")
     talks, counts, before, many = _Talks(pause), Counter(), 0.0, set[bytes]()
+    seen: dict[bytes, None] = {}
     for link, data, wire, told in packets_of(path):
         counts["packets"] += 1
         counts[TIMELESS] += told is None
@@ -57,6 +61,7 @@ def _read(path: Path, threshold: str = "0", gap: str = "1s") -> Trace:
             many.add(_hosts(key)[1])
         elif key:
             talks.add(key, time, wire)
+            counts[AGAIN] += _is_copy(data, _ip_at(link, data), seen)
     flows = _to_one(talks.all(), many, counts)
     return _trace(path, flows, counts, least, f"gap {gap}, threshold {threshold}")
 
@@ -169,6 +174,23 @@ def _tuple_of(link: int, data: bytes, counts: Counter) -> bytes:
         counts[OTHER] += 1
         return b""
     return key + data[ports : ports + 4] if protocol in WITH_PORTS else key
+
+
+def _is_copy(data: bytes, at: int, seen: dict[bytes, None]) -> bool:
+    """Whether a packet of IPv4 is among those lately `seen`, and note it there: by its number, of
+    which 0 is none, and all that routers leave as it is, to the number of TCP's bytes.
+    """
+    if data[at] >> 4 != 4 or data[at + 4 : at + 6] == b"\0\0":
+        return False
+    ports = at + 4 * (data[at] & 15)
+    own = data[at + 2 : at + 8] + data[at + 9 : at + 10] + data[at + 12 : at + 20]
+    own += data[ports : ports + 12]
+    if own in seen:
+        return True
+    seen[own] = None
+    if len(seen) > NEAR:
+        del seen[next(iter(seen))]
+    return False
 
 
 def _past_extensions(data: bytes, at: int) -> tuple[int, int, bool]:
