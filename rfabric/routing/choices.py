@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .inner import ARRAY, at, loops
-from .rows import begins, in_order, mixed, offsets_of, ranks, spread, widened
+from .rows import begins, distinct, in_order, mixed, offsets_of, ranks, spread, widened
 from .ways import Ways
 
 # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
@@ -21,16 +21,16 @@ MOST_WAYS = 128
 
 class Bundles:
     """Light paths between packet switches, side by side: `leaves`, `leads` rows; arcs of bundle b:
-    first[b] to first[b + 1].
+    first[b] to first[b + 1], the fastest first.
 
-    `rate` float64[bundles] is that of one light path (the slowest), `width` how many there are;
-    `path` is the light path of each arc, `arc_rate` its rate. `nowhere`, one more than the last
-    bundle, stands where a shorter way has no more.
+    `rate` float64[bundles] is that of its fastest light path, `width` how many it has, `equal` how
+    many of them are as fast; `path` is the light path of each arc, `arc_rate` its rate. `nowhere`,
+    one more than the last bundle, stands where a shorter way has no more.
     """
 
     def __init__(self, ways: Ways):
         codes = ways.leaves * ways.switches + ways.leads
-        order = in_order(codes)
+        order = in_order(codes, np.searchsorted(distinct(ways.step), ways.step))
         self.path, self.switches = ways.path[order], ways.switches
         first = np.flatnonzero(begins(codes[order]))
         self.codes = codes[order][first]
@@ -38,7 +38,9 @@ class Bundles:
         self.leaves, self.leads = self.codes // ways.switches, self.codes % ways.switches
         self.width = np.diff(self.first)
         self.arc_rate, self.step = ways.lights.rate[self.path], ways.step[order][first]
-        self.rate = np.minimum.reduceat(self.arc_rate, first) if len(first) else np.zeros(0)
+        self.rate = self.arc_rate[first]
+        fast = self.arc_rate == np.repeat(self.rate, self.width)
+        self.equal = np.add.reduceat(fast, first, dtype=np.int64) if len(first) else self.width
         self.out = np.searchsorted(self.leaves, np.arange(ways.switches + 1))
 
     def across(self, row: np.ndarray, to: np.ndarray) -> np.ndarray:

@@ -120,7 +120,9 @@ class Placer:
         self._greedy(np.flatnonzero(~tiered))
         before = np.inf
         for _ in range(MOST_ROUNDS):
-            if not self._move(enough) or self._seconds.sum() > before * (1 - GAIN):
+            if not self._move(enough) + self._beside(enough) or self._seconds.sum() > before * (
+                1 - GAIN
+            ):
                 break
             before = self._seconds.sum()
 
@@ -230,6 +232,27 @@ class Placer:
         order = np.lexsort((-late[pairs[some]], turn[some]))
         parts = _parts(order, turn[some]) if len(some) else []
         return sum(self._shift(pairs[some[part]], offers, key[some[part]], limit) for part in parts)
+
+    def _beside(self, enough: np.ndarray) -> int:
+        """Move pairs to light paths beside those where they are late, of other rates, of which the
+        least loaded may be the slowest; how many moved.
+        """
+        some, moved = self.bundles, 0
+        if (some.equal == some.width).all():
+            return 0
+        late, arc = self._lateness(np.arange(len(self.rack)), enough * (1 + GAIN))
+        for pair in np.argsort(-late)[: np.count_nonzero(late > 0)]:
+            bundle = np.searchsorted(some.first, arc[pair], side="right") - 1
+            beside = np.arange(*some.first[bundle : bundle + 2])
+            own = np.tile(self.arcs[pair], (len(beside), 1))
+            ways, mine = np.where(own == arc[pair], beside[:, None], own), np.repeat(pair, len(own))
+            cost = (self._laid.cost if self._laid else self._cost)(mine, ways, own)
+            best = int(cost.argmin())
+            if cost[best] < cost[arc[pair] - beside[0]] * (1 - GAIN):
+                self._add(mine[:1], own[:1], -1)
+                self._put(mine[:1], ways[best : best + 1])
+                moved += 1
+        return moved
 
     def _shift(self, pairs: np.ndarray, offers: Offers, key: np.ndarray, limit: np.ndarray) -> int:
         """Move those of the pairs that are late, and better off elsewhere; how many."""

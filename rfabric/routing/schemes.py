@@ -207,8 +207,8 @@ class SplitPairs:
 
 
 def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> SplitPairs:
-    """All cheapest ways of host pairs (numbers), every light path of their bundles alike; no way
-    where nothing connects a pair.
+    """All cheapest ways of host pairs (numbers), the fastest light paths of their bundles alike; no
+    way where nothing connects a pair.
     """
     some, c, ways = choices.bundles, choices.ways.cabling, choices.ways
     racks = c.host_rack[src], c.host_rack[dst]
@@ -217,10 +217,10 @@ def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> SplitPairs:
         spread(offers.first[key], offers.counts[key]),
         np.repeat(np.arange(len(src)), offers.counts[key]),
     )
-    rows, width = offers.rows[row], np.append(some.width, 1)
+    rows, width = offers.rows[row], np.append(some.equal, 1)
     beside = np.lcm.reduce(width[rows], axis=1) if rows.size else np.ones(len(rows), np.int64)
     turn = spread(np.zeros(len(rows), np.int64), beside)
-    wide = np.append(some.rate * some.width, np.inf)[rows].min(1, initial=np.inf)
+    wide = np.append(some.rate * some.equal, np.inf)[rows].min(1, initial=np.inf)
     wide[(rows == some.nowhere).all(1)] = 1.0  # inside a rack
     share = np.repeat(wide / np.bincount(pair, wide, minlength=len(src))[pair] / beside, beside)
     pair, rows = np.repeat(pair, beside), np.repeat(rows, beside, axis=0)
@@ -233,11 +233,9 @@ def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> SplitPairs:
 
 
 def _weighted(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """wcmp: a way is chosen as often as it is wide, a light path of a bundle as often as any other
-    of it.
-    """
+    """wcmp: a way is chosen as often as it is wide, of a bundle its fastest light paths alike."""
     some, (offers, key) = choices.bundles, _by_racks(choices.direct, rack, to)
-    wide = np.append(some.rate * some.width, np.inf)[offers.rows].min(1)
+    wide = np.append(some.rate * some.equal, np.inf)[offers.rows].min(1)
     upto = np.concatenate(([0.0], np.cumsum(wide)))
     begin, end = upto[offers.first[key]], upto[offers.first[key + 1]]
     wanted = begin + _hashed(sent.codes, 0) / 2**64 * (end - begin)
@@ -312,8 +310,8 @@ def _by_racks(
 
 
 def _hashed_paths(some: Bundles, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """A light path of each bundle of rows, by the hash of the pair."""
-    width, arcs = np.append(some.width, 1).astype(np.uint64), np.empty_like(rows)
+    """One of the fastest light paths of each bundle of rows, by the hash of the pair."""
+    width, arcs = np.append(some.equal, 1).astype(np.uint64), np.empty_like(rows)
     for hop, bundle in enumerate(rows.T):
         arcs[:, hop] = some.first[bundle] + (_hashed(codes, 100 + hop) % width[bundle]).astype(
             np.int64

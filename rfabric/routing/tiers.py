@@ -77,6 +77,7 @@ class _Parts:
             (ranks(leaves, of) > 0)
             | (rate != rate[self.first[leaves]])
             | (self.down == bundles.nowhere)
+            | (bundles.equal != bundles.width)[self.up]
         )
         self.shape = self._shapes(of)
         self.shape[leaves[odd]] = -1

@@ -336,6 +336,29 @@ def test_light_paths_side_by_side_share_what_goes_over_their_switches():
     assert len(parts.share) == 6 + 1
 
 
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("scheme", [*SCHEMES, "split"])
+def test_cables_side_by_side_of_unequal_rates_in_whatever_order(scheme, order, either):
+    """Cables of 4, 1 and 1 between two racks, and pairs that send 4 and 1: on the fastest both take
+    5/4; placed, each on a cable of its own, 1. Two that send 4: both on the fastest.
+    """
+    rates = np.array([FAST, FAST / 4, FAST / 4])[list(order)]
+    fabric = cabled(*(("t1", "t2", rate) for rate in rates), *line()[1:])
+    src, dst = np.array([0, 1]), np.array([2, 3])
+    for size, placed in (((4.0, 1.0), 1.0), ((4.0, 4.0), 2.0), ((4.0, 0.4), 1.0)):
+        sent = Sent(src, dst, np.array([size]) * FAST / 8 / 4)
+        if scheme == "split":
+            parts = split(routes_of(fabric).choices, src, dst)
+            offsets, links, share = parts.offsets, parts.links, parts.share
+            assert np.diff(parts.first).tolist() == [1, 1]
+        else:
+            routing = Routing(scheme, sent if scheme == "placed" else None)
+            (offsets, links), share = Routes(fabric, (), routing).links_of(src, dst), [1.0, 1.0]
+        took = np.bincount(links[offsets[:-1] + 1] // 2, sent.bytes[0] * share, minlength=3)
+        seconds = transfer_seconds(took[:3], rates).max()
+        assert seconds == pytest.approx(placed if scheme == "placed" else sum(size) / 4)
+
+
 def test_kinds_that_are_sent_one_after_another_share_a_cable(either):
     """Two kinds of two pairs each over two spines: each kind takes both, whatever the other does;
     a pair of both kinds counts in both.
