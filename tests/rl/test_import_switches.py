@@ -257,6 +257,36 @@ def test_experts_are_as_wide_as_a_dense_mlp_unless_flags_say_more(script, ways, 
     assert (held.count, held.intermediate, held.shared) == (128, 768, 768)
 
 
+@pytest.mark.parametrize(
+    ("said", "layers"),
+    [
+        ("", 4),
+        ("1", 4),
+        ("2", 2),  # layers 0 and 2
+        ("[0]*1+[1]*3", 3),
+        ("'([0]*1+[1]*3)'", 3),  # as Megatron-LM's own help has it
+        ("[0]+[0]*1+[1]*2", 2),
+        ("'([0]+[1])*2'", 2),
+        ("[1,1,1,0]", 3),
+    ],
+)
+def test_layers_with_experts_are_those_that_the_flag_says(script, said, layers):
+    """Megatron-LM: a number is every which layer has experts, a list has a 1 for each of them."""
+    mixed = "--num-experts 64 --moe-router-topk 8 --moe-ffn-hidden-size 768 --qk-layernorm"
+    more = f"{SHAPE} {mixed} --moe-shared-expert-intermediate-size 512"
+    more += f" --moe-layer-freq {said}" * bool(said)
+    made = script("slime", SLIME.replace("Qwen3-30B-A3B", "own").format(more=more))
+    held = model_of(made.values["model"], "own").experts
+    assert (held.layers, held.shared) == (layers, 512)
+
+
+@pytest.mark.parametrize("said", ["[0]*1+[1]*30", "'[1]*4 if deep else 1'", "0"])
+def test_layers_with_experts_that_are_not_understood_are_no_shape(script, said):
+    more = f"{SHAPE} --num-experts 64 --moe-router-topk 8 --moe-layer-freq {said}"
+    with pytest.raises(RFabricError, match="model 'own' has no config here"):
+        script("slime", SLIME.replace("Qwen3-30B-A3B", "own").format(more=more))
+
+
 def test_latent_attention_needs_no_experts(script):
     text = SLIME.replace("Qwen3-30B-A3B", "own").format(more=SHAPE + LATENT)
     held = model_of(script("slime", text).values["model"], "own")

@@ -6,6 +6,7 @@ Defaults are those of slime's and Megatron-LM's argument parsers.
 import math
 import re
 from pathlib import PurePosixPath
+from typing import Any
 
 from ...compute.named import find_model
 from ...errors import RFabricError
@@ -166,9 +167,12 @@ def _shape(s: JobSettings) -> dict:
         said["n_routed_experts"] = experts
         if "intermediate_size" in said:
             said.setdefault("moe_intermediate_size", said["intermediate_size"])
-        said["first_k_dense_replace"] = _dense_layers(str(s.value("moe-layer-freq", default=1)))
+        where = _with_experts(s.value("moe-layer-freq", default=1), said["num_hidden_layers"])
+        if not where:
+            return {}
+        said |= where
         if shared:
-            said["n_shared_experts"] = shared // said["moe_intermediate_size"]
+            said["shared_expert_intermediate_size"] = shared
     if "kv_lora_rank" in said:
         said.pop("head_dim", None)
         return {"n_routed_experts": 0} | said | {"model_type": "deepseek_v3"}
@@ -181,10 +185,33 @@ def _shape(s: JobSettings) -> dict:
 _WITH_EXPERTS = {"llama": "deepseek", "qwen2": "qwen2_moe", "qwen3": "qwen3_moe"}
 
 
-def _dense_layers(frequency: str) -> int:
-    """Layers without experts before the first that has them: `[0]*3+[1]*75`, `[0, 1, 1]`."""
-    run = re.match(r"\[0\]\*(\d+)", frequency)
-    return int(run[1]) if run else len(re.match(r"\[?((?:0[, ]*)*)", frequency)[1].split("0")) - 1
+def _with_experts(frequency: Any, layers: int) -> dict:
+    """Which layers have experts, as a config says it: the first of every so many, or those with a 1
+    in a list such as `([0]*3+[1]*75)` (moe_freq_type in Megatron-LM's arguments.py). Empty where
+    the flag is no such thing, or lists another number of layers.
+
+    >>> _with_experts("[0]*3+[1]*75", 78), _with_experts("([0] + [1]*2)*2", 6)
+    ({'first_k_dense_replace': 3}, {'moe_layer_freq': [0, 1, 1, 0, 1, 1]})
+    """
+    text = re.sub(r"[\s'\"]", "", str(frequency))
+    if text.isdecimal():
+        return {"moe_layer_freq": int(text)} if int(text) else {}
+    # each list as a run of letters, dense or with experts, which no count runs into
+    text = re.sub(r"\[([01,]*)\]", lambda m: m[1].replace(",", "").translate(_LETTERS), text)
+    before = ""
+    while before != text and len(text) < _MOST:
+        before = text
+        text = re.sub(r"([dx]+)\*(\d{1,3})", lambda m: m[1] * int(m[2]), text)
+        text = re.sub(r"\(([dx+]+)\)", lambda m: m[1].replace("+", ""), text)
+    each = [int(letter == "x") for letter in text.replace("+", "")]
+    if len(each) != layers or not re.fullmatch(r"[dx+]+", text):
+        return {}
+    dense = layers - sum(each)
+    return {"first_k_dense_replace": dense} if all(each[dense:]) else {"moe_layer_freq": each}
+
+
+_LETTERS = str.maketrans("01", "dx")
+_MOST = 10_000  # characters of such a list, written out
 
 
 def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
