@@ -8,6 +8,7 @@ weights and gradients, the bulk of time and traffic, are within SLACK of the nam
 """
 
 import functools
+import re
 from dataclasses import dataclass
 from math import log
 
@@ -33,7 +34,7 @@ def config_like(name: str) -> tuple[dict, str] | None:
     within SLACK of it.
     """
     sizes = stated_sizes(name)
-    if sizes is None or _leaves_experts_out(sizes):
+    if sizes is None or (sizes.active == sizes.total and _leaves_experts_out(name, sizes.total)):
         return None
     ranked = sorted(_known(), key=lambda known: _distance(sizes, known))
     for known in ranked[:5]:
@@ -44,9 +45,13 @@ def config_like(name: str) -> tuple[dict, str] | None:
     return None
 
 
-def _leaves_experts_out(sizes: Sizes) -> bool:
+def _leaves_experts_out(name: str, parameters: float) -> bool:
+    """Whether a model has experts, by its name or its size, though the name states one size."""
     dense = max(known.model.parameters for known in _known() if known.model.experts is None)
-    return sizes.active == sizes.total > _LARGEST * dense
+    return bool(_EXPERTS.search(name)) or parameters > _LARGEST * dense
+
+
+_EXPERTS = re.compile(r"(?i)moe(?![a-z])[^/:]*/?$")  # in the last part of a path
 
 
 @dataclass(frozen=True)

@@ -485,6 +485,25 @@ def test_bad_areal_jobs(job, old, new, message):
 # --- what the file does not say -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "means"),
+    [
+        ("/ckpt/dapo-qwen3-14b-base-step200", "Qwen3-14B"),
+        ("/ckpt/run7_Qwen2.5-Math-7B-16k-think", "Qwen2.5-Math-7B"),
+        ("/ckpt/my-qwen3-30b-a3b-sft-e3", "Qwen3-30B-A3B"),
+    ],
+)
+def test_a_checkpoints_name_may_hold_the_models_between_words_of_its_own(job, checkpoint, means):
+    made = job("verl", ONE_LINE.replace("Qwen/Qwen3-8B", checkpoint))
+    assert made.values["model"] == means and "model" in made.assumed
+
+
+def test_a_name_that_says_experts_and_one_size_says_too_little(job):
+    """As dense as Qwen3-32B, each token would pass ten times the parameters of Qwen3-30B-A3B."""
+    with pytest.raises(RFabricError, match="'/ckpt/qwen3_moe_30b' has no config here"):
+        job("verl", ONE_LINE.replace("Qwen/Qwen3-8B", "/ckpt/qwen3_moe_30b"))
+
+
 def test_a_model_without_a_config_is_shaped_by_the_size_its_name_states(job):
     made = job("verl", VERL.replace("Qwen2.5-7B", "MyOwn-9B"))
     model = made.recipe()["model"]

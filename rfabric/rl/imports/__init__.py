@@ -20,14 +20,11 @@ from typing import Any
 
 import yaml
 
-from ...compute.configs import model_of
 from ...compute.gpus import GPUS, find_gpu
-from ...compute.likeness import config_like
-from ...compute.models import Model
-from ...compute.named import find_model, likely_models, load_model
 from ...errors import RFabricError
 from ..workload import read_recipe
 from .effects import read_effects
+from .job_models import put_model, shaped
 from .racks import note_rack
 from .settings import JobSettings, read_settings
 from .sourced_values import SourcedValues
@@ -121,10 +118,10 @@ def import_job(
             _check_known(settings, said, framework)
         raise
     _check_known(settings, said, framework)
-    _model(recipe, model)
+    put_model(recipe, model)
     _gpu(recipe, gpu)
     _lengths(recipe, lengths)
-    read_effects(recipe, settings, _shaped(recipe.values["model"]))
+    read_effects(recipe, settings, shaped(recipe.values["model"]))
     unmapped, ignored = _left(settings, module.NO_EFFECT.split())
     _fit(recipe)
     note_rack(recipe, settings)
@@ -243,7 +240,7 @@ def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
         small = recipe.values.get("cluster.gpus_per_server") == 4  # as GB200 servers come
         gpus += ["GB200"] if small else ["H200", "B200"]
     full = [{"training.recompute": "full"}] if "training.recompute" in free else []
-    stored = _STORED.get(_shaped(recipe.values["model"]).stored)
+    stored = _STORED.get(shaped(recipe.values["model"]).stored)
     if stored and "generation.precision" not in recipe.values:
         full += [{"generation.precision": stored} | each for each in ({}, *full)]
     for also in ({}, longest, *full, *(longest | each for each in full)):
@@ -277,84 +274,6 @@ _HARMS = re.compile(
     r"|(cache|reduce).dtype"
     r"|entropy.checkpoint|config_overrides\.(num|hidden|intermediate|vocab)"
 )
-
-
-def _model(recipe: SourcedValues, told: str) -> None:
-    """The model's name in traffic/models, or the user's own config file."""
-    stated = told or str(recipe.values.get("model", ""))
-    if told.endswith(".json"):
-        recipe.put("model", str(Path(told).resolve()), "given with --model")
-        return
-    if _SEES.search(re.split(r"[/:]", stated.rstrip("/"))[-1].lower()):
-        recipe.settings.notes += (f"{stated}: its parts for vision and audio are not counted",)
-    known = find_model(stated) if stated else None
-    if known is not None:
-        layers = recipe.shape.get("num_hidden_layers", known.layers)
-        if layers != known.layers:
-            said = f"the job's own flags say {layers} layers; {known.name} has {known.layers}"
-            recipe.settings.notes += (f"{said}, and is taken; --model config.json makes it exact",)
-        recipe.put("model", known.name, "given with --model" if told else recipe.origin["model"])
-    elif recipe.shape:
-        shaped = {"name": re.split(r"[/:]", stated.rstrip("/"))[-1] or "model"} | recipe.shape
-        recipe.put("model", shaped, "the shape that the job's own flags spell out")
-    elif (like := config_like(stated)) is not None:
-        config, shape = like
-        name = re.split(r"[/:]", stated.rstrip("/"))[-1]
-        why = f"{name} has no config here; {shape}, by the size it states; say --model config.json"
-        recipe.assume("model", {"name": name} | config, why)
-    elif (named := _hinted(recipe.settings, stated)) is not None:
-        recipe.assume("model", named[0], f"{stated!r} is no model; {named[1]}; say --model NAME")
-    else:
-        none = f"it names no model{recipe.settings.away}"
-        said = f"model {stated!r} has no config here" if stated else none
-        also = f", which has {likely_models(stated)}" if stated else ""
-        raise RFabricError(
-            f"{recipe.settings.file}: {said}; say --model config.json, or one "
-            f"of traffic/models/{also}"
-        )
-
-
-# Names of models that see or hear: Qwen2.5-VL, Kimi-VL, GLM-4.5V, MiniCPM-o, Qwen3-Omni.
-_SEES = re.compile(r"[-_.](vl|omni|[ov])([-_.]|$)|\dv([-_.]|$)")
-
-
-def _hinted(s: JobSettings, stated: str) -> tuple[str, str] | None:
-    """The model that the words of its path mean, the file's name or a name of the run; and which
-    of them.
-    """
-    texts = {"its words": stated, "the file's name": Path(s.file).stem}
-    texts |= {key: str(value) for key, value in s.values.items() if _RUN_NAME.search(key)}
-    named = ((_named_in(text), where) for where, text in texts.items())
-    return next(((name, where) for name, where in named if name), None)
-
-
-_RUN_NAME = re.compile(r"(^|[._-])(exp|experiment|trial|project|run)_name$|wandb[._-](name|group)$")
-
-
-def _named_in(text: str) -> str | None:
-    """The model that the longest run of words in a text means, where none behind it says that it is
-    a smaller or larger one: Phi-4-mini is no Phi-4.
-    """
-    words = re.split(r"[^A-Za-z0-9.]+", text)
-    ends = [(i, j) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
-    runs = [run for i, j in ends if _is_whole(run := "-".join(words[i:j]), *words[j : j + 1])]
-    named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 3)
-    return next((model.name for model in named if model is not None), None)
-
-
-def _is_whole(run: str, behind: str = "") -> bool:
-    """Whether the word behind a name leaves it as it is."""
-    return not _OTHER_SIZE.fullmatch(behind) or bool(re.search(r"\d[bB]$", run))
-
-
-_OTHER_SIZE = re.compile(r"(?i)mini|small|tiny|nano|micro|lite|medium|large|max|ultra")
-
-
-def _shaped(said: str | dict) -> Model:
-    """The model that a recipe names, or whose config stands in it."""
-    if isinstance(said, dict):
-        return model_of({k: v for k, v in said.items() if k != "name"}, str(said.get("name")))
-    return load_model(said)
 
 
 def _gpu(recipe: SourcedValues, told: str) -> None:
