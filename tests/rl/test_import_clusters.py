@@ -29,6 +29,25 @@ def test_of_all_that_slurm_is_asked_for_gpus_are_called_so(options, count, kind)
     assert (told.get("SLURM_GPUS_ON_NODE"), batch_gpu(options)) == (count, kind)
 
 
+TRAIN = JOB.replace("trainer.nnodes=2", "trainer.nnodes=$N trainer.n_gpus_per_node=8")
+
+
+@pytest.mark.parametrize(
+    ("script", "nodes"),
+    [
+        ("#SBATCH -N 16\nif [[ -z $SLURM_JOB_ID ]]; then N=1; else N=$SLURM_NNODES; fi\n", 16),
+        ("if [[ -z $SLURM_JOB_ID ]]; then N=1; else N=$SLURM_NNODES; fi\n", 1),
+        ("#SBATCH -N 16\n[ $SLURM_PROCID -eq 0 ] && N=$SLURM_NNODES || exit\n", 16),
+        ("#SBATCH -N 16\nif [ -z $SLURM_JOB_ID ]; then sbatch $0; exit; fi\nN=$SLURM_NNODES\n", 16),
+        ('if [ "$SLURM_JOB_ID" ]; then N=$SLURM_NNODES; else sbatch -N 4 $0; exit; fi\n', 4),
+    ],
+)
+def test_a_script_knows_whether_slurm_runs_it(tmp_path, script, nodes):
+    """Also one that hands itself to sbatch and asks which of the two it is."""
+    (path := tmp_path / "job.sh").write_text(script + TRAIN)
+    assert import_job("verl", path).values["cluster.training_gpus"] == 8 * nodes
+
+
 def pods(*groups):
     """A RayJob of worker groups, each so many GPUs a pod on nodes of a kind."""
     workers = [

@@ -17,6 +17,9 @@ _OPTIONS = {
     r"(?:--gpus|-G)": ("SLURM_GPUS",),
     r"--gpus-per-task": ("SLURM_GPUS_PER_TASK",),
 }
+# What tells a script that it is run by Slurm, and that it is the first to be.
+_IN_A_JOB = dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), "1")
+_IN_A_JOB |= dict.fromkeys(("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID"), "0")
 _END = r"(?![^\s,(])"  # of one resource: others stand behind it, or its sockets (S:0-1)
 
 
@@ -41,10 +44,10 @@ def batch_lines(text: str) -> str:
 
 
 def batch_variables(options: str) -> dict[str, str]:
-    """The variables of a job that was asked for with `options`; those that say no number stay
-    unsaid.
+    """The variables of a job that was asked for with `options`, as its first task has them; those
+    that say no number stay unsaid.
     """
-    told: dict[str, str] = {}
+    told = dict(_IN_A_JOB) if options.strip() else {}
     for option, names in _OPTIONS.items():
         said = re.search(
             rf"(?<!\S){option}[=\s]?\s*(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+){_END}", options
