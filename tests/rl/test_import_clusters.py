@@ -22,6 +22,11 @@ actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.nnodes=2
         ("--gres=gpu:h100:8(S:0-1)", "8", "h100"),
         ("--gpus-per-node=8", "8", ""),
         ("-N 2 --gres=gpu:8", "8", ""),
+        ("-N 2 --gres=gpu:8 --constraint=h200", "8", "h200"),
+        ('-C "h200&ib" --gres=gpu:8', "8", "h200"),
+        ("-C h200 --gres=gpu:a100:8", "8", "a100"),
+        ("-C h100|h200 --gres=gpu:8", "8", ""),
+        ("-C gpu&hbm80g --gpus-per-node=4", "4", ""),
     ],
 )
 def test_of_all_that_slurm_is_asked_for_gpus_are_called_so(options, count, kind):

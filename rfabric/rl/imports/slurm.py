@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...compute.gpus import find_gpu
 from .shell_text import unset_piece
 
 _GRES = r"--gres[=\s]\s*(?:[^\s,]+,)*gpu:"  # resources by their names, of which one are the GPUs
@@ -58,11 +59,16 @@ def batch_variables(options: str) -> dict[str, str]:
 
 
 def batch_gpu(options: str) -> str:
-    """The kind of GPU that a job was asked for with `options`; empty where they name none.
+    """The kind of GPU that a job was asked for with `options`, or that its nodes are to have by the
+    one word of a constraint that names a GPU; empty where they name none.
 
-    >>> batch_gpu("--nodes=2 --gres=gpu:h100:8"), batch_gpu("--gres=gpu:8")
-    ('h100', '')
+    >>> batch_gpu("--nodes=2 --gres=gpu:h100:8"), batch_gpu("--gres=gpu:8 -C h200&ib")
+    ('h100', 'h200')
     """
     asked = rf"(?:{_GRES}|(?:--gpus(?:-per-\w+)?|-G)[=\s]?\s*(?:gpu:)?)"
     said = re.search(rf"(?<!\S){asked}(?!gpu:)([A-Za-z][\w.-]*):\d+{_END}", options)
-    return said[1] if said else ""
+    if said:
+        return said[1]
+    nodes = re.search(r"(?<!\S)(?:--constraint|-C)[=\s]?\s*(\S+)", options)
+    named = [word for word in re.split(r"[^\w.-]+", nodes[1] if nodes else "") if find_gpu(word)]
+    return named[0] if len(named) == 1 else ""
