@@ -839,6 +839,17 @@ def test_nemos_older_name_of_recomputation(job, said):
     assert made.recipe()["training"]["recompute"] == ("full" if said else "selective")
 
 
+PADDED = "sequences are padded to the longest, and padding is computed"
+
+
+@pytest.mark.parametrize("way", ["", "sequence_packing", "dynamic_batching"])
+@pytest.mark.parametrize("on", [True, False])
+def test_nemos_padding_is_said(job, way, on):
+    more = {f"policy__{way}": {"enabled": on, "train_mb_tokens": 8192}} if way else {}
+    made = job("nemo-rl", nemo(**more), "job.yaml")
+    assert any(PADDED in note for note in made.notes) != bool(way and on)
+
+
 def roll(**said):
     values = yaml.safe_load(ROLL)
     for key, value in said.items():
@@ -862,6 +873,22 @@ def test_rolls_generation_on_the_same_gpus_takes_turns(job):
     assert "pipeline" not in made.recipe()
     assert any("take turns" in note for note in made.notes)
     assert not made.misfit
+
+
+@pytest.mark.parametrize(
+    ("said", "padded"),
+    [
+        ({}, 1),
+        ({"use_remove_padding": True}, 0),
+        ({"use_remove_padding": False}, 1),
+        ({"use_sequence_packing": True}, 0),
+        ({"use_sequence_packing": False}, 1),
+        ({"use_dynamic_batching_in_train": True, "max_tokens_per_microbatch_in_train": 16384}, 0),
+    ],
+)
+def test_rolls_padding_is_said_once(job, said, padded):
+    made = job("roll", roll(**{f"actor_train__{k}": v for k, v in said.items()}), "job.yaml")
+    assert sum(PADDED in note for note in made.notes) == padded
 
 
 def test_rolls_micro_batches_by_their_tokens(job):

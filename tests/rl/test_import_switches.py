@@ -287,6 +287,12 @@ def test_layers_with_experts_that_are_not_understood_are_no_shape(script, said):
         script("slime", SLIME.replace("Qwen3-30B-A3B", "own").format(more=more))
 
 
+@pytest.mark.parametrize("layout", ["thd", "bshd"])
+def test_a_layout_that_pads_is_said(script, layout):
+    made = script("slime", SLIME.format(more=f"--qkv-format {layout}"))
+    assert any("padding is computed" in note for note in made.notes) == (layout == "bshd")
+
+
 def test_latent_attention_needs_no_experts(script):
     text = SLIME.replace("Qwen3-30B-A3B", "own").format(more=SHAPE + LATENT)
     held = model_of(script("slime", text).values["model"], "own")

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from ...errors import RFabricError
+from .approximations import PADDED
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 
@@ -280,10 +281,12 @@ def _config(s: JobSettings) -> str:
     return MEGATRON if s.flag(f"{MEGATRON}.enabled") else DTENSOR
 
 
+_TOGETHER = ("policy.sequence_packing", "policy.dynamic_batching")
+
+
 def _packed(s: JobSettings, what: str = "train_mb_tokens") -> tuple[str, float] | None:
     """Tokens of a micro-batch where sequences are packed or batched by their length."""
-    ways = (f"policy.{way}" for way in ("sequence_packing", "dynamic_batching"))
-    on = [way for way in ways if s.flag(f"{way}.enabled")]
+    on = [way for way in _TOGETHER if s.flag(f"{way}.enabled")]
     return s.number(*(f"{way}.{what}" for way in on))
 
 
@@ -301,6 +304,8 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.micro_batch(-(-packed[1] // cp), f"{packed[0]} / cp")
     else:
         recipe.whole_sequences(micro[1], micro[0])
+        if not any(s.flag(f"{way}.enabled") for way in _TOGETHER):
+            s.notes += (f"neither {' nor '.join(_TOGETHER)} is enabled: {PADDED}",)
     samples = recipe.samples
     size = s.number("policy.train_global_batch_size")
     recipe.mini_batches(

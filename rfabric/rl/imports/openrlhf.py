@@ -8,7 +8,7 @@ older names, whose defaults differ, those of 0.8.
 import re
 
 from ...errors import RFabricError
-from .approximations import MORE_TURNS
+from .approximations import MORE_TURNS, PADDED
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 
@@ -221,10 +221,7 @@ def _micro_batch(recipe: SourcedValues, s: JobSettings, tp: int) -> None:
         return
     recipe.whole_sequences(micro[1], f"--{micro[0]}")
     if not _on(s, "packed") and recipe.values["training.cp"] == 1:  # rings pack by themselves
-        s.notes += (
-            f"--{_NAMES['packed'][0]} is not set: sequences are padded to the longest, and padding "
-            "is computed; here it is not, so that training is shorter",
-        )
+        s.notes += (f"--{_NAMES['packed'][0]} is not set: {PADDED}",)
 
 
 def _log_prob_micro_batch(recipe: SourcedValues, s: JobSettings, tp: int) -> None:

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from ...errors import RFabricError
+from .approximations import PADDED
 from .arithmetic import whole_number
 from .settings import JobSettings, shown
 from .sourced_values import SourcedValues
@@ -244,6 +245,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.micro_batch(-(-budget[1] // recipe.values["training.cp"]), f"{budget[0]} / cp")
     else:
         recipe.whole_sequences(each[1], each[0])
+        _note_padding(s)
     accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
     t = recipe.values
     together = t["training.tp"] * t["training.pp"] * t["training.cp"]
@@ -274,6 +276,13 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.log_probs(reference, "", skip if s.flag(skip) else "")
     _log_prob_micro_batch(recipe, s)
     _recompute(recipe, s, config, "megatron" in strategy)
+
+
+def _note_padding(s: JobSettings) -> None:
+    """That ROLL computes sequences of `sequence_length` where nothing tells it to cut them."""
+    packs, cuts = (f"{TRAIN}.{way}" for way in ("use_sequence_packing", "use_remove_padding"))
+    if not s.flag(packs) and s.find(cuts) is None:  # where it says no, `effects` tells
+        s.notes += (f"neither {packs} nor {cuts} is on: {PADDED}",)
 
 
 def _log_prob_micro_batch(recipe: SourcedValues, s: JobSettings) -> None:
