@@ -68,12 +68,14 @@ constexpr int64_t PATIENCE = RFABRIC_PATIENCE;
 // What only crowds need stays out of the way of what every event does.
 #define SELDOM __attribute__((noinline, cold))
 constexpr uint32_t NONE = UINT32_MAX;
-constexpr uint32_t CROWD = RFABRIC_CROWD;  // fewer flows are told one by one
+// Fewer flows are told one by one, where paths have up to 2^USUAL links.
+constexpr uint32_t CROWD = RFABRIC_CROWD, USUAL = 3;
 // A link that has told so many flows so often asks who may share a clock; who found few asks later.
 constexpr uint32_t EAGER = 4, RELUCTANT = 256;
 constexpr double HEADROOM = 2.0;  // the rate that is kept free for a member, over its own: at most
 constexpr double LEAST_HEADROOM = 1.0 / 16;  // where others share the link
-constexpr uint32_t LONG_LIST = 4096;         // flows beyond which sums are taken anew less often
+constexpr size_t FEW = 4;             // flows that are looked through rather than looked up
+constexpr uint32_t LONG_LIST = 4096;  // flows beyond which sums are taken anew less often
 constexpr uint32_t LONE = uint32_t{1} << 31;
 // Steps between two returns to Python, which hears signals and shows progress: some 0.1 s where
 // every step must wait for memory. A step is a flow looked at, started or ended, or a link filled
@@ -106,6 +108,12 @@ struct Huge {
 };
 template <typename T>
 using Table = std::vector<T, Huge<T>>;
+
+// Ask for a record that is wanted a little later.
+template <typename T>
+void fetch(const T* record) {
+    __builtin_prefetch(record, 1);
+}
 
 enum State : uint8_t {
     WAITING,
@@ -416,7 +424,7 @@ class Engine {
     Table<Slot> slots;
     Table<Hop> ways;  // of slot i from i << shift
     std::vector<uint32_t> free_slots;
-    Table<Ending> endings;  // 4-ary heap
+    Table<Ending> endings;  // heap: below `at` stand 4 * at to 4 * at + 3, in one cache line
     Table<uint32_t> heap_at;
 
     // Time.
@@ -450,6 +458,7 @@ class Engine {
     // Scratch.
     Table<uint32_t> table;
     std::vector<double> second;     // of each held flow, the lowest level elsewhere
+    std::vector<int32_t> crosses;   // by slot: the link that asks for members, if it is crossed
     std::vector<uint32_t> joining;  // hops of passing flows that a falling level will hold
     struct Filling {
         double weight;
@@ -507,6 +516,11 @@ class Engine {
         }
     }
 
+    void fetch_follower(int32_t f) const {
+        const uint32_t first = flows[f].follower;
+        if (first != NONE && first & LONE) fetch(&flows[first & ~LONE]);
+    }
+
     void follow(uint32_t& follower, int32_t f) {
         if (follower == NONE) {
             follower = LONE | static_cast<uint32_t>(f);
@@ -555,7 +569,7 @@ class Engine {
                     beginning.push_back(t.flow);
             }
             if (beginning.empty()) return;
-            if (agenda_at == agenda.size())
+            if (agenda_at && agenda_at == agenda.size())
                 clear_agenda();  // its memory is wanted by the flows in flight
             for (size_t i = 0; i < beginning.size(); ++i) begin(beginning[i]);
             beginning.clear();
@@ -563,6 +577,7 @@ class Engine {
     }
 
     void begin(int32_t f) {
+        fetch(path_of(f));
         flows[f].start = now;
         flows[f].state = FLYING;
         ++counters.visits;
@@ -638,6 +653,7 @@ class Engine {
                 sift_down(0);
                 continue;
             }
+            fetch_follower(slots[i].flow);
             take_off_heap(i);
             end_flow(i);
         }
@@ -725,14 +741,7 @@ class Engine {
     // rate.
     void take_over() {
         if (departures.empty() || arrivals.empty()) return;
-        size_t room = 4;
-        while (room < 2 * departures.size()) room *= 2;
-        table.assign(room, NONE);
-        for (uint32_t i : departures) {
-            size_t at = path_key(way_of(i), slots[i].hops) & (room - 1);
-            while (table[at] != NONE) at = (at + 1) & (room - 1);
-            table[at] = i;
-        }
+        const size_t room = departures.size() > FEW ? lay_table() : 0;
         size_t kept = 0;
         for (int32_t f : arrivals) {
             const uint32_t i = find_place(f, room);
@@ -741,11 +750,25 @@ class Engine {
             else
                 take_place(i, f);
         }
+        if (kept == arrivals.size()) return;
         arrivals.resize(kept);
         departures.erase(
             std::remove_if(departures.begin(), departures.end(),
                            [&](uint32_t i) { return flows[slots[i].flow].state == FLYING; }),
             departures.end());
+    }
+
+    // What ended by its path, in as many places as are returned.
+    size_t lay_table() {
+        size_t room = 4;
+        while (room < 2 * departures.size()) room *= 2;
+        table.assign(room, NONE);
+        for (uint32_t i : departures) {
+            size_t at = path_key(way_of(i), slots[i].hops) & (room - 1);
+            while (table[at] != NONE) at = (at + 1) & (room - 1);
+            table[at] = i;
+        }
+        return room;
     }
 
     static int32_t link_of(int32_t link) { return link; }
@@ -760,18 +783,24 @@ class Engine {
     }
 
     uint32_t find_place(int32_t f, size_t room) const {
-        const int32_t* p = path_of(f);
-        const uint32_t n = flows[f].hops;
-        for (size_t at = path_key(p, n) & (room - 1); table[at] != NONE;
-             at = (at + 1) & (room - 1)) {
-            const uint32_t i = table[at];
-            if (slots[i].hops == n && slots[i].weight == flows[f].weight &&
-                flows[slots[i].flow].state != FLYING &&
-                std::equal(p, p + n, way_of(i),
-                           [](int32_t l, const Hop& hop) { return l == hop.link; }))
-                return i;
+        if (room == 0) {
+            for (uint32_t i : departures)
+                if (fits(f, i)) return i;
+            return NONE;
         }
+        for (size_t at = path_key(path_of(f), flows[f].hops) & (room - 1); table[at] != NONE;
+             at = (at + 1) & (room - 1))
+            if (fits(f, table[at])) return table[at];
         return NONE;
+    }
+
+    // Whether a flow may run on in the place of one that has just ended.
+    bool fits(int32_t f, uint32_t i) const {
+        const int32_t* p = path_of(f);
+        return slots[i].hops == flows[f].hops && slots[i].weight == flows[f].weight &&
+               flows[slots[i].flow].state != FLYING &&
+               std::equal(p, p + flows[f].hops, way_of(i),
+                          [](int32_t l, const Hop& hop) { return l == hop.link; });
     }
 
     void take_place(uint32_t i, int32_t f) {
@@ -838,6 +867,7 @@ class Engine {
                     1,   0,   flows[f].size * 8, now, f,
                     NONE, 0.0};
         flows[f].slot = i;
+        fetch_follower(f);
         const int32_t* p = path_of(f);
         for (uint32_t k = 0; k < n; ++k) enter(p[k], (i << shift) + k);
         touch(i);
@@ -1069,6 +1099,7 @@ class Engine {
     // on its path or, where there is none, the link with least room. When that link has found its
     // level, the others are told of the flow.
     void introduce(uint32_t i) {
+        if (alone(i)) return hold_alone(i);
         Slot& s = slots[i];
         const Hop* w = way_of(i);
         int32_t anchor = w[0].link;
@@ -1093,6 +1124,32 @@ class Engine {
         }
         links[anchor].forced = 1;
         mark(anchor, s.x1 < INF ? s.x1 : room);
+    }
+
+    bool alone(uint32_t i) const {
+        const Hop* w = way_of(i);
+        return std::all_of(w, w + slots[i].hops, [&](const Hop& hop) {
+            return links[hop.link].count == 1 && links[hop.link].trip < INF;
+        });
+    }
+
+    // Where nobody else is, the narrowest link holds the flow and nobody need be told.
+    void hold_alone(uint32_t i) {
+        Slot& s = slots[i];
+        const Hop* w = way_of(i);
+        const Hop* anchor = w;
+        for (const Hop* hop = w + 1; hop < w + s.hops; ++hop)
+            if (links[hop->link].capacity < links[anchor->link].capacity) anchor = hop;
+        hold(anchor->link, anchor->place, s);
+        Link& narrowest = links[anchor->link];
+        narrowest.level = s.x1 = share(narrowest, 0.0, s.weight);
+        narrowest.trip = -INF;
+        s.fresh = 0;
+        for (const Hop* hop = w; hop < w + s.hops; ++hop) {
+            if (hop == anchor) continue;
+            links[hop->link].load = s.weight * s.x1;
+            links[hop->link].peak = s.x1;
+        }
     }
 
     bool same(double a, double b) const {
@@ -1520,10 +1577,15 @@ class Engine {
         return ending(leader);
     }
 
+    // Flows from which on a clock of their own pays: the fewer, the more links each has to tell.
+    uint32_t many() const {
+        return shift > USUAL ? std::max(CROWD >> (shift - USUAL), 2u) : CROWD;
+    }
+
     void set_level(int32_t l, uint32_t members, double level) {
         links[l].level = level;
         if (members) lead_to(l, level);
-        if (links[l].held - members >= (members ? CROWD / 4 + 1 : CROWD)) tire(l);
+        if (links[l].held - members >= (members ? many() / 4 + 1 : many())) tire(l);
     }
 
     SELDOM void lead_to(int32_t l, double level) {
@@ -1622,7 +1684,7 @@ class Engine {
         }
         counters.visits += out;
         Side& side = sides[l];
-        if (out >= CROWD / 4 + 1 && side.rounds < side.patience) {
+        if (out >= many() / 4 + 1 && side.rounds < side.patience) {
             side.rounds = side.patience;
             wanting.push_back(l);
         }
@@ -1647,6 +1709,8 @@ class Engine {
         const Link& link = links[l];
         const uint32_t first = sides[l].members;
         counters.visits += link.held - first;
+        crosses.assign(slots.size(), -1);
+        for (uint32_t k = 0; k < link.count; ++k) crosses[list_of(link)[k] >> shift] = l;
         if (second.size() < link.held) second.resize(2 * link.held);
         for (uint32_t k = first; k < link.held; ++k) second[k] = ask(l, list_of(link)[k] >> shift);
         uint32_t able = 0;
@@ -1654,7 +1718,7 @@ class Engine {
             if (second[k] > 0) second[k] = headroom(l, list_of(link)[k] >> shift);
             able += second[k] > 0;
         }
-        if (able && 2 * able >= (first ? 0 : CROWD)) enlist(l, first);
+        if (able && 2 * able >= (first ? 0 : many())) enlist(l, first);
         for (uint32_t k = first; k < link.held; ++k) answer(list_of(link)[k] >> shift);
         return sides[l].members - first;
     }
@@ -1708,11 +1772,8 @@ class Engine {
         if (side.asking == link.count) return true;
         if (link.count > 4 * side.asking) return false;
         const uint32_t* list = list_of(link);
-        return std::all_of(list, list + link.count, [&](uint32_t hop) {
-            const Hop* w = way_of(hop >> shift);
-            return std::any_of(w, w + slots[hop >> shift].hops,
-                               [l](const Hop& h) { return h.link == l; });
-        });
+        return std::all_of(list, list + link.count,
+                           [&](uint32_t hop) { return crosses[hop >> shift] == l; });
     }
 
     // Flows from `first` on in the list become members where `second` says how far they may grow.
@@ -1808,35 +1869,40 @@ class Engine {
 
     void sift_up(uint32_t at) {
         const Ending e = endings[at];
-        while (at > 0) {
-            const uint32_t parent = (at - 1) / 4;
-            if (endings[parent].key <= e.key) break;
-            set(at, endings[parent]);
-            at = parent;
-        }
+        for (; at > 0 && endings[at / 4].key > e.key; at /= 4) set(at, endings[at / 4]);
         set(at, e);
     }
 
     void sift_down(uint32_t at) {
         const Ending e = endings[at];
-        const uint32_t n = static_cast<uint32_t>(endings.size());
         for (;;) {
-            const uint32_t first = 4 * at + 1;
-            if (first >= n) break;
-            uint32_t least = first;
-            for (uint32_t child = first + 1; child < std::min(first + 4, n); ++child)
-                if (endings[child].key < endings[least].key) least = child;
-            if (endings[least].key >= e.key) break;
+            const uint32_t least = least_below(at);
+            if (least == NONE || endings[least].key >= e.key) break;
             set(at, endings[least]);
             at = least;
         }
         set(at, e);
     }
 
+    // The child that ends first; NONE of a leaf. No branch depends on keys, which nobody foresees.
+    uint32_t least_below(uint32_t at) const {
+        const uint32_t first = std::max(4 * at, 1u), n = static_cast<uint32_t>(endings.size());
+        const Ending* e = endings.data();
+        if (at > 0 && first + 4 <= n) {
+            const uint32_t a = first + (e[first + 1].key < e[first].key);
+            const uint32_t b = first + 2 + (e[first + 3].key < e[first + 2].key);
+            return a + (b - a) * (e[b].key < e[a].key);
+        }
+        uint32_t least = first < n ? first : NONE;
+        for (uint32_t child = first + 1; child < std::min(4 * at + 4, n); ++child)
+            if (e[child].key < e[least].key) least = child;
+        return least;
+    }
+
     void build_heap() {
         for (uint32_t k = 0; k < endings.size(); ++k) heap_at[endings[k].slot] = k;
         if (endings.size() < 2) return;
-        for (int64_t k = (static_cast<int64_t>(endings.size()) - 2) / 4; k >= 0; --k)
+        for (int64_t k = (static_cast<int64_t>(endings.size()) - 1) / 4; k >= 0; --k)
             sift_down(static_cast<uint32_t>(k));
     }
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import RFabricError
 
+LONG = 16  # links of a path beyond which they are sorted rather than compared each with each
 LONGEST_PATH = 1024  # the compiled core keeps room for the longest in flight beside each of them
 
 
@@ -239,29 +240,25 @@ def _in_range(name: str, array: np.ndarray, count: int, what: str) -> None:
 
 def _no_link_twice(offsets: np.ndarray, links: np.ndarray) -> None:
     lengths = np.diff(offsets)
-    for length in np.flatnonzero(np.bincount(lengths)):
-        if length < 2:
-            continue
+    for length in np.flatnonzero(np.bincount(lengths, minlength=2)[: LONG + 1]):
         rows = np.flatnonzero(lengths == length)
-        at = offsets[rows]
-        if length > 64:  # long paths are rare: sort them, else compare hop with hop
-            table = np.sort(links[at[:, None] + np.arange(length)], axis=1)
-            _refuse_twice(rows, table[:, :-1], table[:, 1:] == table[:, :-1])
-            continue
-        columns = [links[at + hop] for hop in range(length)]
+        columns = [links[offsets[rows] + hop] for hop in range(length)]
         for hop, column in enumerate(columns):
             for other in columns[:hop]:
                 same = column == other
                 if same.any():
-                    _refuse_twice(rows, column[:, None], same[:, None])
+                    _refuse_twice(rows[same][0], column[same][0])
+    long = np.repeat(lengths > LONG, lengths)
+    if long.any():
+        wide = int(links.max()) + 1
+        code = np.sort((np.repeat(np.arange(len(lengths)), lengths) * wide + links)[long])
+        same = code[1:] == code[:-1]
+        if same.any():
+            _refuse_twice(*divmod(code[1:][same][0], wide))
 
 
-def _refuse_twice(rows: np.ndarray, links: np.ndarray, same: np.ndarray) -> None:
-    if same.any():
-        row, hop = np.argwhere(same)[0]
-        raise RFabricError(
-            f"the path of flow {rows[row]} crosses link {links[row, hop]} twice: remove the loop"
-        )
+def _refuse_twice(row: int, link: int) -> None:
+    raise RFabricError(f"the path of flow {row} crosses link {link} twice: remove the loop")
 
 
 def _no_cycle(first: int, offsets: np.ndarray, after: np.ndarray) -> None:

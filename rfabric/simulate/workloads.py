@@ -190,6 +190,24 @@ def incast(senders: int, kind: str = "own cards", at_once: bool = True, seed: in
     return Work(f"{len(card)} flows into one card: {kind}", cards, capacity, columns)
 
 
+def parking_lots(lots: int, cables: int, entering: int = 2, seed: int = 1) -> Work:
+    """Chains of cables: `entering` flows of 1 to 2 MB come in at each cable and leave behind the
+    last, which all of a chain share.
+    """
+    rng = np.random.default_rng(seed)
+    at = np.repeat(np.arange(lots * cables), entering)
+    hops = cables - at % cables
+    last = np.repeat(at + hops, hops)
+    offsets = np.concatenate(([0], np.cumsum(hops)))
+    columns = {
+        "path_offsets": offsets,
+        "path_links": last - np.repeat(offsets[1:], hops) + np.arange(len(last)),
+        "size": rng.uniform(1e6, 2e6, len(at)),
+    }
+    name = f"{lots} parking lots of {cables} cables"
+    return Work(name, lots * (cables + 1), np.full(lots * cables, RATE_BPS), columns)
+
+
 def overloaded_mix(k: int = 8, steps: int = 40, permutations: int = 100, seed: int = 1) -> Work:
     """Rings over scattered hosts and, on top, random permutations that arrive faster than they
     leave.

@@ -31,24 +31,24 @@ std::vector<T> read(FILE* file, size_t n) {
 int main(int argc, char** argv) {
     FILE* file = argc == 2 || argc == 4 ? std::fopen(argv[1], "rb") : nullptr;
     if (!file) return 2;
-    const auto head = read<int64_t>(file, 5);
-    auto capacity = read<double>(file, head[1]);
+    const auto head = read<int64_t>(file, 3);
+    auto capacity = read<double>(file, head[0]);
     for (double& c : capacity) c *= 8;
-    const int64_t n = head[2];
+    const int64_t n = head[1];
     const auto offsets = read<int64_t>(file, n + 1);
     const auto path = read<int32_t>(file, offsets[n]);
     const auto size = read<double>(file, n), start = read<double>(file, n);
     const auto after_offsets = read<int64_t>(file, n + 1);
-    const auto after = read<int32_t>(file, head[3]);
+    const auto after = read<int32_t>(file, head[2]);
     std::fclose(file);
 
-    void* engine = rf_new(capacity.data(), head[1], 0.0);
+    void* engine = rf_new(capacity.data(), head[0], 0.0);
     if (!engine) return 3;
     if (rf_add(engine, n, offsets.data(), path.data(), size.data(), start.data(),
                after_offsets.data(), after.data(), nullptr, nullptr, nullptr))
         return 3;
     const int bins = argc == 4 ? std::atoi(argv[2]) : 0;
-    std::vector<double> carried(head[1]), busy(head[1]);
+    std::vector<double> carried(head[0]), busy(head[0]);
     for (int bin = 1; bin <= bins; ++bin) {
         while (rf_run(engine, std::atof(argv[3]) * bin / bins) == 3) {}
         rf_link_bytes(engine, carried.data());
