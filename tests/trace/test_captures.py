@@ -1,5 +1,6 @@
 """Packet captures as people have them: packets to many hosts, captures without a flow."""
 
+import gzip
 import struct
 
 import pytest
@@ -83,14 +84,12 @@ def test_a_threshold_above_all_flows_says_the_largest(tmp_path):
 @pytest.mark.parametrize("newer", [False, True])
 def test_nanoseconds_are_kept(tmp_path, newer):
     """Of a day of ours, too: a float of seconds since 1970 holds no less than 240 ns."""
-    frame, at = packet("10.0.0.1", "10.0.0.2"), (999_999_900, 1_000_000_000)
-    back, second = packet("10.0.0.2", "10.0.0.1"), 1_760_000_000
+    frame, at = THERE, (999_999_900, 1_000_000_000)
+    back, second = BACK, 1_760_000_000
     if newer:
-        told = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
-        told += block(1, struct.pack("<HHIHHBxxxI", 1, 0, 0, 9, 1, 9, 0))
+        told = section() + interface(9)
         for one, time in zip((frame, back), at, strict=True):
-            high, low = divmod(second * 10**9 + time, 1 << 32)
-            told += block(6, struct.pack("<IIIII", 0, high, low, len(one), len(one)) + one)
+            told += sent(one, second * 10**9 + time)
     else:
         told = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 96, 1)
         for one, time in zip((frame, back), at, strict=True):
@@ -100,11 +99,67 @@ def test_nanoseconds_are_kept(tmp_path, newer):
     assert PCAP.read(tmp_path / "t.pcap").start.tolist() == pytest.approx([0, 1e-7], rel=1e-6)
 
 
-def block(kind, body):
+def block(kind, body, order="<"):
     """A block of pcapng."""
     body += bytes(-len(body) % 4)
-    size = struct.pack("<I", len(body) + 12)
-    return struct.pack("<I", kind) + size + body + size
+    size = struct.pack(f"{order}I", len(body) + 12)
+    return struct.pack(f"{order}I", kind) + size + body + size
+
+
+def section(order="<"):
+    return block(0x0A0D0D0A, struct.pack(f"{order}IHHq", 0x1A2B3C4D, 1, 0, -1), order)
+
+
+def interface(resolution=6, offset=0, order="<"):
+    options = struct.pack(f"{order}HHBxxx", 9, 1, resolution)
+    options += struct.pack(f"{order}HHq", 14, 8, offset)
+    return block(1, struct.pack(f"{order}HHI", 1, 0, 0) + options + bytes(4), order)
+
+
+def sent(frame, ticks, number=0, order="<"):
+    told = struct.pack(f"{order}IIIII", number, *divmod(ticks, 1 << 32), *[len(frame)] * 2)
+    return block(6, told + frame, order)
+
+
+THERE, BACK = packet("10.0.0.1", "10.0.0.2"), packet("10.0.0.2", "10.0.0.1")
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("resolution, ticks", [(6, 10**6), (9, 10**9), (0, 1), (0x80 + 10, 1024)])
+def test_each_interface_has_a_clock_of_its_own(tmp_path, order, resolution, ticks):
+    """In units of 10 or 2, from an offset, in sections of either byte order: 0.5 s later, or 1 s
+    where the clock has whole seconds.
+    """
+    later = 1_760_000_001 * ticks if ticks == 1 else 1_760_000_000 * ticks + ticks // 2
+    told = section() + interface(6) + sent(THERE, 1_760_000_000 * 10**6)
+    other = interface(6, 0, order) + interface(resolution, -3600, order)
+    told += section(order) + other + sent(BACK, later + 3600 * ticks, 1, order)
+    (tmp_path / "t.pcapng").write_bytes(told)
+    assert PCAP.read(tmp_path / "t.pcapng").start.tolist() == [0, 1 if ticks == 1 else 0.5]
+
+
+@pytest.mark.parametrize("cut", [2, 4, 8, 20, -1])
+def test_a_capture_that_ends_within_a_block_is_refused(tmp_path, cut):
+    """At whatever byte, of which scapy tells some alone; or with a length that cannot be."""
+    whole = section() + interface() + sent(THERE, 1)
+    left = sent(BACK, 2)[:cut] if cut > 0 else sent(BACK, 2)[:-4] + bytes(4) + sent(THERE, 3)
+    (tmp_path / "t.pcapng").write_bytes(whole + left)
+    with pytest.raises(RFabricError, match="after packet 1: the file ends early, or what follows"):
+        PCAP.read(tmp_path / "t.pcapng")
+
+
+def test_a_packed_capture_that_ends_early_is_refused(tmp_path):
+    frames = [packet("10.0.0.1", f"10.0.{i}.{j}") for i in range(99) for j in range(1, 99)]
+    whole = gzip.compress(capture(tmp_path / "t.pcap", *frames).read_bytes())
+    (tmp_path / "t.pcap.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RFabricError, match="cannot be read after byte .* ended before"):
+        PCAP.read(tmp_path / "t.pcap.gz")
+
+
+def test_a_packet_of_no_interface_is_refused(tmp_path):
+    (tmp_path / "t.pcapng").write_bytes(section() + interface() + sent(THERE, 1, 1))
+    with pytest.raises(RFabricError, match="after packet 0: the next is of interface 1, which is"):
+        PCAP.read(tmp_path / "t.pcapng")
 
 
 def test_packets_captured_at_several_places_are_said(tmp_path):
