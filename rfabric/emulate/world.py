@@ -81,6 +81,7 @@ def emulate(
     Nothing of the run is left on the host in any of these cases.
     """
     one_way(routing)
+    trace = trace.fit(fabric)
     policy, played = emulatable(fabric, policy), trace.whole()
     if machines:
         sliced(fabric, len(machines.all))
@@ -104,7 +105,7 @@ def emulate(
         "known": known.to_json(),
     }
     with job_folder(out) as folder:
-        write_trace(trace.fit(fabric), folder / "trace.csv")
+        write_trace(trace, folder / "trace.csv")
         done = in_world(job, folder, _parted(progress or (lambda _: None), looks), machines)
         for node, file in captures.items():
             file.parent.mkdir(parents=True, exist_ok=True)

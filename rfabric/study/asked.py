@@ -12,7 +12,7 @@ A compute scheduler that asks the network agrees the plan with the fabric before
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -20,6 +20,7 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
+from ..fabric.network import SHOWN
 from ..optics import Policy, Timing, check_policy
 from ..report.result import Result
 from ..rl import Workload
@@ -83,9 +84,7 @@ def prepared(asked: AskedRun, settings: RunSettings, tell: Tell = lambda *_: Non
     tell(name, {"stage": "fabric"})
     words = asked.fabrics or usual_fabrics(traffic.needs)
     fabrics = tuple(fabric_of(one, traffic.needs) for one in words)
-    for fabric in fabrics:
-        traffic.trace.fit(fabric)
-    return Prepared(traffic, fabrics, policies)
+    return Prepared(fitted(traffic, fabrics), fabrics, policies)
 
 
 def _name(source: AnyTraffic) -> str:
@@ -194,6 +193,27 @@ def traffic_of(
             f"policy {scheduler} schedules recipes; a trace is given, whose schedule is made"
         )
     return source if isinstance(source, Traffic) else Traffic(source, "trace", (), needs_of(source))
+
+
+def fitted(traffic: Traffic, fabrics: Sequence[Fabric]) -> Traffic:
+    """The traffic with its hosts called as all of these fabrics call them; a note says where it
+    called them as their file does. RFabricError where they are other hosts in another fabric.
+    """
+    traces = [traffic.trace.fit(fabric) for fabric in fabrics]
+    for fabric, trace in zip(fabrics, traces, strict=True):
+        if trace.hosts != traces[0].hosts:
+            one, other = fabrics[0].spec or fabrics[0].name, fabric.spec or fabric.name
+            raise RFabricError(
+                f"the hosts of {traffic.name} are others by number in {one} than in {other}: "
+                f"replay each by itself"
+            )
+    hosts, own = traces[0].hosts, traffic.trace.hosts
+    if hosts == own:
+        return traffic
+    called = [f"{name} is {host}" for name, host in zip(own, hosts, strict=True)][:SHOWN]
+    note = f"hosts found by the names of their file: {', '.join(called)}"
+    note += ", ..." * (len(own) > SHOWN)
+    return replace(traffic, trace=traces[0], notes=(*traffic.notes, note))
 
 
 def check_whole(name: str, value: int) -> None:

@@ -142,8 +142,8 @@ def tried(grid: Grid, cell: Cell, place: Path) -> str:
 
 
 def _run(grid: Grid, cell: Cell, place: Path) -> None:
-    traffic = grid.traffic(cell)
-    runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell, place.parent))
+    case, traffic = case_of(grid, cell)
+    runs = play([case], traffic, run_settings(grid, cell, place.parent))
     with new_folder(place.parent, place.name) as folder:
         Comparison(tuple(runs)).write(folder, grid.command, page=False)
 

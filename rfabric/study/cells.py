@@ -163,8 +163,8 @@ def _tried(grid: Grid, cell: Cell, worker: str) -> dict:
 def row_of_cell(grid: Grid, cell: Cell) -> dict:
     """Run a cell; its figures in plain values, its words, and when and how long it ran."""
     began, wall = time.process_time(), time.perf_counter()
-    traffic = grid.traffic(cell)
-    runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell))
+    case, traffic = case_of(grid, cell)
+    runs = play([case], traffic, run_settings(grid, cell))
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     entry = summary_of(runs, grid.command, finished)["runs"][0]
     return row_of(entry) | asked_as(grid, cell) | {

@@ -41,10 +41,7 @@ def scaled(grid: Grid, settings: RunSettings, tell: Tell = lambda *_: None) -> G
     """The grid with one scale for every cell, chosen as for runs side by side: by what the
     simulations of all say.
     """
-    expected = [
-        simulated(case_of(grid, cell), grid.traffic(cell), run_settings(grid, cell))
-        for cell in grid.cells()
-    ]
+    expected = [simulated(*case_of(grid, cell), run_settings(grid, cell)) for cell in grid.cells()]
     return replace(grid, scale=chosen_scale(expected, settings, tell).to_json())
 
 

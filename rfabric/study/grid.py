@@ -21,7 +21,7 @@ from ..report.summary import Run
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, asked_network, parse_policies
 from ..schedulers.traffic import inputs_of_job, needs_of_job
 from ..trace import Traffic
-from .asked import traffic_on
+from .asked import fitted, traffic_on
 from .run import Case, RunSettings, check
 
 VERSION = 1
@@ -138,11 +138,12 @@ def begin(grid: Grid, folder: Path) -> None:
 
 def check_cells(grid: Grid, cells: Sequence[Cell]) -> None:
     """RFabricError for words that cannot be run, before any of these cells is."""
+    first: dict[str, Fabric] = {}  # of each traffic
     for cell in cells:
         made = grid.traffic(cell) if cell.seed == grid.seeds[0] else None
         fabric = grid.fabric(cell.fabric, made.needs if made else Needs())
         if made:
-            made.trace.fit(fabric)
+            fitted(made, (first.setdefault(cell.traffic, fabric), fabric))
         check(Case(fabric, parse_policies(cell.policy).circuits), grid.engine)
 
 
@@ -178,10 +179,11 @@ def run_settings(grid: Grid, cell: Cell, out: str | Path = "runs") -> RunSetting
     return settings.at(Scale.from_json(grid.scale)) if grid.scale else settings
 
 
-def case_of(grid: Grid, cell: Cell) -> Case:
-    """The fabric of a cell as its job needs it, and who chooses its circuits."""
-    needs = grid.traffic(cell).needs
-    return Case(grid.fabric(cell.fabric, needs), parse_policies(cell.policy).circuits)
+def case_of(grid: Grid, cell: Cell) -> tuple[Case, Traffic]:
+    """The fabric of a cell as its job needs it and who chooses its circuits; what is sent there."""
+    traffic = grid.traffic(cell)
+    fabric = grid.fabric(cell.fabric, traffic.needs)
+    return Case(fabric, parse_policies(cell.policy).circuits), fitted(traffic, [fabric])
 
 
 def default_jobs(grid: Grid) -> int:

@@ -26,6 +26,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of, host_numbers
+from ..fabric.called import hosts_called
 from ..optics import Demand
 from ..routing.rows import Entries, begins, distinct, in_order, numbered, spread
 from ..routing.schemes import Routing, Sent
@@ -461,16 +462,15 @@ class Trace:
         return Sent(pairs >> 32, pairs & 0xFFFFFFFF, sent)
 
     def fit(self, fabric: Fabric) -> "Trace":
-        """Self, when `fabric` has every host that the trace names; else an RFabricError."""
-        missing = [h for h in self.hosts if h not in fabric.rack_of]
-        if missing:
-            raise RFabricError(
-                f"the trace names {len(missing)} hosts that {fabric.spec or fabric.name} "
-                f"lacks, first {missing[0]}; the fabric has {len(fabric.hosts)} hosts, "
-                f"{fabric.hosts[0]} to {fabric.hosts[-1]}; give one that has them (`rfabric list "
-                "fabrics` says how large each can be), or name hosts as it does"
-            )
-        return self
+        """The trace, its hosts called as `fabric` calls them, where it calls them as the file of
+        the fabric does; RFabricError where it names one that `fabric` lacks.
+        """
+        hosts = hosts_called(fabric, self.hosts)
+        if hosts == self.hosts:
+            return self
+        origin = self.origin and replace(self.origin, looped=self.origin.looped.fit(fabric))
+        called = {"hosts": dict(zip(hosts, self.hosts, strict=True))}
+        return replace(self, hosts=hosts, origin=origin, provenance=self.provenance | called)
 
     def compute_only(self) -> tuple[np.ndarray, np.ndarray]:
         """(ready, finish) of every row on a network that takes no time: what the step costs without

@@ -99,7 +99,8 @@ def test_a_cell_of_a_grid_is_what_a_run_is():
     (cell,) = grid.cells()
     assert cell == Cell(OPTICAL, AGREED, "grpo-64", 2)
     (one,) = play(ready.cases, ready.traffic, settings)
-    (other,) = play([case_of(grid, cell)], grid.traffic(cell), settings)
+    case, traffic = case_of(grid, cell)
+    (other,) = play([case], traffic, settings)
     assert np.array_equal(one.result.finish, other.result.finish)
     assert one.result.policy == other.result.policy == "phase"
 

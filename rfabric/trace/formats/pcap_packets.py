@@ -75,14 +75,14 @@ def _ng(reader, file: _Counted) -> Iterator[KeptPacket]:
     for data, told in reader:
         timed = None
         if told.tshigh is not None:
-            clock: _Clock = told.tsresol
+            clock: _StampUnit = told.tsresol
             ticks = (told.tshigh << 32 | told.tslow) + clock.offset * clock.ticks
             first = ticks // clock.ticks if first is None else first
             timed = (ticks - first * clock.ticks) / clock.ticks
         yield told.linktype, data, told.wirelen, timed
 
 
-class _Clock(NamedTuple):
+class _StampUnit(NamedTuple):
     """An interface's: ticks a second, and seconds to add to its stamps."""
 
     ticks: int
@@ -106,7 +106,7 @@ def _mend(reader, file: _Counted) -> None:
         link, most, options = reader.interfaces[-1]
         said = reader._read_options(block[8:]).get(TSOFFSET, b"")
         offset = int.from_bytes(said, "big" if reader.endian == ">" else "little", signed=True)
-        options["tsresol"] = _Clock(options["tsresol"], offset)
+        options["tsresol"] = _StampUnit(options["tsresol"], offset)
         reader.interfaces[-1] = link, most or MOST_KEPT, options
 
     def whole(size: int):

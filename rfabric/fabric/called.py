@@ -1,0 +1,46 @@
+"""Hosts by the names that the file of a network gives them, which the Fabric calls h1, h2, ..."""
+
+from collections.abc import Sequence
+
+from ..errors import RFabricError, meant
+from .model import Fabric
+from .network import SHOWN
+
+
+def hosts_called(fabric: Fabric, names: Sequence[str]) -> tuple[str, ...]:
+    """The hosts of `fabric` that a trace calls by these names: all as the fabric does, or else all
+    as its file does. RFabricError for a name that neither has.
+    """
+    if all(name in fabric.host_index for name in names):
+        return tuple(names)
+    own = _by_own_name(fabric)
+    missing = [name for name in names if name not in own]
+    if not missing:
+        return tuple(own[name] for name in names)
+    if not set(own).intersection(names):
+        missing = [name for name in names if name not in fabric.host_index]
+    raise RFabricError(_lacking(fabric, missing, own))
+
+
+def _by_own_name(fabric: Fabric) -> dict[str, str]:
+    """Hosts by the names of their file, where the fabric is of one."""
+    names = fabric.parameters.get("names")
+    told = names.items() if isinstance(names, dict) else ()
+    return {str(old): new for new, old in told if new in fabric.host_index}
+
+
+def _lacking(fabric: Fabric, missing: Sequence[str], own: dict[str, str]) -> str:
+    first, where = missing[0], fabric.spec or fabric.name
+    has = f"{len(fabric.hosts)} hosts, {fabric.hosts[0]} to {fabric.hosts[-1]}"
+    lacks = f"the trace names {len(missing)} hosts that {where} lacks, first {first}"
+    if not own:
+        return (
+            f"{lacks}; the fabric has {has}; give one that has them (`rfabric list fabrics` says "
+            "how large each can be), or name hosts as it does"
+        )
+    shown = ", ".join([*list(own)[:SHOWN], *(["..."] if len(own) > SHOWN else [])])
+    nics = [name for name in own if name.startswith(f"{first}:")]
+    which = f", whose NICs are {', '.join(nics[:SHOWN])}" if nics else meant(first, own)
+    if first in fabric.host_index:
+        which = " among the names of its file"
+    return f"{lacks}{which}; it has {has}, in its file {shown}: name all in one of these ways"
