@@ -226,8 +226,9 @@ def _sold(fabric: Fabric) -> None:
     """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric; an
     imported network has its own. What is inside a server is no network to be priced.
     """
-    if fabric.parameters.get("inside_server"):
-        raise RFabricError(f"{fabric.name} is the inside of a server, whose price holds it")
+    if servers := fabric.parameters.get("inside_server"):
+        what = f"a rack of {servers} servers" if servers > 1 else "a server"
+        raise RFabricError(f"{fabric.name} is the inside of {what}, whose price holds it")
     from .cabling import cabling_of
 
     limit = fabric.parameters.get("radix", MAX_PORTS)

@@ -555,6 +555,8 @@ def test_nccl_of_several_servers_on_one_nvlink(tmp_path, caplog):
     fabric = read(made(tmp_path / "rack.xml", f'<system version="1">{both}</system>'))
     assert len(fabric.hosts) == 8 and len(fabric.switches) == 1 and len(fabric.links) == 8
     assert "2 servers on one NVLink" in caplog.text
+    assert main(["topo", str(tmp_path / "rack.xml")]) in (0, None)
+    assert "rack is the inside of a rack of 2 servers, whose price holds it" in caplog.text
     bare = re.sub("<nvlink[^>]*>", "", both)
     with pytest.raises(RFabricError, match="2 servers that no NVLink joins; give the file of one"):
         read(made(tmp_path / "two.xml", f'<system version="1">{bare}</system>'))

@@ -53,6 +53,19 @@ def test_a_script_knows_whether_slurm_runs_it(tmp_path, script, nodes):
     assert import_job("verl", path).values["cluster.training_gpus"] == 8 * nodes
 
 
+def test_what_nvlink_joins_beyond_a_node_is_said(tmp_path):
+    """Of GPUs that come so, unless a server of the job is the whole rack."""
+    (path := tmp_path / "job.sh").write_text(TRAIN.replace("$N", "2").replace("=8", "=4"))
+    said = [note for note in import_job("verl", path, gpu="GB200").notes if "NVLink" in note]
+    assert len(said) == 1 and said[0].startswith(
+        "cluster.gpu GB200: NVLink joins the 72 GPUs of a rack; here the 4 of a node, and what goes"
+    )
+    assert said[0].endswith("say cluster.gpus_per_server=72 for whole racks")
+    assert not [n for n in import_job("verl", path, gpu="H100").notes if "NVLink joins" in n]
+    path.write_text(TRAIN.replace("$N", "2").replace("=8", "=72"))
+    assert not [n for n in import_job("verl", path, gpu="GB200").notes if "NVLink joins" in n]
+
+
 def pods(*groups):
     """A RayJob of worker groups, each so many GPUs a pod on nodes of a kind."""
     workers = [

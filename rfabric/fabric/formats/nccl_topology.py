@@ -79,7 +79,7 @@ def _read(path: Path, reading: Reading) -> Network:
     what = f"{servers} servers on one NVLink" if servers > 1 else "the inside of one server"
     said.append(f"{what}; {nics} NICs, which lead out of it, left out")
     return Network(
-        stem_of(path), nodes, tuple(cables), tuple(said), parameters={"inside_server": True}
+        stem_of(path), nodes, tuple(cables), tuple(said), parameters={"inside_server": servers}
     )
 
 
