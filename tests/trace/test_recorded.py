@@ -147,6 +147,18 @@ def test_kineto_kernels_become_collectives_with_the_computing_between(tmp_path, 
     assert KINETO.sniff(json.dumps({"schemaVersion": 1, "distributedInfo": {}}).encode())
 
 
+def test_kineto_keeps_nanoseconds(tmp_path):
+    """Of a day of ours, too: a float of microseconds since 1970 holds no less than 250."""
+    at, gemm = 1_760_000_000_123_456, {"ph": "X", "cat": "kernel", "name": "gemm", "dur": 0.123}
+    path = profile(tmp_path / "t.json", gemm | {"ts": 1}, kernel(ts=2, dur=50.005), kernel(ts=3))
+    text = path.read_text()
+    for number, told in ((1, f"{at}.001"), (2, f"{at}.124"), (3, f"{at + 60}.002")):
+        text = text.replace(f'"ts": {number},', f'"ts": {told},')
+    path.write_text(text.replace('"ts": 1}', f'"ts": {at}.001}}'))
+    took = KINETO.read(path, gpus_per_server=1).compute_only()[1].max()
+    assert took == pytest.approx(0.123e-6 + (60.002 - 50.129) * 1e-6, abs=1e-12)
+
+
 def test_kineto_files_of_all_ranks_are_one_job(tmp_path):
     for rank in (0, 1):
         profile(tmp_path / f"r{rank}.json", kernel(ts=100.0 + 1e6 * rank), rank=rank)
@@ -323,7 +335,7 @@ def test_kineto_types_have_their_width(tmp_path, dtype, width):
     "event, text",
     [
         (kernel("frobnicate"), r"t.json: event 1 .*unknown collective 'frobnicate'.*skip="),
-        (kernel(**{"In msg nelems": 2**63}), "integer overflow"),
+        (kernel(**{"In msg nelems": 2**63}), "event 1 .*size 9223372036854775808 is no wh"),
         (kernel(**{"In msg nelems": 2**63 - 1}), r"event 1 .*size 9223372036854775807"),
         (kernel(**{"In msg nelems": -1}), "size -1 is no whole number"),
         (kernel(dtype="quux"), "unknown dtype 'quux'"),
@@ -489,9 +501,39 @@ def test_inspector_takes_servers_as_large_as_it_is_told(tmp_path):
     }
 
 
+def test_inspector_of_ranks_dealt_to_hosts_in_turn_has_those_of_a_host_in_one_server(tmp_path):
+    """Four GPUs of two hosts, and the two of each: 0 and 2, 1 and 3. What crosses is as if they
+    were numbered host by host.
+    """
+    every = [member("0xw", f"n{r % 2}", r, r, 4, 2, 4000) for r in range(4)]
+    inside = [member(f"0xt{r % 2}", f"n{r % 2}", r, r // 2, 2, 1, 800) for r in range(4)]
+    across = [member(f"0xd{r // 2}", f"n{r % 2}", r, r % 2, 2, 2, 1000) for r in range(4)]
+    sent, told = inspected(tmp_path / "t.jsonl", *every, *inside)
+    rails = ((0, 2), (2, 0), (1, 3), (3, 1))
+    assert sent == dict.fromkeys(rails, 2 * 3 / 4 * 4000 / 2) and "several hosts" not in told
+    trace = NCCL_INSPECTOR.read(tmp_path / "t.jsonl")
+    (tmp_path / "t.jsonl").write_text("".join([*every, *across]))
+    both = NCCL_INSPECTOR.read(tmp_path / "t.jsonl")
+    assert both.size.sum() - trace.size.sum() == 4 * 1000
+    assert set(sent_by_pair(both)) == set(rails)
+
+
 def test_inspector_says_where_neighbours_are_on_several_hosts(tmp_path):
+    """Where not all of them left lines, or hosts have unequal many."""
     lines = [member("0xw", f"n{r % 2}", r, r, 4, 2, 4000) for r in range(4)]
+    assert "neighbours are on several hosts" in inspected(tmp_path / "t.jsonl", *lines[:3])[1]
+    hosts = ["n0", "n1", "n0", "n0"]
+    lines = [member("0xw", hosts[r], r, r, 4, 2, 4000) for r in range(4)]
     assert "neighbours are on several hosts" in inspected(tmp_path / "t.jsonl", *lines)[1]
+
+
+def test_inspector_keeps_microseconds(tmp_path):
+    """Of a day of ours, too: a float of seconds since 1970 holds no less than 0.24."""
+    at = 1_748_030_377_748_202
+    text = "".join(line(rank=r, sn=s, time=at + 1000 * s) for s in (1, 2) for r in (0, 1))
+    (tmp_path / "t.jsonl").write_text(text)
+    took = NCCL_INSPECTOR.read(tmp_path / "t.jsonl").compute_only()[1].max()
+    assert took == pytest.approx(900e-6, abs=1e-12)
 
 
 def test_inspector_of_more_ranks_than_there_can_be_is_refused(tmp_path):

@@ -13,6 +13,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,8 @@ class _File:
     def __init__(self, path: Path, skip: Sequence[str], several: bool):
         self.path, self.skip, self.counts = path, skip, Counter()
         self.busy, self.events = array("d"), 0
+        # us of the first event, from which all count: a float of us since 1970 holds no nanoseconds
+        self.first: int | None = None
         # begins on the host, and on the GPU, which may be a step behind
         self.steps: tuple[list[tuple[float, int]], ...] = [], []
         self.host: list[dict] = []
@@ -118,20 +121,22 @@ class _File:
         step = STEP.match(name)
         if not (kind in BUSY or step or (name.startswith(EARLY) and kind in HOST)):
             return
-        start, long = event.get("ts"), event.get("dur", 0)
-        if not _is_time(start) or not _is_time(long) or long < 0:
+        told, long = event.get("ts"), event.get("dur", 0)
+        if not _is_time(told) or not _is_time(long) or long < 0:
             raise RFabricError(
                 f"{self.path.name}: event {self.events} ({name[:40]!r}): ts or dur is no time in "
                 "microseconds; export it again"
             )
+        self.first = int(told) if self.first is None else self.first
+        start, long = float(told - self.first), float(long)
         if nccl:
-            self.kernels.append(event | {"number": self.events, "dur": long})
+            self.kernels.append(event | {"number": self.events, "ts": start, "dur": long})
         elif kind in BUSY:
             self.busy.extend((start * US, (start + long) * US))
         elif step:
             self.steps[kind == ON_GPU].append((start, int(step[1])))
         else:
-            self.host.append(event | {"number": self.events})
+            self.host.append(event | {"number": self.events, "ts": start})
 
     def _told(self, head: dict, several: bool) -> None:
         if head.get("schemaVersion", 1) != 1:
@@ -242,7 +247,7 @@ def _ranks(said: Any, size: object) -> Any:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+    return isinstance(value, (int, Decimal)) and not isinstance(value, bool) and abs(value) < 1e18
 
 
 def _ends(args: dict, group: tuple[int, ...], kind: str, own: int | None) -> tuple[int, ...]:

@@ -9,13 +9,15 @@ CHUNK, BEFORE = 1 << 20, 1 << 24  # bytes: read at once; within which HEAD is so
 
 
 def streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
-    """Hand on the events one by one; the values of HEAD that stand beside them."""
+    """Hand on the events one by one; the values of HEAD that stand beside them. What is no whole
+    number is a Decimal.
+    """
     import ijson
 
     values = {key: ijson.sendable_list() for key in HEAD}
-    heads = {key: ijson.items_coro(values[key], key, use_float=True) for key in HEAD}
+    heads = {key: ijson.items_coro(values[key], key) for key in HEAD}
     every = ijson.sendable_list()
-    parser = ijson.items_coro(every, "traceEvents.item", use_float=True)
+    parser = ijson.items_coro(every, "traceEvents.item")
     read = 0
     while part := file.read(CHUNK):
         part = part if read else part.removeprefix(MARK)

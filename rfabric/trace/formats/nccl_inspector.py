@@ -8,10 +8,11 @@ process, a folder of them is one job.
                    "coll_exec_time_us": 61974, "coll_algobw_gbs": 277.21}}
 
 A rank here is one of its communicator. GPUs of the job are numbered by the largest communicator,
-processes beside it by their hosts; there are as many servers as any communicator is over. Members
-that left no line are placed as NCCL's ranks usually lie: servers one after the other, as many GPUs
-of each. Bytes of S are `coll_algobw_gbs` x time, where all-gather and reduce-scatter say what one
-rank holds. A collective ends when it was dumped, unless verbose lines say when (`event_trace_ts`).
+host by host where all of it left lines, and processes beside it by their hosts; there are as many
+servers as any communicator is over. Members that left no line are placed as NCCL's ranks usually
+lie: servers one after the other, as many GPUs of each. Bytes of S are `coll_algobw_gbs` x time,
+where all-gather and reduce-scatter say what one rank holds. A collective ends when it was dumped,
+unless verbose lines say when (`event_trace_ts`).
 """
 
 import re
@@ -102,10 +103,10 @@ class _CollectiveLine:
         self.speed = perf.get("coll_algobw_gbs")
         times = perf.get("event_trace_ts") or {}
         self.timed = isinstance(times.get("coll_start_ts"), int)
-        self.start = (
-            times["coll_start_ts"] * US
+        self.start_us = (
+            times["coll_start_ts"]
             if self.timed
-            else self._whole(meta, "dump_timestamp_us") * US - self.seconds
+            else self._whole(meta, "dump_timestamp_us") - self._whole(perf, "coll_exec_time_us")
         )
 
     def _part(self, said: dict, key: str) -> dict:
@@ -128,11 +129,12 @@ class _CollectiveLine:
         if kind in ("", "send", "recv") or self.ranks < 2:
             return None
         size = self.size * (self.ranks if kind in PER_RANK and not self._is_whole() else 1)
+        start = (self.start_us - job.first_us) * US
         # NCCL counts each kind of a communicator by itself
         number = self.number, list(KINDS.values()).index(kind)
         return Recorded(
             kind, checked_size(size, self.where), job.group(self), self.comm, number,
-            self.start, self.start + self.seconds,
+            start, start + self.seconds,
         )  # fmt: skip
 
     def _is_whole(self) -> bool:
@@ -148,10 +150,27 @@ def _server_by_server(line: _CollectiveLine, each: int) -> int:
     return line.rank // line.each * each + line.rank % line.each
 
 
+def _by_host(members: dict[int, tuple], line: _CollectiveLine) -> dict[int, int]:
+    """The ranks of the job of those in its largest communicator, so that those of a host are
+    neighbours, as they are not where ranks are dealt to hosts in turn; none where not all hosts are
+    known, or they have unequal many.
+    """
+    first: dict[str, int] = {}
+    for rank in sorted(members):
+        first.setdefault(members[rank][0], rank)
+    hosts = Counter(host for host, _ in members.values())
+    if len(members) < line.ranks or set(hosts.values()) != {line.each}:
+        return {}
+    order = sorted(members, key=lambda rank: (first[members[rank][0]], rank))
+    return {rank: place for place, rank in enumerate(order)}
+
+
 class _RecordedGpus:
     """Which process is which GPU of the job, and who is in a communicator."""
 
     def __init__(self, lines: list[_CollectiveLine], server: int):
+        # from which all count: a float of seconds since 1970 holds no microseconds
+        self.first_us = min(line.start_us for line in lines)
         self.members: dict[str, dict[int, tuple]] = {}
         calls: set[tuple] = set()
         for line in lines:
@@ -180,10 +199,12 @@ class _RecordedGpus:
         self.servers: dict[str, int] = {}  # number of a host's server
         self.taken: set[int] = set()
         beside = []
+        places = _by_host(self.members[order[0].comm], order[0]) if whole else {}
         for line in order:
             if line.process not in self.ranks:
                 inside = line.comm == order[0].comm
-                own = line.rank if whole else _server_by_server(line, self.each)
+                own = places.get(line.rank, line.rank)
+                own = own if whole else _server_by_server(line, self.each)
                 rank = own if inside else self._beside(line)
                 beside += [] if inside else [rank]
                 self._number(line.process, rank)
