@@ -51,7 +51,11 @@ def is_trace(name: str | Path) -> bool:
     """
     if kind_of(name) in NO_TRACES:
         return False
-    return kind_of(name) in set(TRACE_SUFFIXES) - {".json"} or _known(Path(name)) is not None
+    if kind_of(name) in set(TRACE_SUFFIXES) - {".json"}:
+        return True
+    with suppress(OSError):  # who reads it says why
+        return _known(Path(name)) is not None
+    return False
 
 
 def read_trace(path: str | Path, format: str = "", **settings) -> Trace:
@@ -109,9 +113,13 @@ def _format_of(path: Path, name: str = "") -> TraceFormat:
             raise RFabricError(f"no format {name!r}; there are {', '.join(FORMATS)}")
         return FORMATS[name]
     kind = kind_of(path)
+    if (known := _known(path)) is not None:
+        return known
     claiming = [form for form in FORMATS.values() if kind in form.suffixes]
-    if (form := _known(path) or next(iter(claiming), None)) is not None:
-        return form
+    if claiming:
+        if path.is_file() and not _head(path).strip():
+            raise RFabricError("holds no flow: it is empty")
+        return claiming[0]
     what = "a folder of no format" if path.is_dir() else f"unknown trace suffix {kind!r}"
     raise RFabricError(
         f"{what}; use one of {', '.join(TRACE_SUFFIXES)}, or say which it is by --format "
@@ -128,21 +136,23 @@ def _known(path: Path) -> TraceFormat | None:
     asked = [form for form in FORMATS.values() if form.folders]
     try:
         files = sorted(path.iterdir())[:FIRST_FILES]
+        return next(filter(None, (_by_content(file, asked) for file in files)), None)
     except OSError:
         return None  # who reads it says why
-    return next(filter(None, (_by_content(file, asked) for file in files)), None)
 
 
 def _by_content(file: Path, asked: list[TraceFormat]) -> TraceFormat | None:
-    try:
-        if not file.is_file():
-            return None
-        with open_bytes(file) as opened:
-            head = opened.read(HEAD_BYTES)
-    except OSError:
+    """OSError for a file that is damaged, whose text would be taken for one of another format."""
+    if not file.is_file():
         return None
+    head = _head(file)
     asked = sorted(asked, key=lambda form: kind_of(file) not in form.suffixes)
     return next((form for form in asked if form.sniff(head)), None)
+
+
+def _head(file: Path) -> bytes:
+    with open_bytes(file) as opened:
+        return opened.read(HEAD_BYTES)
 
 
 def _settings(form: TraceFormat, settings: dict) -> dict:

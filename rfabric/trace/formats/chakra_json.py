@@ -54,6 +54,11 @@ def _graph(file: Path) -> Graph:
                 f"{file.name}: is no Chakra graph, which is an object; rows of a trace are JSON "
                 "lines, an object each (.jsonl)"
             )
+        if len(objects) > 1 and {"workload_graph", "nodes"} & first.keys():
+            raise RFabricError(
+                f"{file.name}: {len(objects)} graphs, one behind the other; give each rank's a "
+                "file of its own"
+            )
         if "workload_graph" in first:
             return _workload(file.name, first)
         check_schema(file.name, str(first.get("schema") or first.get("version") or ""))
@@ -72,11 +77,12 @@ def _graph(file: Path) -> Graph:
 
 def _objects(text: str) -> Iterable[dict]:
     """All objects, one behind the other."""
-    decoder, at = json.JSONDecoder(), len(text) - len(text.lstrip())
+    decoder, blanks = json.JSONDecoder(), re.compile(r"\s*")
+    at = blanks.match(text).end()
     while at < len(text):
         one, end = decoder.raw_decode(text, at)
         yield one
-        at = end + len(text[end:]) - len(text[end:].lstrip())
+        at = blanks.match(text, end).end()
 
 
 # --- what `chakra_jsonizer` writes ---------------------------------------------------------------

@@ -149,19 +149,21 @@ def _row(where: str, text: str) -> tuple[float, float]:
 
 
 def _sniff(head: bytes) -> bool:
-    lines = [x.split("#")[0].strip() for x in head.decode("utf-8-sig", "replace").splitlines()]
-    if len(head) >= 4096:
+    text = head.decode("utf-8-sig", "replace")
+    lines = [line.split("#")[0].strip() for line in text.splitlines()] or [""]
+    uncut = len(head) < 4096 and (head.endswith((b"\n", b"\r")) or ROW.fullmatch(lines[-1]))
+    if not uncut:
         lines.pop()  # cut
     lines = list(filter(None, lines))
     header = re.match(r"\W*(flow[_ ]?)?(size|bytes)", lines[0], re.I) if lines else None
     rows = lines[1:] if header and HEADER.fullmatch(lines[0]) else lines
-    if len(rows) < 2 or not all(map(ROW.fullmatch, rows)):
+    if not rows or not all(map(ROW.fullmatch, rows)):
         return False
     try:
         shares = [float(re.split(r"[,\s]+", row)[-1]) for row in rows]
     except ValueError:
         return False
-    return shares == sorted(shares) and (header is not None or shares[-1] in (1.0, 100.0))
+    return header is not None or (shares == sorted(shares) and shares[-1] in (1.0, 100.0))
 
 
 FLOW_SIZES = TraceFormat(

@@ -1,0 +1,46 @@
+"""Files as people bring them: damaged, empty, one behind another."""
+
+import gzip
+import json
+
+import pytest
+
+from rfabric.errors import RFabricError
+from rfabric.trace import read_trace
+
+SIZES = "bytes,percent\n0,0\n1000,50\n9000,100\n"
+GRAPH = {"schema": "1.1.1-chakra.0.0.4", "nodes": []}
+
+
+def brought(folder, name, data):
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t.csv", "t.json", "t.jsonl", "t.et"])
+def test_a_packed_file_that_ends_early_is_no_file_of_another_format(tmp_path, name):
+    data = gzip.compress(b"MICRO\n3\n" + b"grad_norm -1 556 NONE 0 556 NONE 0 556 NONE 0 100\n" * 3)
+    with pytest.raises(RFabricError, match="cannot be read: is a damaged gzip file: .* ended bef"):
+        read_trace(brought(tmp_path, name, data[:-12]))
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.csv", "t.txt", "t.cdf"])
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path, name, text):
+    with pytest.raises(RFabricError, match="holds no flow: it is empty"):
+        read_trace(brought(tmp_path, name, text))
+
+
+@pytest.mark.parametrize("text, why", [
+    (SIZES[:-7], "line 4: '90' is not `bytes,percent`"),
+    (SIZES[:-9], "ends at 50; the last row is 100"),
+    (SIZES + "0,0\n1,100\n", "row 4: bytes fall"),
+])  # fmt: skip
+def test_a_distribution_that_is_not_whole_is_still_known_as_one(tmp_path, text, why):
+    with pytest.raises(RFabricError, match=why):
+        read_trace(brought(tmp_path, "sizes.csv", text), load="0.3")
+
+
+def test_graphs_one_behind_another_are_refused(tmp_path):
+    with pytest.raises(RFabricError, match="t.json: 2 graphs, one behind the other; give each"):
+        read_trace(brought(tmp_path, "t.json", json.dumps(GRAPH) * 2), "chakra-json")
