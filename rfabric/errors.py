@@ -7,6 +7,7 @@ from typing import Any
 # of two words, from 0 to 1, from which on one may have been meant by the other: difflib's own
 # default
 LIKENESS = 0.6
+SHOWN = 3  # names in a message
 
 
 class RFabricError(ValueError):
@@ -44,3 +45,9 @@ def meant(word: str, known: Iterable[str]) -> str:
     """`, did you mean NAME?` for the known name nearest to `word`; empty where none is like it."""
     close = difflib.get_close_matches(str(word), [str(name) for name in known], 1, LIKENESS)
     return f", did you mean {close[0]}?" if close else ""
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names, and that there are more."""
+    names = sorted(names)
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

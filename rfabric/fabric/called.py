@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..errors import RFabricError, meant
+from ..errors import RFabricError, meant, some
 from .model import Fabric
-from .network import SHOWN
 
 
 def hosts_called(fabric: Fabric, names: Sequence[str]) -> tuple[str, ...]:
@@ -38,9 +37,8 @@ def _lacking(fabric: Fabric, missing: Sequence[str], own: dict[str, str]) -> str
             f"{lacks}; the fabric has {has}; give one that has them (`rfabric list fabrics` says "
             "how large each can be), or name hosts as it does"
         )
-    shown = ", ".join([*list(own)[:SHOWN], *(["..."] if len(own) > SHOWN else [])])
     nics = [name for name in own if name.startswith(f"{first}:")]
-    which = f", whose NICs are {', '.join(nics[:SHOWN])}" if nics else meant(first, own)
+    which = f", whose NICs are {some(nics)}" if nics else meant(first, own)
     if first in fabric.host_index:
         which = " among the names of its file"
-    return f"{lacks}{which}; it has {has}, in its file {shown}: name all in one of these ways"
+    return f"{lacks}{which}; it has {has}, in its file {some(own)}: name all in one of these ways"

@@ -13,11 +13,11 @@ which passes on between its NICs.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..errors import RFabricError, meant
-from ..units import show_rate
+from ..errors import RFabricError, meant, some
+from ..units import show_rate, show_time
 from .builders.parts import CABLE_DELAY, Sketch
 from .model import Fabric
 from .roles import Role, by_number, named_role
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 # letters of switches by tier; `edge` first, as they are numbered
 LETTERS = {"edge": "t", "server": "s", "aggregation": "a", "core": "c", "electrical": "x"}
 MOST_NODES = 1_000_000  # of a network; a few lines of some formats stand for any number
-SHOWN = 3  # names in a message
 
 
 @dataclass(frozen=True)
@@ -386,15 +385,12 @@ def _say(
         )
         if counts[key]
     ]
+    if 0 < counts["delay"] < len(network.cables):
+        took = show_time(CABLE_DELAY)
+        notes.append(f"{counts['delay']:,} cables without a delay took {took}, others say theirs")
     log.warning(
         "%s: %s, %s hosts, %s racks, %s tier%s of %s switches, %s cables of %s%s",
         network.name, form, f"{len(fabric.hosts):,}", f"{len(fabric.racks):,}", tiers,
         "s" * (tiers > 1), f"{len(fabric.switches):,}", f"{len(fabric.links):,}", shown,
         "".join(f"; {note}" for note in (*notes, *network.dropped)),
     )  # fmt: skip
-
-
-def some(names: Iterable[str]) -> str:
-    """The first names, and that there are more."""
-    names = sorted(names)
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

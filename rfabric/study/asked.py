@@ -17,10 +17,9 @@ from functools import partial
 from numbers import Integral
 from pathlib import Path
 
-from ..errors import RFabricError
+from ..errors import RFabricError, some
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
-from ..fabric.network import SHOWN
 from ..optics import Policy, Timing, check_policy
 from ..report.result import Result
 from ..rl import Workload
@@ -210,9 +209,8 @@ def fitted(traffic: Traffic, fabrics: Sequence[Fabric]) -> Traffic:
     hosts, own = traces[0].hosts, traffic.trace.hosts
     if hosts == own:
         return traffic
-    called = [f"{name} is {host}" for name, host in zip(own, hosts, strict=True)][:SHOWN]
-    note = f"hosts found by the names of their file: {', '.join(called)}"
-    note += ", ..." * (len(own) > SHOWN)
+    called = (f"{name} is {host}" for name, host in zip(own, hosts, strict=True))
+    note = f"hosts found by the names of their file: {some(called)}"
     return replace(traffic, trace=traces[0], notes=(*traffic.notes, note))
 
 

@@ -442,3 +442,27 @@ def test_ports_of_a_switch_are_no_tier_of_switches(tmp_path, caplog):
         RFabricError, match="line 5, column place: Eth0 stands beside sw1 and, befor"
     ):
         read(path)
+
+
+def test_nics_of_ns3s_hosts_shift_the_numbers_of_a_flow_list(tmp_path, caplog):
+    head, cables = "5 2 5\n3 4\n", ("0 3", "0 4", "1 3", "2 4", "3 4")
+    text = head + "".join(f"{ends} 400Gbps 1us 0\n" for ends in cables)
+    read(made(tmp_path / "s.ns3", text))
+    said = "a flow list's numbers do not hold from node 0 on, whose 2 NICs are a host each"
+    assert said in caplog.text
+
+
+def test_edges_of_one_direction_alone_are_said_to_be_cables_of_both(tmp_path, caplog):
+    graph = nx.DiGraph([("server1", "leaf1"), ("server2", "leaf1"), ("leaf1", "server2")])
+    nx.write_graphml(graph, tmp_path / "g.graphml")
+    read(tmp_path / "g.graphml")
+    assert "3 edges of one direction are 2 cables; 1 edges without one back are" in caplog.text
+
+
+def test_a_delay_that_some_cables_leave_out_is_said(tmp_path, caplog):
+    rows = "a,b,rate,delay\nserver1,leaf1,100Gbit/s,2us\nserver2,leaf1,100Gbit/s,{}\n"
+    read(made(tmp_path / "g.csv", rows.format("")))
+    assert "1 cables without a delay took 500 ns, others say theirs" in caplog.text
+    caplog.clear()
+    read(made(tmp_path / "g.csv", rows.format("1us")))
+    assert "without a delay" not in caplog.text

@@ -59,7 +59,7 @@ def test_numbers_count_before_names():
 
 @pytest.mark.parametrize("host, why", [
     ("gpu-c", "lab.clab.yml lacks, first gpu-c, did you mean gpu-b?; it has 3 hosts, h1 to h3, in "
-     "its file zulu, gpu-b, gpu-a: name all in one of these ways"),
+     "its file gpu-a, gpu-b, zulu: name all in one of these ways"),
     ("h2", "lacks, first h2 among the names of its file; it has 3 hosts, h1 to h3"),
     ("leaf1", "lacks, first leaf1; it has 3 hosts"),
 ])  # fmt: skip

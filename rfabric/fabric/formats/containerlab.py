@@ -23,11 +23,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import RFabricError
+from ...errors import RFabricError, some
 from ...files import twice
 from ...units import spell_rate, spell_time
 from ..model import Fabric
-from ..network import NamedCable, Network, some
+from ..network import NamedCable, Network
 from ..roles import Role, named_role
 from .base import (
     Reading,

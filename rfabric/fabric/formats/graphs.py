@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import RFabricError
+from ...errors import RFabricError, some
 from ...files import twice
 from ..model import Fabric
-from ..network import NamedCable, Network, some
+from ..network import NamedCable, Network
 from ..roles import named_role
 from .base import (
     ROLE_KEYS,
@@ -135,6 +135,8 @@ def _one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[Name
         kept += there
     if len(kept) < len(cables):
         dropped.append(f"{len(cables):,} edges of one direction are {len(kept):,} cables")
+    if lone := sum((k.b, k.a) not in ways for k in kept):
+        dropped.append(f"{lone:,} edges without one back are cables of both ways all the same")
     return kept
 
 

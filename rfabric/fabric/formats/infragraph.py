@@ -17,9 +17,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ...errors import RFabricError, meant
+from ...errors import RFabricError, meant, some
 from ...files import twice
-from ..network import MOST_NODES, NamedCable, Network, some
+from ..network import MOST_NODES, NamedCable, Network
 from ..roles import Role
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import RFabricError
+from ...errors import RFabricError, some
 from ...files import PACKED, parse_json
-from ..network import NamedCable, Network, some
+from ..network import NamedCable, Network
 from ..roles import Role, named_role
 from .base import Reading, TopologyFormat, items, mapping, name_of, role_of, stem_of, text_of
 

@@ -13,10 +13,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...errors import RFabricError
+from ...errors import RFabricError, some
 from ...files import twice
 from ...units import US
-from ..network import NamedCable, Network, some
+from ..network import NamedCable, Network
 from ..roles import Role
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 

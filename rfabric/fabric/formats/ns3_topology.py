@@ -10,6 +10,7 @@ switches here, and a GPU with NVLinks and NICs is a host and a node that passes 
 """
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,10 @@ def _read(path: Path, reading: Reading) -> Network:
     if simai:
         inside = set(switches[: _whole(head[2], "line 1")])
         nodes, cables = _passing_on(nodes, cables, inside, said)
+    ends = Counter(end for cable in cables for end in (cable.a, cable.b))
+    if several := [name for name in hosts if ends[name] > 1]:
+        said.append(f"a flow list's numbers do not hold from node {several[0]} on, whose "
+                    f"{ends[several[0]]} NICs are a host each")  # fmt: skip
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 
 
