@@ -340,6 +340,7 @@ def test_kineto_types_have_their_width(tmp_path, dtype, width):
         (kernel(**{"In msg nelems": -1}), "size -1 is no whole number"),
         (kernel(dtype="quux"), "unknown dtype 'quux'"),
         (kernel(**{"Group size": 5, "Process Group Ranks": "[0, 1]"}), "2 ranks of a group of 5"),
+        (kernel(**{"Process Group Ranks": "[1, 1]"}), "1 ranks of a group of 2"),
         (kernel(dur=-5), "no time in microseconds"),
         ({"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0, "dur": 1}, "holds no collective"),
     ],
@@ -348,6 +349,21 @@ def test_kineto_says_what_is_wrong_and_where(tmp_path, event, text):
     path = profile(tmp_path / "t.json", event)
     with pytest.raises(RFabricError, match=text):
         KINETO.read(path)
+
+
+@pytest.mark.parametrize("rank", [2, -1])
+def test_kineto_of_a_rank_that_its_job_has_not_is_refused(tmp_path, rank):
+    path = profile(tmp_path / "t.json", kernel(), rank=rank)
+    with pytest.raises(RFabricError, match=f"distributedInfo says rank {rank} of a job of 2; exp"):
+        KINETO.read(path)
+
+
+def test_kineto_of_two_runs_is_refused(tmp_path):
+    """Of which the larger job was taken, and what its other ranks sent made up."""
+    profile(tmp_path / "a.json", kernel())
+    profile(tmp_path / "b.json", kernel(), rank=1, world=4)
+    with pytest.raises(RFabricError, match="files of jobs of 2 and of 4 ranks; give the files of"):
+        KINETO.read(tmp_path)
 
 
 def test_kineto_skips_what_it_is_told_to_and_refuses_other_versions_and_halves(tmp_path):

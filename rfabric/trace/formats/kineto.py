@@ -51,6 +51,11 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     if not files:
         raise RFabricError("holds no .json or .json.gz; give the folder of the profiler's files")
     ranks = [_file(file, skip.split("+") if skip else (), len(files) > 1) for file in files]
+    sizes = sorted({one.world for one in ranks if one.world})
+    if len(sizes) > 1:
+        raise RFabricError(
+            f"files of jobs of {sizes[0]} and of {sizes[-1]} ranks; give the files of one run"
+        )
     logs = [one.log for one in ranks]
     notes = [note for one in ranks for note in one.notes]
     notes += [f"{file.name}: no profile, left out" for file in named if file not in files]
@@ -153,6 +158,11 @@ class _File:
                 "initialised, or give one file alone"
             )
         self.rank, self.world = int(job.get("rank", 0)), int(job.get("world_size", 0))
+        if not 0 <= self.rank < (self.world or self.rank + 1):
+            raise RFabricError(
+                f"{self.path.name}: distributedInfo says rank {self.rank} of a job of "
+                f"{self.world}; export it again"
+            )
         self.named = "rank" in job
         self.devices = len(head.get("deviceProperties") or ())
         self.groups = {
@@ -233,9 +243,9 @@ class _File:
             self.counts[GUESSED] += size != self.world
             first = self.rank // size * size if size and size < self.world else 0
             ranks = range(first, first + size)
-        if len(ranks) != size or any(type(r) is not int for r in ranks):
+        if len(set(ranks)) != size or any(type(r) is not int for r in ranks):
             raise RFabricError(
-                f"{where}: {len(ranks)} ranks of a group of {size} are named; record with a "
+                f"{where}: {len(set(ranks))} ranks of a group of {size} are named; record with a "
                 "PyTorch that writes pg_config (2.4 and later)"
             )
         return tuple(ranks)
