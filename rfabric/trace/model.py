@@ -172,9 +172,10 @@ class Trace:
             column = getattr(self, name)
             bad = np.flatnonzero(~((column >= 0) & (column <= most)))
             if len(bad):
+                way = "; count from the first row" * (name == "start")
                 raise RFabricError(
                     f"trace row {bad[0]}: {name} {column[bad[0]]} must be finite and not "
-                    f"negative, at most {most:g}"
+                    f"negative, at most {most:g}{way}"
                 )
         same = np.flatnonzero((self.src == self.dst) & (self.size > 0))
         if len(same):

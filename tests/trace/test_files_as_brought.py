@@ -44,3 +44,12 @@ def test_a_distribution_that_is_not_whole_is_still_known_as_one(tmp_path, text, 
 def test_graphs_one_behind_another_are_refused(tmp_path):
     with pytest.raises(RFabricError, match="t.json: 2 graphs, one behind the other; give each"):
         read_trace(brought(tmp_path, "t.json", json.dumps(GRAPH) * 2), "chakra-json")
+
+
+def test_json_lines_say_which_line_is_cut_and_stamps_where_they_may_count_from(tmp_path):
+    line = '{"src": "h1", "dst": "h2", "size_bytes": 3}\n'
+    with pytest.raises(RFabricError, match="t.jsonl: line 2: no valid JSON, it may be cut short"):
+        read_trace(brought(tmp_path, "t.jsonl", line + line[:20]))
+    text = "src,dst,size_bytes,start_s\nh1,h2,3,1760000000.5\n"
+    with pytest.raises(RFabricError, match=r"at most 1e\+09; count from the first row"):
+        read_trace(brought(tmp_path, "t.csv", text))

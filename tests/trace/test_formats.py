@@ -333,8 +333,8 @@ def test_bad_csv_names_the_row_and_the_way_out(tmp_path, text, why):
     [
         ("t.txt", "0 1 5\n", "line 1: '0 1 5' is not `src dst bytes start_ns`"),
         ("t.txt", "0 1 -5 0\n", "four whole numbers"),
-        ("t.jsonl", "[1, 2]\n", "record 1 is not an object"),
-        ("t.jsonl", "{oops\n", "not a valid jsonl file"),
+        ("t.jsonl", "[1, 2]\n", "line 1: is no object"),
+        ("t.jsonl", "{oops\n", "line 1: no valid JSON, it may be cut short"),
         (
             "t.jsonl",
             '{"src": "h1", "dst": "h2", "size_bytes": 1, "step": 1.7}\n',
@@ -348,9 +348,9 @@ def test_bad_csv_names_the_row_and_the_way_out(tmp_path, text, why):
         (
             "t.jsonl",
             ('{"src": "h1", "dst": "h2", "size_bytes": ') + "1" * 5000 + "}\n",
-            "not a valid jsonl file",
+            "line 1: no valid JSON, it may be cut short",
         ),
-        ("t.jsonl", "[" * 100_000, "not a valid jsonl file"),
+        ("t.jsonl", "[" * 100_000, "line 1: no valid JSON, it may be cut short"),
         ("t.txt", "0 1 5 " + "9" * 5000, "not a valid txt file"),
         ("t.parquet", "", "unknown trace suffix '.parquet'"),
     ],

@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...errors import RFabricError
-from ...files import lines_of, open_text, parse_json
+from ...files import json_objects, lines_of, open_text
 from ..model import Trace
 from .base import TraceFormat, first_line, written
 from .records import COLUMNS, VERSION, check_version, columns_of, loop_cells, loop_heads, trace_of
@@ -19,10 +18,7 @@ from .records import COLUMNS, VERSION, check_version, columns_of, loop_cells, lo
 
 def _read(path: Path) -> Trace:
     with open_text(path) as file:
-        records = [parse_json(line) for line in lines_of(file) if line.strip()]
-    bad = next((i for i, r in enumerate(records) if not isinstance(r, dict)), None)
-    if bad is not None:
-        raise RFabricError(f"record {bad + 1} is not an object")
+        records = [said for _, said in json_objects(lines_of(file))]
     head = records.pop(0) if records and "rfabric-trace" in records[0] else {}
     if head:
         check_version(str(head["rfabric-trace"]))
