@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+from test_importers import chakra, receive, send
 
 from rfabric.errors import RFabricError
 from rfabric.trace import read_trace
@@ -53,3 +54,10 @@ def test_json_lines_say_which_line_is_cut_and_stamps_where_they_may_count_from(t
     text = "src,dst,size_bytes,start_s\nh1,h2,3,1760000000.5\n"
     with pytest.raises(RFabricError, match=r"at most 1e\+09; count from the first row"):
         read_trace(brought(tmp_path, "t.csv", text))
+
+
+@pytest.mark.parametrize("received", [1000, 500])
+def test_a_receive_of_other_bytes_than_its_send_is_said(tmp_path, caplog, received):
+    folder = chakra(tmp_path / "c", [send(0, 1, size=1000)], [receive(0, 0, size=received)])
+    assert read_trace(folder).size.sum() == 1000
+    assert ("other bytes than their sends: those sent count" in caplog.text) == (received == 500)

@@ -209,10 +209,11 @@ def _peer(made: Placed, rank: int, node: ChakraNode, key: str) -> int:
 def _send(made: Placed, rank: int, node: ChakraNode, waits: list, said: dict) -> list:
     peer = _peer(made, rank, node, "comm_dst")
     if said.get("role") == "sync":
-        made.sends[rank, peer, node.attrs.get("comm_tag", 0)].append(waits)
+        made.sends[rank, peer, node.attrs.get("comm_tag", 0)].append((waits, None))
         return waits
-    row = _flow(made, rank, peer, _size(made, rank, node), waits, said)
-    made.sends[rank, peer, node.attrs.get("comm_tag", 0)].append([row])
+    size = _size(made, rank, node)
+    row = _flow(made, rank, peer, size, waits, said)
+    made.sends[rank, peer, node.attrs.get("comm_tag", 0)].append(([row], size))
     return [row]
 
 
@@ -230,7 +231,9 @@ def _match(made: Placed) -> None:
         waiting = made.sends[peer, rank, tag]
         name = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
         if waiting:
-            sent = waiting.popleft()
+            sent, size = waiting.popleft()
+            if None not in (size, told := node.attrs.get("comm_size")) and size != told:
+                made.notes.append("receives say other bytes than their sends: those sent count")
         elif peer in made.graphs:
             raise RFabricError(f"{name}: rank {peer} sends nothing with tag {tag}")
         else:
