@@ -88,7 +88,9 @@ def fabric_of(network: Network, form: str, assumed: Assumed) -> Fabric:
 
 
 def _known(network: Network) -> Network:
-    """With a Role of every end of a cable; a cable from a node to itself is refused."""
+    """With a Role of every end of a cable, and what is said where some cables have no delay; a
+    cable from a node to itself is refused.
+    """
     nodes = dict(network.nodes)
     for cable in network.cables:
         if cable.a == cable.b:
@@ -98,7 +100,11 @@ def _known(network: Network) -> Network:
         nodes.setdefault(cable.b, Role())
     if len(nodes) > MOST_NODES:
         raise RFabricError(f"{len(nodes):,} nodes; {MOST_NODES:,} at most")
-    return replace(network, nodes=nodes)
+    lacking, said = sum(cable.delay is None for cable in network.cables), network.dropped
+    if 0 < lacking < len(network.cables):
+        took = show_time(CABLE_DELAY)
+        said += (f"{lacking:,} cables without a delay took {took}, others say theirs",)
+    return replace(network, nodes=nodes, dropped=said)
 
 
 def _ends(network: Network, rows: bool = False) -> Counter[str]:
@@ -251,12 +257,12 @@ def _one_nic_a_host(network: Network) -> Network:
 
 
 def _served(network: Network, split: Network, many: set[str]) -> Network:
-    """The NICs of each of `many` behind a server, at their own rates; the cables of before end
-    there.
+    """The NICs of each of `many` behind a server, at their own rates and without a delay; the
+    cables of before end there.
     """
     servers = {n: Role("eps", "server", r.pod) for n, r in network.nodes.items() if n in many}
     inside = [
-        NamedCable(nic, name, old.rate, old.delay, old.where)
+        NamedCable(nic, name, old.rate, 0.0, old.where)
         for old, new in zip(network.cables, split.cables, strict=True)
         for name, nic in ((old.a, new.a), (old.b, new.b)) if name in many
     ]  # fmt: skip
@@ -282,7 +288,6 @@ def _rated(network: Network, assumed: Assumed) -> tuple[Network, Counter[str]]:
         below = "host" in (network.nodes[cable.a].kind, network.nodes[cable.b].kind)
         usual = assumed.rate if below else assumed.uplink_rate
         counts["below" if below else "above"] += cable.rate is None
-        counts["delay"] += cable.delay is None
         rate = usual if cable.rate is None else cable.rate
         delay = CABLE_DELAY if cable.delay is None else cable.delay
         cables.append(replace(cable, rate=rate, delay=delay))
@@ -385,9 +390,6 @@ def _say(
         )
         if counts[key]
     ]
-    if 0 < counts["delay"] < len(network.cables):
-        took = show_time(CABLE_DELAY)
-        notes.append(f"{counts['delay']:,} cables without a delay took {took}, others say theirs")
     log.warning(
         "%s: %s, %s hosts, %s racks, %s tier%s of %s switches, %s cables of %s%s",
         network.name, form, f"{len(fabric.hosts):,}", f"{len(fabric.racks):,}", tiers,

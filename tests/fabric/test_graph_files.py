@@ -459,6 +459,16 @@ def test_edges_of_one_direction_alone_are_said_to_be_cables_of_both(tmp_path, ca
     assert "3 edges of one direction are 2 cables; 1 edges without one back are" in caplog.text
 
 
+def test_the_inside_of_a_server_of_several_planes_delays_nothing(tmp_path, caplog):
+    """From NIC to NIC a byte takes the delays of the two cables of its plane."""
+    rows = "".join(f"server{s},leaf{n},100Gbit/s\n" for s in (1, 2) for n in (1, 2))
+    fabric = read(made(tmp_path / "g.csv", "a,b,rate\n" + rows))
+    job = TraceBuilder(["h1", "h3"])
+    job.flows([0], [1], [1e6])
+    assert simulate(fabric, job.build()).finish.tolist() == pytest.approx([80e-6 + 2 * 0.5e-6])
+    assert "without a delay" not in caplog.text
+
+
 def test_a_delay_that_some_cables_leave_out_is_said(tmp_path, caplog):
     rows = "a,b,rate,delay\nserver1,leaf1,100Gbit/s,2us\nserver2,leaf1,100Gbit/s,{}\n"
     read(made(tmp_path / "g.csv", rows.format("")))
