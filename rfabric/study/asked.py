@@ -206,10 +206,9 @@ def fitted(traffic: Traffic, fabrics: Sequence[Fabric]) -> Traffic:
                 f"the hosts of {traffic.name} are others by number in {one} than in {other}: "
                 f"replay each by itself"
             )
-    hosts, own = traces[0].hosts, traffic.trace.hosts
-    if hosts == own:
+    if traces[0].hosts == traffic.trace.hosts:
         return traffic
-    called = (f"{name} is {host}" for name, host in zip(own, hosts, strict=True))
+    called = (f"{name} is {host}" for host, name in traces[0].provenance["hosts"].items())
     note = f"hosts found by the names of their file: {some(called)}"
     return replace(traffic, trace=traces[0], notes=(*traffic.notes, note))
 

@@ -464,13 +464,17 @@ class Trace:
 
     def fit(self, fabric: Fabric) -> "Trace":
         """The trace, its hosts called as `fabric` calls them, where it calls them as the file of
-        the fabric does; RFabricError where it names one that `fabric` lacks.
+        the fabric does, or knows that they are called so (`hosts` of its provenance); RFabricError
+        where it names one that `fabric` lacks.
         """
-        hosts = hosts_called(fabric, self.hosts)
+        told = self.provenance.get("hosts")
+        told = told if isinstance(told, dict) else {}
+        hosts = hosts_called(fabric, self.hosts, told)
         if hosts == self.hosts:
             return self
         origin = self.origin and replace(self.origin, looped=self.origin.looped.fit(fabric))
-        called = {"hosts": dict(zip(hosts, self.hosts, strict=True))}
+        truly = (told.get(name, name) for name in self.hosts)
+        called = {"hosts": dict(zip(hosts, truly, strict=True))}
         return replace(self, hosts=hosts, origin=origin, provenance=self.provenance | called)
 
     def compute_only(self) -> tuple[np.ndarray, np.ndarray]:

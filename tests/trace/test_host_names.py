@@ -1,6 +1,7 @@
 """Traces that call hosts as the file of a network does."""
 
 import pytest
+from test_captures import capture, packet
 
 import rfabric
 from rfabric.errors import RFabricError
@@ -50,6 +51,21 @@ def test_hosts_are_found_by_their_own_names(tmp_path, name, text):
     assert sorted(result.finish) == pytest.approx([160e-6, 240e-6], rel=0.02)
     called = "gpu-a is h3, gpu-b is h2, zulu is h1"
     assert f"hosts found by the names of their file: {called}" in result.notes
+
+
+def test_addresses_of_a_capture_are_found_where_the_network_has_them(tmp_path):
+    """Not by the order in which they talk: the first to send is the last of the network."""
+    pytest.importorskip("scapy")
+    table = "ip,tor\n10.0.0.1,t1\n10.0.0.2,t1\n10.0.0.3,t1\n"
+    fabric = parse_fabric(written(tmp_path, "net.csv", table))
+    path = capture(tmp_path / "t.pcap", packet("10.0.0.3", "10.0.0.1"))
+    trace = read_trace(path)
+    assert trace.pairs() == [("h1", "h2")] and trace.fit(fabric).pairs() == [("h3", "h1")]
+    assert trace.fit(fabric).fit(fabric).pairs() == [("h3", "h1")]
+    assert trace.fit(fat_tree(pods=2, tors=2, gpus=2)).pairs() == [("h1", "h2")]
+    other = read_trace(capture(tmp_path / "t.pcap", packet("10.0.0.3", "10.0.0.9")))
+    with pytest.raises(RFabricError, match="lacks, first 10.0.0.9.*: leave out what it"):
+        other.fit(fabric)
 
 
 def test_numbers_count_before_names():

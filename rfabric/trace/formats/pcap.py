@@ -5,8 +5,9 @@ Packets of one way of a 5-tuple (addresses, protocol, ports) are one flow, until
 headers, as the capture says (not cut to what it kept); it starts with its first packet. Flows of
 less than `threshold` bytes are left out, and so is what goes to many hosts at once (multicast,
 broadcast, an address that got a broadcast and never sends). Addresses are hosts in the order in
-which they first appear: the first is h1. A packet that is captured at several places, such as by
-`tcpdump -i any` on a machine that forwards it, counts each time; a note tells it by its number.
+which they first appear, the first is h1, unless the file of the network has them. A packet that is
+captured at several places, such as by `tcpdump -i any` on a machine that forwards it, counts each
+time; a note tells it by its number.
 
     setting     default
     gap         1s        nothing for so long ends a flow
