@@ -449,6 +449,27 @@ def test_lldpctl_and_config_db(tmp_path):
     assert cables(fabric)[(frozenset(("tor7", "box1")), 4e11, 5e-7)] == 1
 
 
+@pytest.mark.parametrize("speed, told", [("400000", 1e11), ("100000", 1e11), (None, 1e11)])
+def test_two_ends_of_a_cable_that_say_different_rates(tmp_path, caplog, speed, told):
+    """The lower counts, whichever end it is; where one end says none, that of the other."""
+    (tmp_path / "net").mkdir()
+    for name, other, rate in (("leaf1", "spine1", "100000"), ("spine1", "leaf1", speed)):
+        config = {
+            "DEVICE_METADATA": {"localhost": {"hostname": name}},
+            "DEVICE_NEIGHBOR": {"Ethernet0": {"name": other, "port": "Ethernet0"}},
+            "PORT": {"Ethernet0": {"speed": rate} if rate else {}},
+        }
+        config["DEVICE_NEIGHBOR"] |= {f"Ethernet{4 * i}": {"name": f"server{i}", "port": "eth0"}
+                                      for i in (1, 2) if name == "leaf1"}  # fmt: skip
+        made(tmp_path / "net" / f"{name}.json", json.dumps(config))
+    fabric = read(tmp_path / "net")
+    names = fabric.parameters["names"]
+    called = {frozenset((names[k.a.node], names[k.b.node])): k.rate for k in fabric.links}
+    assert called[frozenset(("leaf1", "spine1"))] == told
+    said = "two ends say different rates, the lower taken: leaf1 and spine1"
+    assert (said in caplog.text) == (speed == "400000")
+
+
 INFRA = """name: two
 devices:
 - name: server

@@ -116,7 +116,7 @@ def _cables(seen: list[_Neighbour], said: list[str]) -> list[NamedCable]:
     ways: dict[tuple[str, str], list[_Neighbour]] = {}
     for one in seen:
         ways.setdefault((one.local, one.remote), []).append(one)
-    cables, uneven = [], []
+    cables, uneven, slower = [], [], []
     for (a, b), there in ways.items():
         back = ways.get((b, a), [])
         if len(back) > len(there) or len(back) == len(there) and (b, a) < (a, b):
@@ -124,10 +124,16 @@ def _cables(seen: list[_Neighbour], said: list[str]) -> list[NamedCable]:
         if back and len(back) < len(there):
             uneven.append(f"{a} and {b}")
         rates = [one.rate for one in there]
-        if None in rates and len(back) == len(there):
-            rates = [one.rate for one in back]
+        others = [one.rate for one in back] if len(back) == len(there) else rates
+        if None in rates:
+            rates = others
+        elif None not in others and sorted(rates) != sorted(others):
+            slower.append(f"{a} and {b}")
+            rates = list(map(min, sorted(rates), sorted(others)))
         cables += [NamedCable(one.local, one.remote, rate, None, one.where)
                   for one, rate in zip(there, rates, strict=True)]  # fmt: skip
+    if slower:
+        said.append(f"two ends say different rates, the lower taken: {some(slower)}")
     if uneven:
         said.append(f"two ends see different numbers of cables, the larger taken: {some(uneven)}")
     return cables
