@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import RFabricError, meant, some
 from .model import Fabric
+from .roles import OURS
 
 
 def hosts_called(
@@ -43,6 +44,8 @@ def _lacking(fabric: Fabric, missing: Sequence[str], own: dict[str, str], told: 
             f"{lacks}; the fabric has {has}; give one that has them (`rfabric list fabrics` says "
             "how large each can be), or name hosts as it does"
         )
+    if OURS.fullmatch(first) and first not in fabric.host_index:
+        return f"{lacks}; it has {has}, and one is a GPU with its NIC: give a network of so many"
     nics = [name for name in own if name.startswith(f"{first}:")]
     which = f", whose NICs are {some(nics)}" if nics else meant(first, own)
     if first in fabric.host_index:

@@ -78,6 +78,7 @@ def test_numbers_count_before_names():
      "its file gpu-a, gpu-b, zulu: name all in one of these ways"),
     ("h2", "lacks, first h2 among the names of its file; it has 3 hosts, h1 to h3"),
     ("leaf1", "lacks, first leaf1; it has 3 hosts"),
+    ("h9", "first h9; it has 3 hosts, h1 to h3, and one is a GPU with its NIC: give a network of"),
 ])  # fmt: skip
 def test_a_name_that_the_file_lacks_is_said_with_those_it_has(tmp_path, host, why):
     trace = read_trace(written(tmp_path, "f.csv", FLOWS.replace("zulu", host)))
