@@ -696,6 +696,52 @@ def test_nsight_of_two_communicators_that_share_no_rank_is_one_job(tmp_path):
     assert sent_by_pair(trace) == dict.fromkeys(((0, 1), (1, 0), (2, 3), (3, 2)), 4000)
 
 
+@pytest.mark.parametrize("change, why", [
+    ("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL", "holds no kernel; record with nsys profile"),
+    ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end=NULL", "_KERNEL: in a row end is None; export"),
+    ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end=start-5", "in a row end is before start, 0; exp"),
+    ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid=NULL", "in a row pid is None"),
+    ("UPDATE NVTX_EVENTS SET globalTid=NULL", "table NVTX_EVENTS: in a row thread is None"),
+    ("UPDATE NVTX_EVENTS SET jsonText=replace(jsonText, '\"Rank\": 1', '\"Rank\": 9')",
+     "range ncclCommInitRank at 0 ns: rank 9 of 2 cannot be"),
+    ("UPDATE NVTX_EVENTS SET jsonText=replace(jsonText, '\"Rank\": 1', '\"Rank\": \"1\"')",
+     "rank '1' of 2 cannot be"),
+])  # fmt: skip
+def test_nsight_says_which_value_cannot_be(tmp_path, change, why):
+    base = sqlite3.connect(export(tmp_path / "t.sqlite"))
+    base.execute(change)
+    base.commit()
+    base.close()
+    with pytest.raises(RFabricError, match=why):
+        NSYS.read(tmp_path / "t.sqlite")
+
+
+AT = 1_760_000_000_000_000_000
+
+
+def test_nsight_keeps_nanoseconds(tmp_path):
+    """Of a day of ours, too: a float of seconds since 1970 holds no less than 240."""
+    base = sqlite3.connect(export(tmp_path / "t.sqlite"))
+    for table in (
+        "NVTX_EVENTS",
+        *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "RUNTIME")),
+    ):
+        for column in ("start", "end"):
+            base.execute(f"UPDATE {table} SET {column} = {column} + {AT}")
+    base.commit()
+    base.close()
+    took = NSYS.read(tmp_path / "t.sqlite", gpus_per_server=1).compute_only()[1].max()
+    assert took == pytest.approx(1e-6, abs=1e-12)
+
+
+def test_nsight_is_read_from_paths_of_any_name_and_not_packed(tmp_path):
+    path = export(tmp_path / "räng #1?x=%41.sqlite")
+    assert NSYS.read(path, gpus_per_server=1).size.sum() == 8000
+    (tmp_path / "t.sqlite.gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(RFabricError, match="is packed, which no database is; unpack it"):
+        read_trace(tmp_path / "t.sqlite.gz")
+
+
 def test_nsight_says_what_is_wrong(tmp_path):
     with pytest.raises(RFabricError, match="NVTX_EVENTS: not there; record with nsys profile"):
         NSYS.read(export(tmp_path / "a.sqlite", drop="NVTX_EVENTS"))

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import RFabricError
+from ...files import PACKERS
 from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_ranks, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
@@ -54,6 +55,8 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     if not files:
         raise RFabricError("holds no .sqlite file; nsys export --type sqlite makes them")
     every = [process for file in files for process in _processes(file)]
+    if not every:
+        raise RFabricError("holds no kernel; record with nsys profile --trace=cuda,nvtx")
     job = _RecordedRanks(every)
     skipped = skip.split("+") if skip else ()
     logs = [process.log(job, skipped) for process in every]
@@ -67,25 +70,31 @@ class _Process:
 
     def __init__(self, name: str, calls: list[dict], kernels: list[dict]):
         self.name, self.kernels, self.counts = name, kernels, Counter()
+        # ns of the first kernel, from which all count
+        self.first = min(kernel["start"] for kernel in kernels)
         # communicator: (ranks, rank in it)
         self.comms = {
-            c["said"].get(COMM, ""): (c["said"][RANKS], c["said"][RANK])
+            c["comm"]: _ranks(c["said"], f"{name}: range {c['text']} at {c['start']} ns")
             for c in calls
             if RANKS in c["said"] and RANK in c["said"]
         }
         self.calls = _with_groups(calls)
         self.number, self.launched = 0, 0  # NCCL's kernels that some call launched
 
+    def seconds(self, ns: int) -> float:
+        """s since its first kernel."""
+        return (ns - self.first) * NS
+
     def place(self) -> tuple[int, str, int]:
         """Where it stands among others: by the largest communicator that it is in, and its rank."""
-        every = [(-ranks, str(comm), rank) for comm, (ranks, rank) in self.comms.items()]
+        every = [(-ranks, comm, rank) for comm, (ranks, rank) in self.comms.items()]
         return min(every, default=(0, "", 0))
 
     def log(self, job: "_RecordedRanks", skip: Sequence[str]) -> RankLog:
         """The collectives of this rank, in ranks of the job, and what else it computed."""
         nccl = [k for k in self.kernels if k["name"].startswith("nccl")]
         rest = [k for k in self.kernels if not k["name"].startswith("nccl")]
-        busy = [(k["start"] * NS, k["end"] * NS) for k in rest]
+        busy = [(self.seconds(k["start"]), self.seconds(k["end"])) for k in rest]
         seen: Counter = Counter()
         launched = sorted(self._launched(nccl), key=lambda one: one[0]["start"])
         every = [self._recorded(job, k, seen, skip) for k in launched]
@@ -127,7 +136,7 @@ class _Process:
     ) -> Recorded | None:
         kernel, call = launched
         said, where = call["said"], f"{self.name}: range {call['text']} at {call['start']} ns"
-        kind, comm = kind_named(call["text"], where, skip), said.get(COMM, "")
+        kind, comm = kind_named(call["text"], where, skip), call["comm"]
         group = job.group(self, comm, where)
         if not kind or len(group) < 2:
             return None
@@ -143,8 +152,8 @@ class _Process:
         key, root = (comm, group), said.get(ROOT)
         seen[key] += 1
         return Recorded(
-            kind, checked_size(size, where), group, str(comm), seen[key], kernel["start"] * NS,
-            kernel["end"] * NS, 0,
+            kind, checked_size(size, where), group, comm, seen[key],
+            self.seconds(kernel["start"]), self.seconds(kernel["end"]), 0,
             group[root] if type(root) is int and 0 <= root < len(group) else None,
         )  # fmt: skip
 
@@ -186,8 +195,11 @@ class _RecordedRanks:
 
 def _processes(path: Path) -> Iterator[_Process]:
     """The processes of one file that ran kernels."""
+    with open(path, "rb") as file:
+        if file.read(4).startswith(PACKERS):
+            raise RFabricError(f"{path.name}: is packed, which no database is; unpack it")
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as base:
             base.row_factory = sqlite3.Row
             has = _checked(base)
             kernels, calls = _kernels(base), _calls(base, has)
@@ -250,6 +262,7 @@ def _kernels(base: sqlite3.Connection) -> dict[int, list[dict]]:
         f"AND (r.globalTid & {PROCESS}) = (k.globalPid & {PROCESS}) ORDER BY k.start"
     )
     for row in asked:
+        _check_row(KERNELS, row, "pid", "start", "end")
         by_process[row["pid"] & PROCESS].append(dict(row))
     return by_process
 
@@ -263,8 +276,27 @@ def _calls(base: sqlite3.Connection, has: set[str]) -> dict[int, list[dict]]:
         f"SELECT n.start AS start, n.end AS end, {text} AS text, n.globalTid AS thread, "
         f"n.jsonText AS said FROM {RANGES} n {join} WHERE {text} LIKE 'nccl%' AND n.end NOT NULL"
     ):
-        by_process[row["thread"] & PROCESS].append(dict(row) | {"said": _payload(row["said"])})
+        _check_row(RANGES, row, "thread", "start", "end")
+        said = _payload(row["said"])
+        call = dict(row) | {"said": said, "comm": str(said.get(COMM, ""))}
+        by_process[row["thread"] & PROCESS].append(call)
     return by_process
+
+
+def _check_row(table: str, row: sqlite3.Row, *columns: str) -> None:
+    """RFabricError where one of these is no whole number, or it ends before it starts."""
+    bad = next((column for column in columns if type(row[column]) is not int), None)
+    if bad or row["end"] < row["start"]:
+        said = f"{bad} is {row[bad]!r}" if bad else f"end is before start, {row['start']}"
+        raise RFabricError(f"table {table}: in a row {said}; export it again with nsys export")
+
+
+def _ranks(said: dict, where: str) -> tuple[int, int]:
+    """The ranks of a communicator, and which of them a process is."""
+    ranks, rank = said[RANKS], said[RANK]
+    if type(ranks) is not int or type(rank) is not int or not 0 <= rank < ranks:
+        raise RFabricError(f"{where}: rank {rank!r} of {ranks!r} cannot be; export it again")
+    return checked_ranks(ranks, where), rank
 
 
 def _payload(text: str | None) -> dict:
