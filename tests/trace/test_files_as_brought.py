@@ -8,6 +8,7 @@ from test_importers import chakra, receive, send
 
 from rfabric.errors import RFabricError
 from rfabric.trace import read_trace
+from rfabric.trace.formats.chakra_wire import ChakraNode
 
 SIZES = "bytes,percent\n0,0\n1000,50\n9000,100\n"
 GRAPH = {"schema": "1.1.1-chakra.0.0.4", "nodes": []}
@@ -61,3 +62,24 @@ def test_a_receive_of_other_bytes_than_its_send_is_said(tmp_path, caplog, receiv
     folder = chakra(tmp_path / "c", [send(0, 1, size=1000)], [receive(0, 0, size=received)])
     assert read_trace(folder).size.sum() == 1000
     assert ("other bytes than their sends: those sent count" in caplog.text) == (received == 500)
+
+
+@pytest.mark.parametrize("kind, why", [
+    (99, "NodeType: '99' is no whole number from 0 to 7"),
+    ("COLL", "NodeType: 'COLL' is no whole number from 0 to 7"),
+    ("7", ""),
+])  # fmt: skip
+def test_a_node_of_a_type_that_is_none_is_no_computing(tmp_path, kind, why):
+    nodes = [{"Id": 1, "NodeType": kind, "runtime": 5, "comm_size": 800, "comm_type": 0}]
+    path = brought(tmp_path, "t.0.json", json.dumps({"workload_graph": nodes}))
+    if why:
+        with pytest.raises(RFabricError, match=why):
+            read_trace(path, ranks="2")
+    else:
+        assert read_trace(path, ranks="2").size.sum() == 1600
+
+
+def test_a_node_of_protobuf_of_a_type_that_is_none_is_no_computing(tmp_path):
+    folder = chakra(tmp_path / "c", [ChakraNode(0, "x", 9, [], 5, {})])
+    with pytest.raises(RFabricError, match="node 0 .x.: type: '9' is no whole number from 0 to 7"):
+        read_trace(folder)

@@ -147,6 +147,7 @@ def _node(made: Placed, rank: int, node: ChakraNode, counts: dict[str, int]) -> 
         made.done[key] = waits
     else:
         where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
+        whole(node.type, f"{where}: type", 0, COLLECTIVE)  # the last of them
         seconds = whole(node.micros, f"{where}: duration_micros", 0, 10**15) / MICRO
         made.untimed += not seconds and any(
             node.attrs.get(key) for key in ("num_ops", "tensor_size")

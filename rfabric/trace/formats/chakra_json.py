@@ -137,7 +137,7 @@ def _workload(name: str, data: dict) -> Graph:
         waits = [*_either(one, *DATA), *_either(one, *CONTROL)]
         kept = [dep for dep in waits if dep in known]
         gone += len(waits) - len(kept)
-        kind = one["NodeType"]
+        kind = whole(one["NodeType"], f"{name}: node {one['Id']}: NodeType", 0, len(TYPES) - 1)
         attrs = {key: one[key] for key in one if key.startswith("comm_") or key in _ATTRIBUTES}
         if kind in (COLLECTIVE, SEND, RECEIVE) and "comm_size" not in attrs:
             kind, silent = COMPUTE, silent + 1
