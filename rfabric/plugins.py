@@ -11,13 +11,14 @@ you trust. What it raises is told by file and line.
 """
 
 import hashlib
+import importlib
 import inspect
 import os
 import reprlib
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from functools import lru_cache
 from pathlib import Path
@@ -100,8 +101,14 @@ def _opened(file: Path, kind: str) -> ModuleType:
 
 @lru_cache(maxsize=64)
 def _run(file: Path, source: bytes) -> ModuleType:
-    """The file as a module, run once for each content; without a .pyc beside it."""
-    module = ModuleType(f"rfabric_plugin_{file.stem}_{hashlib.sha256(source).hexdigest()[:8]}")
+    """The file as a module, run once for each content; without a .pyc beside it.
+
+    What another file imported from beside itself goes first: this one may have a helper of the
+    same name.
+    """
+    _let_go(_known.keys() - {file.parent})
+    _known.setdefault(file.parent, frozenset(sys.modules))
+    module = ModuleType(f"{_MADE}{file.stem}_{hashlib.sha256(source).hexdigest()[:8]}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module  # dataclasses look there for their annotations
     before = list(sys.path)
@@ -110,6 +117,29 @@ def _run(file: Path, source: bytes) -> ModuleType:
     finally:  # a relative folder could hide our own modules: it goes
         sys.path[:] = [p for p in sys.path if p in before or os.path.isabs(p)]
     return module
+
+
+_MADE = "rfabric_plugin_"  # how the modules of plug-ins are called
+_known: dict[Path, frozenset[str]] = {}  # by folder: what was imported before a plug-in of it ran
+
+
+def forget() -> None:
+    """Run each file anew when it is asked for next, with what it imports from beside itself: a
+    process may see many contents of one name.
+    """
+    _run.cache_clear()
+    _let_go(_known)
+    importlib.invalidate_caches()
+
+
+def _let_go(folders: Iterable[Path]) -> None:
+    """Let whoever imports them next read the modules that plug-ins found beside themselves."""
+    for folder in list(folders):
+        before = _known.pop(folder)
+        for name in sys.modules.keys() - before:
+            where = getattr(sys.modules[name], "__file__", None)
+            if where and Path(where).resolve().parent == folder and not name.startswith(_MADE):
+                del sys.modules[name]
 
 
 @contextmanager
@@ -202,11 +232,11 @@ def digests(*specs: str) -> dict[str, str]:
 
 
 def _files(specs: tuple[str, ...]) -> Iterator[str]:
-    heads = [head_of(part) for spec in specs for part in _either_side(spec)]
+    heads = [head_of(part) for spec in specs for part in either_side(spec)]
     return (file_of(head) for head in heads if is_file(head))
 
 
-def _either_side(spec: str) -> list[str]:
+def either_side(spec: str) -> list[str]:
     """SCHEDULER+CIRCUITS apart; a + in the path of a fabric's file divides nothing."""
     file = file_of(head_of(spec))
     return [spec] if "+" in file and os.path.isfile(file) else split_at(spec, "+")

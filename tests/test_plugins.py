@@ -383,6 +383,21 @@ def test_an_edited_file_is_read_anew(tmp_path):
         assert len(parse_fabric(str(file)).hosts) == value
 
 
+def test_two_files_each_have_the_helper_beside_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for pods in (2, 4):
+        folder = tmp_path / f"v{pods}"
+        folder.mkdir()
+        (folder / "helper.py").write_text(f"PODS = {pods}\n")
+        (folder / "mine.py").write_text(
+            "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\nimport helper\n"
+            "from rfabric.fabric import parse_fabric\n"
+            "fabrics = {'mine': lambda: parse_fabric(f'rfabric,pods={helper.PODS}')}\n"
+        )
+    made = [parse_fabric(f"{tmp_path}/v{pods}/mine.py") for pods in (2, 4, 2)]
+    assert [len(fabric.hosts) for fabric in made] == [32, 64, 32]
+
+
 def test_a_file_leaves_nothing_beside_it(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(RING.read_text())

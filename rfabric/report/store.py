@@ -38,16 +38,27 @@ def open_store(folder: Path, code: Mapping[str, str]) -> None:
     something else, or cells of other code.
     """
     require_store()
-    if (folder / ABOUT).exists():
-        _check_code(folder, read_about(folder)["code"], code)
-        return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RFabricError(f"{folder} is there and is no store; name another with --store")
+    if not (folder / ABOUT).exists():
+        _begin(folder, code)
+    _check_code(folder, read_about(folder)["code"], code)
+
+
+def _begin(folder: Path, code: Mapping[str, str]) -> None:
+    """Make store.json; others may do so just now, as the shards of a job array do."""
     with writing(folder):
         made = [path for path in (folder, *folder.parents) if not path.exists()]
+        if _is_other(folder) and not (folder / ABOUT).exists():
+            raise RFabricError(f"{folder} is there and is no store; name another with --store")
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / ABOUT, _json({"version": VERSION, "code": dict(code)}))
         give_to_caller([*made, folder / ABOUT])
+
+
+def _is_other(folder: Path) -> bool:
+    """Whether something is there that is no store, nor one that is being begun."""
+    if not folder.exists():
+        return False
+    return not folder.is_dir() or any(not path.match(f"{ABOUT}*") for path in folder.iterdir())
 
 
 def _json(document: dict) -> str:

@@ -14,7 +14,7 @@ from ..report.ranking import CONTENDER, JOB, Standing, jobs_of, standings, words
 from ..report.store import table_of_cells
 from .cells import asked_as
 from .grid import Cell, Grid
-from .sweeping import Place, Tally, sweep_cells
+from .sweeping import Place, Tally, complain, swept_cells
 
 FIRST = 2  # seeds of the first round: fewer have no interval
 
@@ -30,7 +30,8 @@ def sweep_until(
 
     share: of the best's mean, that the interval of what the others have more must stay within, at
     both of its ends.
-    RFabricError for fewer than two seeds, or for a shard, which could not see the others' cells.
+    RFabricError for fewer than two seeds, or for a shard, which could not see the others' cells;
+    RunError where cells broke, once all others are answered.
     """
     if len(grid.seeds) < FIRST or place.shard[1] > 1:
         raise RFabricError("--until takes --seeds 2 or more, and no --shard: it compares all cells")
@@ -38,15 +39,18 @@ def sweep_until(
     looked_at: frozenset[int] = frozenset()
     while True:
         step = replace(grid, seeds=grid.seeds[: min(seeds, len(grid.seeds))])
-        swept = sweep_cells(step, place, tell, wanted=_among(grid, open_, looked_at))
+        swept = swept_cells(step, place, tell, wanted=_among(grid, open_, looked_at))
+        tally.cells += swept.cells
         tally.run += swept.run
         tally.cached += swept.cached
         tally.stored += swept.stored
+        tally.broke += swept.broke
         looked_at = frozenset(step.seeds)
-        open_ = _undecided(grid, place, step.seeds, share, measure)
+        some = tally.done > len(tally.broke)
+        open_ = _undecided(grid, place, step.seeds, share, measure) if some else set()
         seeds *= 2
         if not open_ or len(step.seeds) == len(grid.seeds):
-            tally.cells = tally.run + tally.cached + tally.stored
+            complain(tally, place)
             return tally
 
 

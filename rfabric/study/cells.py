@@ -22,6 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .. import plugins
 from ..errors import RFabricError
 from ..folders import data_dir
 from ..report.summary import row_of, summary_of
@@ -63,7 +64,7 @@ def with_files(task: str) -> str:
 
 def _travels(name: str) -> bool:
     """Whether a file may be laid down below whatever folder a worker works in."""
-    return not os.path.isabs(name) and ".." not in Path(name).parts
+    return not os.path.isabs(name) and Path(os.path.normpath(name)).parts[0] != ".."
 
 
 def answered(task: str) -> bytes:
@@ -207,7 +208,7 @@ def _one_digest(files: Mapping[str, str]) -> str:
 
 def job_files(grid: Grid, cell: Cell) -> dict[str, str]:
     """The files that the job of a cell is read from, with their digests; those that are shipped
-    are in that of the code.
+    are in that of the code, unless a path from here names them, which may lead nowhere elsewhere.
     """
     return _digests(inputs_of(cell.traffic, grid.settings))
 
@@ -231,12 +232,15 @@ def _named(words: str) -> list[Path]:
 def forget_files() -> None:
     """Forget which files words name and what was read from them: some may have come, or changed."""
     forget()
+    plugins.forget()
     _named.cache_clear()
 
 
 @lru_cache(4096)
 def _is_shipped(path: Path) -> bool:
-    return any(path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA)
+    return path.is_absolute() and any(
+        path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA
+    )
 
 
 def key_of(grid: Grid, cell: Cell, code: Code, files: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from .. import __version__, native
 from ..compute.named import config_file
 from ..fabric.formats import names_topology
 from ..folders import data_dir
-from ..plugins import file_of, is_file
+from ..plugins import either_side, file_of, is_file
 from ..specs import head_of, split_at, unescaped
 
 DATA = ("topologies", "controller", "traffic")
@@ -113,7 +113,7 @@ def files_of(words: str) -> list[Path]:
 
 def _either_side(words: str) -> list[str]:
     """SCHEDULER+CIRCUITS apart; a `+` in the name of a topology divides nothing."""
-    return [words] if names_topology(unescaped(head_of(words))) else split_at(words, "+")
+    return [words] if names_topology(unescaped(head_of(words))) else either_side(words)
 
 
 def _behind(head: str) -> list[Path]:

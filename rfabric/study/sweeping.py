@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -83,6 +83,18 @@ def sweep_cells(
     them; RunError where cells broke, the others being in the store, or where ALIKE of them broke
     alike and none ran.
     """
+    tally = swept_cells(grid, place, tell, wanted)
+    complain(tally, place)
+    return tally
+
+
+def swept_cells(
+    grid: Grid,
+    place: Place,
+    tell: Callable[[dict], None] = lambda _: None,
+    wanted: Callable[[Cell], bool] = lambda _: True,
+) -> Tally:
+    """As `sweep_cells`, without an error for the cells that broke."""
     _refuse_outside(grid)
     forget_files()
     code = code_here()
@@ -101,7 +113,6 @@ def sweep_cells(
             _run(grid, place, missing, _Answers(tally, saved, tell))
     finally:
         saved.flush()
-    _complain(tally, place)
     return tally
 
 
@@ -192,13 +203,15 @@ class _Answers:
 
     def take(self, keyed: Sequence[tuple[str, Cell]], answers: Sequence[dict]) -> None:
         """The answers of some cells; RunError where cells break alike and none ran."""
+        ran = {}
         for (key, cell), answer in zip(keyed, answers, strict=True):
             if "row" in answer:
-                self._saved.new(key, answer["row"])
-                self._tally.run += 1
+                ran[key] = answer["row"]
             else:
                 self._tally.broke.append((cell, answer["error"]))
                 self._alike[_shape(answer["error"])] += 1
+        self._tally.run += len(ran)
+        self._saved.new(ran)
         self._stop_if_hopeless()
         self._say(time.monotonic())
 
@@ -240,7 +253,8 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-def _complain(tally: Tally, place: Place) -> None:
+def complain(tally: Tally, place: Place) -> None:
+    """RunError where cells broke."""
     if not tally.broke:
         return
     kinds = Counter(_shape(error) for _, error in tally.broke)
@@ -272,23 +286,26 @@ class _Saved:
         """Whether the cache knows a cell; its row goes into the store."""
         with suppress(OSError, ValueError):  # one that is not there, or damaged, is run
             row = json.loads(self._file(key).read_bytes())
-            if row["key"] == key:
-                self._add(row)
+            if isinstance(row, dict) and row.get("key") == key:
+                self._rows.append(row)
+                self._flush_in_time()
                 return True
         return False
 
-    def new(self, key: str, row: dict) -> None:
-        """A cell that has been run."""
-        whole = {"key": key} | row | {"version": self._code.rfabric, "code": self._code.digest}
-        path = self._file(key)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as beside:
-                beside.write_text(json.dumps(whole), encoding="utf-8")
-        self._add(whole)
+    def new(self, by_key: Mapping[str, dict]) -> None:
+        """Cells that have been run: all are for the store, also where the cache takes no more."""
+        code = {"version": self._code.rfabric, "code": self._code.digest}
+        rows = [{"key": key} | row | code for key, row in by_key.items()]
+        self._rows += rows
+        for row in rows:
+            path = self._file(row["key"])
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as beside:
+                    beside.write_text(json.dumps(row), encoding="utf-8")
+        self._flush_in_time()
 
-    def _add(self, row: dict) -> None:
-        self._rows.append(row)
+    def _flush_in_time(self) -> None:
         if len(self._rows) >= SAVE_ROWS or time.monotonic() - self._since > SAVE_S:
             self.flush()
 

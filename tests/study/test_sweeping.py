@@ -25,12 +25,13 @@ import pytest
 from rfabric import native
 from rfabric.cli import main
 from rfabric.errors import RFabricError
+from rfabric.folders import data_dir
 from rfabric.report.ranking import Contender, Standing, jobs_of, standings
-from rfabric.report.store import table_of_cells
+from rfabric.report.store import open_store, table_of_cells
 from rfabric.study import cells as cells_module
 from rfabric.study import farm, sweeping
 from rfabric.study.adaptive import is_open
-from rfabric.study.cells import answered, task_of, with_files
+from rfabric.study.cells import answered, files_of_cell, task_of, with_files
 from rfabric.study.fingerprint import code_here, digest_of, files_of
 from rfabric.study.grid import Cell, Grid
 from rfabric.study.sweeping import Place, sweep_cells
@@ -39,6 +40,7 @@ from rfabric.study.workers import KINDS, Workers, on_ray
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'rfabric[store]'")
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'rfabric[store]'")
 
+DATA = data_dir("traffic")
 TREE = "fat-tree,pods=2,tors=2,gpus=2"
 TWO = ["--topo", TREE, "--topo", "rfabric,pods=2,tors=2,gpus=2"]
 TRACE = (
@@ -291,6 +293,27 @@ def test_a_folder_that_is_no_store_is_left_alone(capsys):
     assert "is no store of cells" in refused(capsys, "query", "from cells", "--store", "mine")
 
 
+def test_stores_that_begin_together_are_one(place):
+    """The shards of a job array begin at the same time; one that was killed leaves its share."""
+    (place / "s").mkdir()
+    (place / "s/store.json.0a1b2c3d.part").write_text("{")
+    open_store(place / "s", {"files": "a"})
+    with pytest.raises(RFabricError, match="files differ"):
+        open_store(place / "s", {"files": "b"})
+    (place / "s/store.json").unlink()
+    (place / "s/part-1.parquet").write_text("")
+    with pytest.raises(RFabricError, match="is no store"):
+        open_store(place / "s", {"files": "a"})
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"key": 1}'])
+def test_a_damaged_cell_of_the_cache_is_run_again(capsys, place, text):
+    told(capsys, *words(seeds=1))
+    for path in kept(place):
+        path.write_text(text)
+    assert told(capsys, *words("--store", "other", seeds=1))["run"] == 2
+
+
 def test_a_damaged_part_says_which_and_what_to_do(capsys):
     told(capsys, *words())
     (part,) = Path("sweep").glob("part-*")
@@ -302,7 +325,7 @@ def test_a_damaged_part_says_which_and_what_to_do(capsys):
 
 def test_a_full_disk_loses_nothing_that_was_kept(capsys, monkeypatch, place):
     written = Path.write_text
-    room = [3]
+    room = [2]
 
     def full(path, *args, **settings):
         if ".json." in path.name and "cache" in path.parts:
@@ -312,12 +335,13 @@ def test_a_full_disk_loses_nothing_that_was_kept(capsys, monkeypatch, place):
         return written(path, *args, **settings)
 
     monkeypatch.setattr(Path, "write_text", full)
-    said = refused(capsys, *words())
+    said = refused(capsys, *words(seeds=32))
     assert "No space left on device" in said and "make room" in said
     monkeypatch.setattr(Path, "write_text", written)
-    assert len(kept(place)) == len(rows(capsys)) == 3
-    again = told(capsys, *words())
-    assert (again["stored"], again["run"]) == (3, 5)
+    # of tasks of two cells: the store has both of the one that found no room
+    assert (len(kept(place)), len(rows(capsys))) == (2, 4)
+    again = told(capsys, *words(seeds=32))
+    assert (again["stored"], again["run"]) == (4, 60)
 
 
 @pytest.mark.parametrize(
@@ -452,9 +476,57 @@ def test_a_worker_that_has_read_a_file_reads_it_anew_when_it_changes(place):
     assert steps[0] < steps[1]
 
 
+HELPED = """import os, sys
+sys.path.insert(0, os.path.dirname(__file__))
+import helper
+from rfabric.fabric import parse_fabric
+
+def mine():
+    import later
+    return parse_fabric(helper.TREE + later.MORE)
+
+fabrics = {"mine": mine}
+"""
+
+
+def test_a_worker_reads_what_a_plugin_imports_anew_when_it_changes(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    steps = []
+    for slower, more in (("", ""), (",oversubscription=2", ""), ("", ",oversubscription=2")):
+        Path("mine.py").write_text(HELPED)
+        Path("helper.py").write_text(f"TREE = {TREE + slower!r}")
+        Path("later.py").write_text(f"MORE = {more!r}")
+        files = {name: digest_of(name) for name in ("mine.py", "helper.py", "later.py", "one.csv")}
+        grid = replace(the_grid(), fabrics=("mine.py",))
+        task = with_files(task_of(grid, [Cell("mine.py", "own", "one.csv", 0)], code_here(), files))
+        Path("elsewhere").mkdir(exist_ok=True)
+        with chdir("elsewhere"):
+            steps.append(json.loads(answered(task))["cells"][0]["row"]["step_s"])
+    assert steps[0] < steps[1] == steps[2]
+
+
+def test_what_a_path_names_travels_wherever_it_stands(capsys, monkeypatch, place):
+    """A file of a checkout by a path from there, and one by a way down and up again."""
+    Path("jobs").mkdir()
+    shutil.copy(DATA / "grpo-64.yaml", "mine.yaml")
+    Path("jobs/two.yaml").write_text("jobs: [../mine.yaml, ../mine.yaml]\nslo: 2.0\n")
+    both = replace(the_grid(), traffics=("jobs/two.yaml",))
+    cell = Cell(TREE.replace("gpus=2", "gpus=16"), "own", "jobs/two.yaml", 0)
+    ours = Cell("rfabric", "own", "traffic/grpo-64.yaml", 0)
+    for grid, one, where in ((both, cell, place), (the_grid(), ours, DATA.parent)):
+        monkeypatch.chdir(where)
+        task = with_files(task_of(grid, [one], code_here(), files_of_cell(grid, one)))
+        (place / "elsewhere").mkdir(exist_ok=True)
+        monkeypatch.chdir(place / "elsewhere")
+        assert json.loads(answered(task))["cells"][0]["row"]["step_s"] > 0
+
+
 def test_words_name_their_files(place):
     for name in ("mine.py", "helper.py", "net.graphml", "a,b.py"):
         Path(name).write_text("")
+    Path("a+b").mkdir()
+    Path("a+b/c+d.py").write_text("")
+    assert [str(p) for p in files_of("a+b/c+d.py,rows=4")] == ["a+b/c+d.py"]
     assert files_of("rfabric,pods=4") == files_of("orchestrrl,period=5s+demand") == []
     assert {p.name for p in files_of("orchestrrl+mine.py:ring")} >= {"mine.py", "helper.py"}
     assert [p.name for p in files_of("net.graphml,hosts=8")] == ["net.graphml"]
@@ -858,3 +930,15 @@ def test_a_sweep_ends_when_its_question_is_answered(capsys):
     assert again["run"] == 0 and again["cells"] == again["stored"] == swept["run"]
     assert "--seeds 2 or more" in refused(capsys, *words("--until", "1%", seeds=1))
     assert "percentage" in refused(capsys, *words("--until", "1"))
+
+
+def test_a_question_is_answered_though_cells_of_one_network_break(capsys):
+    broken = deadly("broken", "raise ValueError('no cable')")
+    asked = "--traffic", "grpo-64", "--jobs", "1", "--until", "0.000001%"
+    sweep = ["sweep", "--topo", "fat-tree", "--topo", "rfabric", *asked]
+    Path("broken.py").write_text(Path("broken.py").read_text().replace(TREE, "fat-tree"))
+    said = refused(capsys, *sweep, *broken, "--seeds", "8", code=1)
+    assert "2 of 18 cells broke, first broken.py" in said and "no cable" in said
+    assert [row["seed"] for row in rows(capsys)] == [*range(8), *range(8)]
+    said = refused(capsys, "sweep", *broken, *asked, "--seeds", "2", "--store", "none", code=1)
+    assert "2 of 2 cells broke" in said
