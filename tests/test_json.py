@@ -53,7 +53,11 @@ WRITTEN = {
     Drilled: of(Drilled, loss=of(Loss)),
     Fabric: st.sampled_from(FABRICS).map(parse_fabric),
     Folding: of(Folding, off=st.none() | PHASES),
-    Grid: of(Grid, scale=st.none() | SCALES.map(Scale.to_json)),
+    Grid: of(
+        Grid,
+        scale=st.none() | SCALES.map(Scale.to_json),
+        versions=st.none() | st.dictionaries(st.text(), st.text()),
+    ),
     Pace: of(Pace),
     Rewire: REWIRES,
     RewirePlan: of(RewirePlan, rewire=REWIRES),

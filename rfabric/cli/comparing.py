@@ -28,9 +28,9 @@ from ..report.several import read_folders, run_folders, summary_of_all, write_ce
 from ..report.store import ABOUT
 from ..report.summary import Run, host_versions
 from ..study.cell_folders import Hands, run
-from ..study.comparison import begun, finish, finish_again, scaled
+from ..study.comparison import begun, finish, finish_again, resumed, scaled
 from ..study.crossover import DELAYS, Sweep, sweep
-from ..study.grid import Grid, read_grid, remove_cells
+from ..study.grid import Grid, remove_cells
 from ..study.kept import usual_folders
 from ..study.run import require
 from ..study.step_log import read_step_log
@@ -80,7 +80,7 @@ def _compared(args: argparse.Namespace, engine: str) -> Path:
     """The folder of a comparison in one world, made or finished."""
     with Talk(args.quiet) as talk:
         folder = Path(args.resume or begun(_asked(args, engine, talk), args.out))
-        grid = read_grid(folder)
+        grid = resumed(folder)
         try:
             places = run(grid, folder, _hands(args), talk.of("compare"))
         except (KeyboardInterrupt, Ended) as error:

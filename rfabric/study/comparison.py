@@ -7,6 +7,7 @@ grid -> begun -> run -> finish: one trace makes a run folder of all its runs, se
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,24 +18,65 @@ from ..report.folder import RunFolder, give_to_caller, new_name, write_text, wri
 from ..report.html import can_draw_page
 from ..report.outcome import Comparison
 from .cell_folders import cell_of
-from .grid import Grid, begin, case_of, entries_of, read_grid, remove_cells, run_settings, runs_of
+from .cells import files_of_cell, forget_files
+from .fingerprint import code_here
+from .grid import (
+    Grid,
+    begin,
+    case_of,
+    entries_of,
+    keep_grid,
+    read_grid,
+    remove_cells,
+    run_settings,
+    runs_of,
+)  # fmt: skip
 from .run import RunSettings, Tell, chosen_scale, simulated
 
 
 def begun(grid: Grid, out: str | Path) -> Path:
     """A folder under `out` with the grid, every word of it checked; nothing where one is wrong."""
+    forget_files()
     folder = Path(out) / new_name()
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     with writing(folder):
         folder.mkdir(parents=True)
         try:
             begin(grid, folder)
+            keep_grid(replace(grid, versions=_versions(grid)), folder)
         except BaseException:
+            (folder / "grid.json").unlink(missing_ok=True)
             for path in made:
                 path.rmdir()
             raise
         give_to_caller([*made, folder / "grid.json"])
     return folder
+
+
+def resumed(folder: Path) -> Grid:
+    """The grid of a comparison that goes on; RFabricError where its cells would be of other files,
+    or of other code, than those that are done.
+    """
+    grid = read_grid(folder)
+    forget_files()
+    now = _versions(grid)
+    changed = [name for name, its in (grid.versions or {}).items() if now.get(name, "") != its]
+    if changed:
+        raise RFabricError(
+            f"{', '.join(changed)} changed since {folder} began, and its finished runs are of what "
+            "was there then: put that back, or begin another comparison"
+        )
+    return grid
+
+
+def _versions(grid: Grid) -> dict[str, str]:
+    """What decides the figures of a grid beside its words."""
+    files: dict[str, str] = {}
+    for cell in grid.cells():
+        files |= files_of_cell(grid, cell)
+    with suppress(RFabricError):  # a core that is not built from it is told where it is used
+        files["rfabric's own code"] = code_here().digest
+    return files
 
 
 def scaled(grid: Grid, settings: RunSettings, tell: Tell = lambda *_: None) -> Grid:

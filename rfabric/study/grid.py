@@ -39,7 +39,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """What is compared; `scale` (`Scale.to_json`) is the same for all cells that are emulated."""
+    """What is compared; `scale` (`Scale.to_json`) is the same for all cells that are emulated.
+
+    versions: the code, and the files that the words name, with their digests, as a comparison
+    began.
+    """
 
     fabrics: tuple[str, ...]
     policies: tuple[str, ...]
@@ -55,6 +59,7 @@ class Grid:
     repetitions: str = "folded"
     transport: str = "fluid"
     prices: tuple[float, ...] = ()  # of an OCS port (USD), among which the page chooses
+    versions: dict | None = None
 
     def fabric(self, spec: str, needs: Needs) -> Fabric:
         """The fabric `spec` as a job needs it; with `match`, its variant nearest to the first one's
@@ -133,6 +138,11 @@ def read_grid(folder: str | Path) -> Grid:
 def begin(grid: Grid, folder: Path) -> None:
     """Check every cell's words, then write grid.json: from here on the folder can be resumed."""
     check_cells(grid, grid.cells())
+    keep_grid(grid, folder)
+
+
+def keep_grid(grid: Grid, folder: Path) -> None:
+    """Write grid.json."""
     write_text(folder / "grid.json", json.dumps(grid.to_json(), indent=2) + "\n")
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.report.compare import on_front
+from rfabric.study.fingerprint import code_here
 from rfabric.study.grid import Grid, begin, read_grid
 
 SMALL = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
@@ -218,3 +220,35 @@ def test_the_front_is_what_nothing_beats(points):
         beaten = any(a <= x and b <= y and (a, b) != (x, y) for a, b in points)
         assert on_front(row, rows) is not beaten
     assert any(on_front(row, rows) for row in rows)
+
+
+def test_a_comparison_goes_on_with_the_files_it_began_with_alone(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one.csv").write_text(TRACE)
+    words = [*SMALL, "--traffic", "one.csv"]
+    more = ["--seeds", "2", "--jobs", "1", "--no-report", "--no-cache", "-q", "--json"]
+    with monkeypatch.context() as patch:
+        patch.setattr("rfabric.cli.comparing.run", interrupted)
+        assert main(["compare", *words, *more]) != 0
+    (folder,) = Path("runs").iterdir()
+    go_on = ["compare", "--resume", str(folder), "-q", "--no-report", "--json"]
+    Path("one.csv").write_text(TRACE.replace("40000000", "80000000"))
+    capsys.readouterr()
+    assert main(go_on) == 2
+    assert f"one.csv changed since {folder} began" in capsys.readouterr().err
+    Path("one.csv").write_text(TRACE)
+    with monkeypatch.context() as patch:
+        other = replace(code_here(), core="other")
+        patch.setattr("rfabric.study.comparison.code_here", lambda: other)
+        assert main(go_on) == 2
+    assert "rfabric's own code changed since" in capsys.readouterr().err
+    assert main(go_on) == 0
+    steps = [run["step_s"] for run in json.loads(capsys.readouterr().out)["runs"]]
+    Path("one.csv").write_text(TRACE.replace("40000000", "80000000"))
+    assert main(["compare", *words, *more]) == 0  # in the same process
+    again = [run["step_s"] for run in json.loads(capsys.readouterr().out)["runs"]]
+    assert all(after > before for before, after in zip(steps, again, strict=True))
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
