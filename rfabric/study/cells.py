@@ -13,6 +13,7 @@ import json
 import os
 import shlex
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -91,14 +92,16 @@ def _worker() -> str:
 def ready(said: dict) -> Iterator[Grid]:
     """The grid of a task, with the files that its words name in place.
 
-    RFabricError where this process has another rfabric, or lacks a file.
+    A process has one working folder and one set of what it has read: of a worker's threads one
+    works at a time. RFabricError where this process has another rfabric, or lacks a file.
     """
     _check_code(Code(**said["code"]))
-    with _files_there(said["files"], said["sent"]):
+    with _alone, _files_there(said["files"], said["sent"]):
         _forget_others(said["files"])
         yield Grid.from_json(said["grid"])
 
 
+_alone = threading.Lock()
 _read_with: dict[str, str] = {}
 
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import types
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import chdir, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -463,6 +463,26 @@ def test_files_travel_with_the_words(place, monkeypatch):
     monkeypatch.chdir(place)
     with pytest.raises(RFabricError, match="too much to travel"):
         with_files(task)
+
+
+def test_threads_of_one_worker_each_have_the_files_of_their_task(place, monkeypatch):
+    """`dask worker` has as many as cores where nothing is said."""
+    Path("elsewhere").mkdir()
+    monkeypatch.setattr(cells_module, "row_of_cell", lambda *_: time.sleep(0.02) or found())
+    tasks = []
+    for text in "abcd" * 4:
+        Path("one.csv").write_text(text)
+        files = {"one.csv": digest_of("one.csv")}
+        cell = Cell(TREE, "own", "one.csv", 0)
+        tasks.append(with_files(task_of(the_grid(), [cell], code_here(), files)))
+        Path("one.csv").unlink()
+    with chdir("elsewhere"), ThreadPoolExecutor(4) as threads:
+        answers = [json.loads(answer)["cells"] for answer in threads.map(answered, tasks)]
+    assert [cells[0].get("row", {}).get("text") for cells in answers] == list("abcd" * 4)
+
+
+def found():
+    return {"text": Path("one.csv").read_text()}
 
 
 def test_a_worker_that_has_read_a_file_reads_it_anew_when_it_changes(place):
