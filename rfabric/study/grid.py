@@ -147,10 +147,14 @@ def keep_grid(grid: Grid, folder: Path) -> None:
 
 
 def check_cells(grid: Grid, cells: Sequence[Cell]) -> None:
-    """RFabricError for words that cannot be run, before any of these cells is."""
+    """RFabricError for words that cannot be run, before any of these cells is. Seeds draw alike: a
+    job is made of the first that it has among these.
+    """
     first: dict[str, Fabric] = {}  # of each traffic
+    drawn: dict[str, int] = {}
     for cell in cells:
-        made = grid.traffic(cell) if cell.seed == grid.seeds[0] else None
+        seed = drawn.setdefault(cell.traffic, cell.seed)
+        made = grid.traffic(cell) if cell.seed == seed else None
         fabric = grid.fabric(cell.fabric, made.needs if made else Needs())
         if made:
             fitted(made, (first.setdefault(cell.traffic, fabric), fabric))

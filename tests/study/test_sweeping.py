@@ -306,6 +306,12 @@ def test_stores_that_begin_together_are_one(place):
         open_store(place / "s", {"files": "a"})
 
 
+def test_words_of_any_shard_are_checked_before_it_runs(capsys):
+    small = "--topo", "fat-tree,pods=1,tors=1,gpus=4", "--traffic", "one.csv", "--seeds", "2"
+    for shard in ("1/2", "2/2"):
+        assert "lacks, first h5" in refused(capsys, "sweep", *small, "--shard", shard)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"key": 1}'])
 def test_a_damaged_cell_of_the_cache_is_run_again(capsys, place, text):
     told(capsys, *words(seeds=1))
