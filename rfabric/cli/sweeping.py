@@ -101,8 +101,10 @@ def query(args: argparse.Namespace) -> None:
         print_json({"rows": [dict(zip(names, map(_plain, row), strict=True)) for row in rows]})
     elif args.csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
-    else:
+    elif rows:
         show_tables([_table(names, rows)])
+    else:
+        print("no rows")
 
 
 def _check_each_once(names: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,9 @@ def write_folder(
         write_trace(trace, folder / "trace.csv")
         if trace.origin:
             write_trace(trace.origin.looped, folder / LOOPED)
-        for path in inputs:
+        for name, path in _by_name(inputs).items():
             (folder / "inputs").mkdir(exist_ok=True)
-            shutil.copyfile(path, folder / "inputs" / Path(path).name)
+            shutil.copyfile(path, folder / "inputs" / name)
         for name, run in zip(_names(runs), runs, strict=True):
             _write_run(folder / name, run.result)
             _write_simulated(folder / name / SIMULATED, run)
@@ -155,6 +156,17 @@ def write_folder(
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
         if parquet.is_there():
             parquet.write_rows(folder / "summary.parquet", [row_of(r) for r in summary["runs"]])
+
+
+def _by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """Each path once, by its name, numbered where another has it: two jobs may each have a
+    `mine.yaml`.
+    """
+    named: dict[str, Path] = {}
+    for path in dict.fromkeys(map(Path, paths)):
+        others = (f"{path.stem}-{n}{path.suffix}" for n in count(2))
+        named[next(name for name in chain([path.name], others) if name not in named)] = path
+    return named
 
 
 def write_refused(folder: Path, refused: Sequence[Result]) -> None:

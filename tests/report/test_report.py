@@ -420,6 +420,20 @@ def test_a_run_folder_holds_inputs_beside_outputs(tmp_path, runs, summary):
     assert not list((tmp_path / "deep/runs").glob(".*"))
 
 
+def test_two_inputs_of_one_name_are_both_kept(tmp_path, runs, summary):
+    files = [tmp_path / name / "mine.yaml" for name in "ab"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(file.parent.name)
+    with folder.new_folder(tmp_path / "runs") as new:
+        folder.write_folder(new.path, runs, summary, [*files, files[0]])
+    inputs = sorted((new.final / "inputs").iterdir())
+    assert [(one.name, one.read_text()) for one in inputs] == [
+        ("mine-2.yaml", "b"),
+        ("mine.yaml", "a"),
+    ]
+
+
 def test_long_documents_are_what_the_encoder_makes_of_them(tmp_path, runs, summary):
     made = write(tmp_path, runs, summary)
     long = [made / f"simulate-rfabric/{name}.json" for name in ("fabric", "circuits")]

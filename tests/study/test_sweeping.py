@@ -376,6 +376,13 @@ def test_an_answer_is_a_table_csv_or_json(capsys, swept):
     assert f"{row['step_s']:.6g}" in capsys.readouterr().out
 
 
+def test_no_answer_is_said(capsys, swept):
+    none = "query", "select fabric from cells where fabric = 'fat-tre'"
+    for more, said in (([], "no rows\n"), (["--csv"], "fabric\n")):
+        assert main([*none, *more]) == 0
+        assert capsys.readouterr().out == said
+
+
 def test_an_answer_in_json_is_json_whatever_its_values(capsys, swept):
     strange = (
         "[now()::date] as days, {'a': 1::decimal(3, 1)} as s, 1 / 0 as far, 'nan'::double as n"
