@@ -27,11 +27,11 @@ from . import exchanges, flows
 from .cited import cited
 from .environments import environments_exposed
 from .exchanges import Repeated
+from .padding import Ranks, ranks_of
 from .phases import (
     Generated,
     MiniBatch,
     Step,
-    balance,
     handover,
     ready_at,
     step_of,
@@ -174,9 +174,8 @@ def _training(w: Workload, step: Step) -> AccountSeconds:
     """Of the slowest rank in each pass, and of the collectives that computing cannot hide."""
     t, trained, sent = w.training, step.trained, training_traffic(w, step)
     lengths = _trained_lengths(w, step)
-    log_prob = _pass_terms(
-        w, lengths, trained.log_prob, [(trained.log_prob_pass, 1)], trained.log_prob_micro_batches
-    )
+    ahead = ranks_of(w, lengths, t.log_prob_micro_batch)
+    log_prob = _pass_terms(w, ahead, trained.log_prob, [(trained.log_prob_pass, 1)])
     parts = w.in_updates(lengths)
     parts *= len(trained.mini_batches) // len(parts)
     updates = zip(parts, trained.mini_batches, sent.updates, strict=True)
@@ -184,7 +183,7 @@ def _training(w: Workload, step: Step) -> AccountSeconds:
     for part, batch, traffic in updates:
         # a backward pass launches twice
         both = [(batch.ahead, 1), (batch.back, exchanges.training_passes(w))]
-        computed.append(_pass_terms(w, part, batch.first, both, batch.micro_batches))
+        computed.append(_pass_terms(w, ranks_of(w, part, t.micro_batch), batch.first, both))
         exposed.append(_update_bytes(w, batch, traffic))
     return {
         **_named("log-prob", {term: t.log_prob_passes * took for term, took in log_prob.items()}),
@@ -200,18 +199,13 @@ def _trained_lengths(w: Workload, step: Step) -> np.ndarray:
 
 
 def _pass_terms(
-    w: Workload,
-    lengths: np.ndarray,
-    by_rank: np.ndarray,
-    passes: Sequence[tuple[PassSeconds, int]],
-    micro_batches: int,
+    w: Workload, ranks: Ranks, by_rank: np.ndarray, passes: Sequence[tuple[PassSeconds, int]]
 ) -> dict[str, float]:
-    """Of passes over sequences of `lengths` tokens: what they take the slowest rank, from what each
+    """Of passes over the sequences of all ranks: what they take the slowest one, from what each
     takes the average one, which launches as many kernels as so many forward passes.
     """
-    ranks = balance(lengths, w.dp)
-    mine = lengths[ranks[int(by_rank.argmax())]]
-    tokens, squares = (w.dp * (mine**n).sum() / (lengths**n).sum() for n in (1, 2))
+    slowest, micro_batches = int(by_rank.argmax()), ranks.micro_batches
+    tokens, squares = (each[slowest] / each.mean() for each in (ranks.tokens, ranks.squares))
     once = 0.0 if w.efficiency.training else pass_kernels(trainer_of(w)) * KERNEL_S
     terms = _added(
         _pass(average, launched * micro_batches * once, tokens, squares)

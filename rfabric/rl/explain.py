@@ -109,6 +109,7 @@ _HANDOVER = {
 def _training(w: Workload, step: Step) -> list[Item]:
     t, trained = w.training, step.trained
     batches, updates = trained.mini_batches, len(trained.mini_batches)
+    padded = _PADDED[t.padding]
     ahead = _bubble(w, trained.log_prob_pass, trained.log_prob_micro_batches, backward=False)
     bubble = _bubble(w, batches[0].passes, batches[0].micro_batches)
     again = "all activations computed again, " if t.recompute == "full" else ""
@@ -128,7 +129,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             t.log_prob_passes,
             log_prob,
             0,
-            f"{ahead}: {_shares(w, trained.log_prob_pass)}",
+            f"{padded}{ahead}: {_shares(w, trained.log_prob_pass)}",
         ),
         Item(
             "training",
@@ -136,7 +137,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             micro,
             forward,
             0,
-            f"{again}{bubble}: {_shares(w, batches[0].passes)}",
+            f"{again}{padded}{bubble}: {_shares(w, batches[0].passes)}",
         ),
         Item(
             "training",
@@ -166,6 +167,14 @@ def _training(w: Workload, step: Step) -> list[Item]:
         ),
         *sent_item(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters{learn}"),
     ]
+
+
+_PADDED = {
+    "none": "",
+    "micro-batch": "sequences as long as the longest of their micro-batch, ",
+    "mini-batch": "sequences as long as the longest of the update, ",
+    "maximum": "sequences as long as the longest that may be, ",
+}
 
 
 def _bubble(w: Workload, passes: PassSeconds, micro_batches: int, backward: bool = True) -> str:

@@ -9,7 +9,6 @@ that many at once:
     seconds = prefill + tokens x decode step of n responses / n
 """
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,8 +19,9 @@ from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
 from ..compute.sync_time import SOFTWARE, expert_tensors
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
+from .padding import Ranks, ranks_of
 from .popularity import imbalance, routing
-from .sections import Generation, MicroBatch
+from .sections import Generation
 from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
@@ -155,8 +155,7 @@ def trained_lengths(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> np
     with what environments said.
     """
     g = w.generation
-    heard = g.longest - g.max_prompt - g.max_response
-    return (prompts + outputs + heard).astype(float)[: g.responses]
+    return (prompts + outputs + g.heard).astype(float)[: g.responses]
 
 
 def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -224,8 +223,9 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     """The training of one step on sequences of `lengths` tokens (float64[responses]); `shares`: a
     `popularity.routing`.
     """
-    ranks, micro = _ranks(w, lengths, w.training.log_prob_micro_batch)
-    ahead, _ = _passes(w, ranks, micro, imbalance(shares))
+    ranks = ranks_of(w, lengths, w.training.log_prob_micro_batch)
+    ahead, _ = _passes(w, ranks, imbalance(shares))
+    micro = ranks.micro_batches
     passes = w.training.log_prob_passes
     bubble = bubble_share(trainer_of(w).layout, micro, ahead.logits_share, backward=False)
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble)
@@ -238,9 +238,9 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
 
 
 def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
-    ranks, micro = _ranks(w, lengths, w.training.micro_batch)
-    ahead, back = _passes(w, ranks, micro, hottest)
-    layout = trainer_of(w).layout
+    ranks = ranks_of(w, lengths, w.training.micro_batch)
+    ahead, back = _passes(w, ranks, hottest)
+    layout, micro = trainer_of(w).layout, ranks.micro_batches
     # of the slowest stage, which has the most gradients to send beside it
     last = layout.slowest(back.logits_share) * float(ranks.seconds(back).min()) / micro
     bubble = bubble_share(layout, micro, (ahead + back).logits_share)
@@ -248,43 +248,9 @@ def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead, back)
 
 
-@dataclass(frozen=True, eq=False)
-class _Ranks:
-    """Tokens and sums of squared lengths (float64[dp]) of each data-parallel rank."""
-
-    tokens: np.ndarray
-    squares: np.ndarray
-
-    def seconds(self, average: PassSeconds) -> np.ndarray:
-        """A pass by rank, from that of the average one: attention goes with the squares, all else
-        with the tokens; where that one waits for its host, no other is done sooner.
-        """
-        others = average.seconds - average.attention - average.host
-        computed = (
-            others * self.tokens / self.tokens.mean()
-            + average.attention * self.squares / self.squares.mean()
-        )
-        return np.maximum(computed, average.seconds) if average.host else computed
-
-
-def _ranks(w: Workload, lengths: np.ndarray, each: MicroBatch) -> tuple[_Ranks, int]:
-    """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them
-    needs, or all, where so many sequences are one; whole rounds of an interleaved pipeline.
-    """
-    dealt = balance(lengths, w.dp)
-    tokens = np.array([lengths[rank].sum() for rank in dealt])
-    squares = np.array([(lengths[rank] ** 2).sum() for rank in dealt])
-    if each.sequences:
-        micro = -(-len(lengths) // (w.dp * each.sequences))
-    else:
-        micro = int(-(-tokens.max() // (each.tokens * w.training.cp)))
-    return _Ranks(tokens, squares), w.layout.whole_rounds(micro)
-
-
-def _passes(
-    w: Workload, ranks: _Ranks, micro: int, hottest: float
-) -> tuple[PassSeconds, PassSeconds]:
-    return passes_of(w, float(ranks.tokens.mean()), float(ranks.squares.mean()), micro, hottest)
+def _passes(w: Workload, ranks: Ranks, hottest: float) -> tuple[PassSeconds, PassSeconds]:
+    tokens, squares = float(ranks.tokens.mean()), float(ranks.squares.mean())
+    return passes_of(w, tokens, squares, ranks.micro_batches, hottest)
 
 
 def handover(w: Workload) -> dict[str, float]:
@@ -312,20 +278,3 @@ def handover(w: Workload) -> dict[str, float]:
 def experts_in_servers(w: Workload) -> bool:
     """Whether the ranks that share the experts of a layer share a server as well."""
     return w.training.expert_gpus <= w.gpus_per_server
-
-
-def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:
-    """Sequences dealt to ranks, longest first to the rank with fewest tokens: verl's balance_batch
-    does the like.
-
-    >>> [rank.tolist() for rank in balance(np.array([10.0, 40.0, 20.0, 30.0]), ranks=2)]
-    [[1, 0], [3, 2]]
-    """
-    dealt: list[list[int]] = [[] for _ in range(ranks)]
-    least = [(0.0, rank) for rank in range(ranks)]  # a heap; of equals the first
-    values = lengths.tolist()
-    for i in np.argsort(-lengths, kind="stable").tolist():
-        load, rank = least[0]
-        dealt[rank].append(i)
-        heapq.heapreplace(least, (load + values[i], rank))
-    return [np.array(part, dtype=np.int64) for part in dealt]

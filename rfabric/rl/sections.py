@@ -27,6 +27,7 @@ from .recipe import (
 
 _NUMBERS = {"fp8": 1, "bf16": BF16_BYTES, "fp32": FP32_BYTES}  # bytes
 OPTIMIZERS = ("distributed", "replicated", "zero1", "zero2", "sharded")
+PADDINGS = ("none", "micro-batch", "mini-batch", "maximum")  # padding.py says to what
 # weight_sync.py says what they do
 SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
 
@@ -155,7 +156,12 @@ class Generation(Section):
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence: prompt, response and the observations between turns."""
-        return self.max_prompt + self.max_response + self.observation * (self.turns - 1)
+        return self.max_prompt + self.max_response + self.heard
+
+    @property
+    def heard(self) -> int:
+        """Tokens of a sequence that environments say between its turns."""
+        return self.observation * (self.turns - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +223,12 @@ class Training(Section):
     log_prob_micro_batch_tokens, log_prob_micro_batch_sequences: the same of the passes for
     log-probabilities, if they take others (verl's log_prob_max_token_len_per_gpu and
     log_prob_micro_batch_size_per_gpu); 0: the same;
+    padding: what sequences are filled up to, and computed and sent as: to the longest of their
+    `micro-batch` (OpenRLHF without --ds.packing_samples), of their `mini-batch`, over all data
+    ranks (NeMo-RL without packing), or to the `maximum`, max_prompt + max_response and what
+    environments say (verl before 0.8 without use_remove_padding). Default: sequences are packed;
+    padded_attention: whether attention computes padding as well; Hugging Face's FlashAttention
+    leaves it out where the rest of a layer has it;
     mini_batches: optimizer updates a step, of equally many responses;
     mini_batch_responses: in place of mini_batches: responses of an update, the last of which has
     those that are left; 0: as mini_batches says;
@@ -269,6 +281,8 @@ class Training(Section):
     micro_batch_sequences: int = key(count(0), 0)
     log_prob_micro_batch_tokens: int = key(count(0), 0)
     log_prob_micro_batch_sequences: int = key(count(0), 0)
+    padding: str = key(choice(*PADDINGS), "none")
+    padded_attention: bool = key(flag, True)
     mini_batches: int = key(count(), 1)
     mini_batch_responses: int = key(count(0), 0)
     optimizer: str = key(choice(*OPTIMIZERS, zero3="sharded"), "distributed")
@@ -299,6 +313,16 @@ class Training(Section):
         """Of the passes for log-probabilities."""
         own = MicroBatch(self.log_prob_micro_batch_tokens, self.log_prob_micro_batch_sequences)
         return own if any(own) else self.micro_batch
+
+    def held(self, g: Generation) -> int:
+        """Tokens of a micro-batch that a context-parallel rank has room for: where they are counted
+        before they are padded, so many sequences as they usually are, each as long as may be.
+        """
+        if self.padding == "none" or self.micro_batch_sequences:
+            return self.micro_batch_tokens
+        usual = g.prompt_lengths.mean(g.max_prompt) + g.lengths.mean(g.max_response) + g.heard
+        sequences = int(self.micro_batch_tokens * self.cp / usual)
+        return max(self.micro_batch_tokens, -(-sequences * g.longest // self.cp))
 
     @property
     def expert_gpus(self) -> int:

@@ -242,7 +242,7 @@ class Setup:
             memory.training_bytes(
                 self.model,
                 layout,
-                t.micro_batch_tokens,
+                t.held(self.generation),
                 t.grad_bytes,
                 t.recompute,
                 t.optimizer == "replicated",
@@ -375,9 +375,8 @@ class Setup:
         tokens of responses.
         """
         g = self.generation
-        heard = g.longest - g.max_prompt - g.max_response
         own = g.prompt_lengths.mean(g.max_prompt) + g.lengths.before(g.max_response)
-        return own + heard / 2
+        return own + g.heard / 2
 
     @cached_property
     def kv_capacity_tokens(self) -> int:

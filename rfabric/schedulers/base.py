@@ -12,7 +12,8 @@ from typing import Protocol
 
 from ..errors import RFabricError
 from ..rl.lowering import trace_of_steps
-from ..rl.phases import Generated, Step, balance, steady_time, step_of
+from ..rl.padding import balance
+from ..rl.phases import Generated, Step, steady_time, step_of
 from ..rl.plan import Plan, plan_of_steps
 from ..rl.timing import replica_time
 from ..rl.workload import Workload

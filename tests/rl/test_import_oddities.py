@@ -443,12 +443,6 @@ def test_adam_on_the_host(job, framework, text, more):
     assert whole == ("optimizer" not in more)  # FSDP's moves all of them
 
 
-@pytest.mark.parametrize("value", [True, False])
-def test_padding_that_is_computed_is_said(job, value):
-    made = job("verl", VERL.format(more=f"actor_rollout_ref.model.use_remove_padding={value}"))
-    assert any("padding is computed; here it is not" in note for note in made.notes) != value
-
-
 def test_what_no_adam_is_offloaded_of_stays(job):
     more = "--optimizer-cpu-offload --optimizer-offload-fraction 0"
     assert "host_optimizer" not in job("slime", SLIME.format(more=more)).recipe()["training"]
@@ -839,15 +833,14 @@ def test_nemos_older_name_of_recomputation(job, said):
     assert made.recipe()["training"]["recompute"] == ("full" if said else "selective")
 
 
-PADDED = "sequences are padded to the longest, and padding is computed"
-
-
 @pytest.mark.parametrize("way", ["", "sequence_packing", "dynamic_batching"])
 @pytest.mark.parametrize("on", [True, False])
-def test_nemos_padding_is_said(job, way, on):
+def test_nemos_padding_is_read(job, way, on):
     more = {f"policy__{way}": {"enabled": on, "train_mb_tokens": 8192}} if way else {}
     made = job("nemo-rl", nemo(**more), "job.yaml")
-    assert any(PADDED in note for note in made.notes) != bool(way and on)
+    padding = made.recipe()["training"].get("padding")
+    assert padding == (None if way and on else "mini-batch")
+    assert any("padding is computed" in note for note in made.notes) == bool(padding)
 
 
 def roll(**said):
@@ -876,19 +869,29 @@ def test_rolls_generation_on_the_same_gpus_takes_turns(job):
 
 
 @pytest.mark.parametrize(
-    ("said", "padded"),
+    ("said", "padding"),
     [
-        ({}, 1),
-        ({"use_remove_padding": True}, 0),
-        ({"use_remove_padding": False}, 1),
-        ({"use_sequence_packing": True}, 0),
-        ({"use_sequence_packing": False}, 1),
-        ({"use_dynamic_batching_in_train": True, "max_tokens_per_microbatch_in_train": 16384}, 0),
+        ({}, "maximum"),
+        ({"use_remove_padding": True}, "micro-batch"),
+        ({"use_remove_padding": False}, "maximum"),
+        ({"use_sequence_packing": True}, None),
+        ({"use_sequence_packing": False}, "maximum"),
+        (
+            {"use_dynamic_batching_in_train": True, "max_tokens_per_microbatch_in_train": 16384},
+            None,
+        ),
     ],
 )
-def test_rolls_padding_is_said_once(job, said, padded):
+def test_rolls_padding_is_read_and_said_once(job, said, padding):
     made = job("roll", roll(**{f"actor_train__{k}": v for k, v in said.items()}), "job.yaml")
-    assert sum(PADDED in note for note in made.notes) == padded
+    assert made.recipe()["training"].get("padding") == padding
+    assert sum("padding is computed" in note for note in made.notes) == bool(padding)
+
+
+def test_roll_may_fill_up_beyond_what_its_sequences_have(job):
+    made = job("roll", roll(sequence_length=8192), "job.yaml")
+    said = "up to sequence_length = 8192; here to 5120, the longest that may be"
+    assert any(said in note for note in made.notes)
 
 
 def test_rolls_micro_batches_by_their_tokens(job):

@@ -176,10 +176,19 @@ def test_a_filter_begins_more_prompts(new):
     assert new(flags).recipe()["generation"]["prompts"] == 256
 
 
-def test_padding_is_spoken_of(tmp_path):
-    text = NEW.format(more="").replace("--ds.packing_samples", "")
+@pytest.mark.parametrize(
+    ("more", "attention"),
+    [("", False), ("--ds.attn_implementation eager", None), ("--ds.ring_attn_size 2", ...)],
+)
+def test_padding_is_read(tmp_path, more, attention):
+    """Which attention leaves out where it is FlashAttention, and rings do by themselves."""
+    text = NEW.format(more=more).replace("--ds.packing_samples", "")
     (path := tmp_path / "run.sh").write_text(text)
-    assert any("sequences are padded" in note for note in import_job("openrlhf", path).notes)
+    made = import_job("openrlhf", path)
+    training = made.recipe()["training"]
+    assert training.get("padding") == ("micro-batch" if attention is not ... else None)
+    assert training.get("padded_attention") == (attention if attention is not ... else None)
+    assert any("padding is computed" in note for note in made.notes) == (attention is not ...)
 
 
 @pytest.mark.parametrize(

@@ -288,8 +288,10 @@ def test_layers_with_experts_that_are_not_understood_are_no_shape(script, said):
 
 
 @pytest.mark.parametrize("layout", ["thd", "bshd"])
-def test_a_layout_that_pads_is_said(script, layout):
+def test_a_layout_that_pads_is_read(script, layout):
     made = script("slime", SLIME.format(more=f"--qkv-format {layout}"))
+    padding = made.recipe()["training"].get("padding")
+    assert padding == ("mini-batch" if layout == "bshd" else None)
     assert any("padding is computed" in note for note in made.notes) == (layout == "bshd")
 
 

@@ -18,10 +18,6 @@ MORE_TURNS = (
     "turns with an environment are not read: each response comes in one; say generation.turns, "
     "environment_latency and observation"
 )
-PADDED = (
-    "sequences are padded to the longest, and padding is computed; here it is not, so that "
-    "training is shorter"
-)
 _ONE_BY_ONE = (
     "decoding ahead of the model is not modelled: each token takes a pass, so that generation "
     "takes longer here"
@@ -45,12 +41,6 @@ APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] =
         "parameters, gradients and Adam's states are held in BF16; here in FP32, which takes "
         "twice the room",
     ),
-    (
-        ("use_remove_padding",),
-        lambda value: str(value).lower() in ("false", "0"),
-        PADDED,
-    ),
-    (("qkv_format",), lambda value: value == "bshd", PADDED),
     (("enable_train", "enable_mtp_training"), is_on, "the layers that predict further tokens (MTP) "
      "are not trained here"),
     (

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 from ...errors import RFabricError
-from .approximations import PADDED
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 
@@ -305,7 +304,11 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     else:
         recipe.whole_sequences(micro[1], micro[0])
         if not any(s.flag(f"{way}.enabled") for way in _TOGETHER):
-            s.notes += (f"neither {' nor '.join(_TOGETHER)} is enabled: {PADDED}",)
+            recipe.padding(
+                "mini-batch",
+                f"neither {' nor '.join(_TOGETHER)} is enabled",
+                "up to the longest sequence of a step; here of an update, where it has several",
+            )
     samples = recipe.samples
     size = s.number("policy.train_global_batch_size")
     recipe.mini_batches(

@@ -8,7 +8,7 @@ older names, whose defaults differ, those of 0.8.
 import re
 
 from ...errors import RFabricError
-from .approximations import MORE_TURNS, PADDED
+from .approximations import MORE_TURNS
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 
@@ -44,6 +44,7 @@ _NAMES = {
     "host": ("ds.adam_offload", "adam_offload"),
     "lora": ("ds.lora.rank", "lora_rank"),
     "packed": ("ds.packing_samples", "packing_samples"),
+    "attention": ("ds.attn_implementation", "attn_implementation"),
     "dynamic": ("train.dynamic_batch_enable", "use_dynamic_batch"),
     "budget": ("train.max_tokens_per_gpu", "train_max_tokens_per_gpu"),
     "micro": ("train.micro_batch_size", "micro_train_batch_size"),
@@ -221,7 +222,19 @@ def _micro_batch(recipe: SourcedValues, s: JobSettings, tp: int) -> None:
         return
     recipe.whole_sequences(micro[1], f"--{micro[0]}")
     if not _on(s, "packed") and recipe.values["training.cp"] == 1:  # rings pack by themselves
-        s.notes += (f"--{_NAMES['packed'][0]} is not set: {PADDED}",)
+        _padding(recipe, s)
+
+
+def _padding(recipe: SourcedValues, s: JobSettings) -> None:
+    """Of a micro-batch that is not packed (make_experience_batch, concat_experiences). Older jobs
+    have a switch for FlashAttention, which is off.
+    """
+    said = s.find(*_NAMES["attention"])
+    flash = "flash" in str(said[1]) if said else not _older(s) or s.find("flash_attn") is not None
+    beside = "but for attention, which leaves it out" if flash else "by attention as well"
+    origin = f"--{_NAMES['packed'][0]} is not set"
+    note = f"up to the longest sequence of each micro-batch, {beside}"
+    recipe.padding("micro-batch", origin, note, not flash)
 
 
 def _log_prob_micro_batch(recipe: SourcedValues, s: JobSettings, tp: int) -> None:

@@ -9,7 +9,6 @@ import re
 from typing import Any
 
 from ...errors import RFabricError
-from .approximations import PADDED
 from .arithmetic import whole_number
 from .settings import JobSettings, shown
 from .sourced_values import SourcedValues
@@ -245,7 +244,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.micro_batch(-(-budget[1] // recipe.values["training.cp"]), f"{budget[0]} / cp")
     else:
         recipe.whole_sequences(each[1], each[0])
-        _note_padding(s)
+        _padding(recipe, s)
     accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
     t = recipe.values
     together = t["training.tp"] * t["training.pp"] * t["training.cp"]
@@ -278,11 +277,18 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     _recompute(recipe, s, config, "megatron" in strategy)
 
 
-def _note_padding(s: JobSettings) -> None:
-    """That ROLL computes sequences of `sequence_length` where nothing tells it to cut them."""
+def _padding(recipe: SourcedValues, s: JobSettings) -> None:
+    """ROLL fills sequences up to `sequence_length`, and may cut each micro-batch to its longest."""
     packs, cuts = (f"{TRAIN}.{way}" for way in ("use_sequence_packing", "use_remove_padding"))
-    if not s.flag(packs) and s.find(cuts) is None:  # where it says no, `effects` tells
-        s.notes += (f"neither {packs} nor {cuts} is on: {PADDED}",)
+    if s.flag(packs):
+        return
+    if s.find(cuts) and s.flag(cuts):
+        recipe.padding("micro-batch", cuts, "up to the longest sequence of each micro-batch")
+        return
+    total = s.number("sequence_length")
+    whole = f"up to sequence_length{f' = {total[1]}' if total else ''}"
+    note = f"{whole}; here to {recipe.longest}, the longest that may be"
+    recipe.padding("maximum", f"neither {packs} nor {cuts} is on", note)
 
 
 def _log_prob_micro_batch(recipe: SourcedValues, s: JobSettings) -> None:

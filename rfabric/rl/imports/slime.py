@@ -335,6 +335,9 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
         recipe.log_prob_micro_batch(s.number("log-probs-max-tokens-per-gpu"), None)
     if s.value("train-backend") == "fsdp":
         recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
+    if s.value("qkv-format") == "bshd":
+        note = "up to the longest sequence of a step on each rank; here of an update on all"
+        recipe.padding("mini-batch", "--qkv-format bshd", note)
     _recompute(recipe, s)
     _gradients(recipe, s)
 

@@ -245,6 +245,15 @@ class SourcedValues:
             if (0, held) != of_updates:
                 self.put(f"{key}_tokens", held, tokens[0])
 
+    def padding(self, to: str, origin: str, note: str, attention: bool = True) -> None:
+        """What sequences are filled up to, with what a reader must know of it; not `attention`:
+        which leaves padding out, as Hugging Face's FlashAttention does.
+        """
+        self.put("training.padding", to, origin)
+        if not attention:
+            self.put("training.padded_attention", False, "FlashAttention of Hugging Face's models")
+        self.settings.notes += (f"{origin}: padding is computed, {note}",)
+
     def mini_batches(self, batch: float, size: float, origin: str) -> None:
         """Optimizer updates a step: batch over mini-batch, both in the same unit. RFabricError
         where they do not divide.

@@ -13,7 +13,15 @@ from .approximations import MORE_TURNS
 from .settings import JobSettings
 from .sourced_values import SourcedValues
 from .verl_ahead import entry, note_turns, put_pipeline, put_under_way, streams
-from .verl_engines import ACTOR, MEGATRON, drop_unused, engine_of, put_recompute, put_sharded
+from .verl_engines import (
+    ACTOR,
+    MEGATRON,
+    drop_unused,
+    engine_of,
+    put_padding,
+    put_recompute,
+    put_sharded,
+)
 from .verl_rollout import ROLLOUT, put_engines
 
 FILTER, BYPASS = "algorithm.filter_groups.enable", "algorithm.rollout_correction.bypass_mode"
@@ -235,6 +243,7 @@ def _training(recipe: SourcedValues, s: JobSettings) -> None:
     engines = _bypass(s)
     recipe.log_probs(reference or spin, " (DPO)" if spin else " (KL)", engines)
     _log_prob_micro_batch(recipe, s, dynamic, not engines)
+    put_padding(recipe, s, engine)
     put_recompute(recipe, s, engine)
 
 

@@ -5,6 +5,7 @@ for the same things.
 import re
 
 from .approximations import is_on
+from .endings import ending, take_ending
 from .fsdp_units import put_units
 from .settings import JobSettings
 from .sourced_values import SourcedValues
@@ -115,6 +116,40 @@ def _copies(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
 
 
 _COPIES = {"torchtitan": "data_parallel_replicate_size", "automodel": "dp_replicate_size"}
+
+
+def put_padding(recipe: SourcedValues, s: JobSettings, engine: str) -> None:
+    """What sequences are filled up to where padding stays: those of a micro-batch to its longest,
+    or with Megatron in verl 0.9 to the longest of a rank's mini-batch.
+    """
+    said = ending(s, "use_remove_padding")
+    s.used |= {key for key, _ in said}
+    off = next((f"{key} = {value}" for key, value in said if not is_on(value)), "")
+    if not off:
+        if not said and engine == "fsdp":
+            s.notes += (
+                f"{_MODEL}.use_remove_padding is not set: padding is taken away, as by default "
+                f"since verl 0.7; before it is computed, {_BEFORE}",
+            )
+    elif engine not in MEGATRON:
+        flash = engine in ("fsdp", "veomni")
+        kernel = take_ending(s, "attn_implementation")
+        flash &= kernel is None or "flash" in str(kernel[1])
+        beside = ", but for attention" * flash
+        note = f"up to the longest sequence of each micro-batch{beside}; before verl 0.8 {_BEFORE}"
+        recipe.padding("micro-batch", off, note, not flash)
+    elif (whole := take_ending(s, "pad_bshd_to_minibatch_max")) and not is_on(whole[1]):
+        note = "up to the longest sequence of each micro-batch"
+        recipe.padding("micro-batch", f"{off}, {whole[0]} = {whole[1]}", note)
+    else:
+        note = (
+            "up to the longest sequence of a mini-batch, as in verl 0.9; in 0.7 and 0.8 of a "
+            "micro-batch, say training.padding=micro-batch; before not at all, say none"
+        )
+        recipe.padding("mini-batch", off, note)
+
+
+_BEFORE = "up to max_prompt_length + max_response_length, which training.padding=maximum says"
 
 
 def put_recompute(recipe: SourcedValues, s: JobSettings, engine: str) -> None:

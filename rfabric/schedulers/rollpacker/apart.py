@@ -109,7 +109,9 @@ def trained_ahead(
     ahead = _work(w, trained.log_prob, count, passes, backward=False)
     last = w.training.buckets * batch.piece
     back = _work(w, batch.first + last, batch.micro_batches, batch.passes)
-    first = float(batch.tokens.sum() / tokens.sum())  # share of the first mini-batch
+    updates = trained.mini_batches[: len(w.updates)]  # of one epoch
+    # share of the first mini-batch
+    first = float(batch.tokens.sum() / sum(each.tokens.sum() for each in updates))
     come, now, n, m = 0.0, 0.0, 0, 0
     made = []
     for wave in waves:
