@@ -1,5 +1,7 @@
 """Jobs of OpenRLHF, by today's flags and by those before."""
 
+import re
+
 import pytest
 
 from rfabric.errors import RFabricError
@@ -177,18 +179,23 @@ def test_a_filter_begins_more_prompts(new):
 
 
 @pytest.mark.parametrize(
-    ("more", "attention"),
-    [("", False), ("--ds.attn_implementation eager", None), ("--ds.ring_attn_size 2", ...)],
+    ("text", "more", "padding", "attention"),
+    [
+        (NEW, "", "micro-batch", False),
+        (NEW, "--ds.attn_implementation eager", "micro-batch", None),
+        (NEW, "--ds.ring_attn_size 2", None, None),  # rings pack by themselves
+        (OLD, "", "micro-batch", None),
+        (OLD, "--flash_attn", "micro-batch", False),
+    ],
 )
-def test_padding_is_read(tmp_path, more, attention):
-    """Which attention leaves out where it is FlashAttention, and rings do by themselves."""
-    text = NEW.format(more=more).replace("--ds.packing_samples", "")
+def test_padding_is_read(tmp_path, text, more, padding, attention):
+    """FlashAttention leaves it out of attention."""
+    text = re.sub(r"--\S*packing_samples", "", text.format(more=more))
     (path := tmp_path / "run.sh").write_text(text)
     made = import_job("openrlhf", path)
     training = made.recipe()["training"]
-    assert training.get("padding") == ("micro-batch" if attention is not ... else None)
-    assert training.get("padded_attention") == (attention if attention is not ... else None)
-    assert any("padding is computed" in note for note in made.notes) == (attention is not ...)
+    assert (training.get("padding"), training.get("padded_attention")) == (padding, attention)
+    assert any("padding is computed" in note for note in made.notes) == bool(padding)
 
 
 @pytest.mark.parametrize(
