@@ -27,7 +27,7 @@ from . import exchanges, flows
 from .cited import cited
 from .environments import environments_exposed
 from .exchanges import Repeated
-from .padding import Ranks, ranks_of
+from .padding import Pass, Ranks, passes_over, ranks_of
 from .phases import (
     Generated,
     MiniBatch,
@@ -39,6 +39,7 @@ from .phases import (
     under_way,
 )
 from .plan import phase_seconds
+from .popularity import imbalance
 from .sharing import log_probs_exposed, update_exposed, update_exposed_sharded
 from .sources import Source, source_of
 from .step_terms import played_steps, reading_steps, seconds_by_term, steady_steps
@@ -54,6 +55,7 @@ from .weight_sync import software_parts
 from .workload import Workload
 
 ROUNDING = 1e-9  # relative: of sums in another order
+NOTHING = 1e-12  # relative: what of a phase is rounding alone
 AccountSeconds = dict[tuple[str, str], float]  # part of a phase, term
 
 
@@ -92,7 +94,7 @@ def account_of(w: Workload, step: Step, phase: str) -> Account:
     terms = tuple(
         Term(part, term, took, cited(w, part, term))
         for (part, term), took in seconds.items()
-        if took
+        if abs(took) > NOTHING * planned
     )
     total = fsum(term.seconds for term in terms)
     if not isclose(total, planned, rel_tol=ROUNDING):
@@ -175,15 +177,19 @@ def _training(w: Workload, step: Step) -> AccountSeconds:
     t, trained, sent = w.training, step.trained, training_traffic(w, step)
     lengths = _trained_lengths(w, step)
     ahead = ranks_of(w, lengths, t.log_prob_micro_batch)
-    log_prob = _pass_terms(w, ahead, trained.log_prob, [(trained.log_prob_pass, 1)])
+    hottest = imbalance(trained.routing)
+    one, _ = passes_over(w, ahead, hottest)
+    log_prob = _pass_terms(w, ahead, trained.log_prob, [(one, 1)])
     parts = w.in_updates(lengths)
     parts *= len(trained.mini_batches) // len(parts)
     updates = zip(parts, trained.mini_batches, sent.updates, strict=True)
     computed, exposed = [], [_log_prob_bytes(w, sent.log_probs)]
     for part, batch, traffic in updates:
+        ranks = ranks_of(w, part, t.micro_batch)
+        forward, backward = passes_over(w, ranks, hottest)
         # a backward pass launches twice
-        both = [(batch.ahead, 1), (batch.back, exchanges.training_passes(w))]
-        computed.append(_pass_terms(w, ranks_of(w, part, t.micro_batch), batch.first, both))
+        both = [(forward, 1), (backward, exchanges.training_passes(w))]
+        computed.append(_pass_terms(w, ranks, batch.first, both))
         exposed.append(_update_bytes(w, batch, traffic))
     return {
         **_named("log-prob", {term: t.log_prob_passes * took for term, took in log_prob.items()}),
@@ -199,7 +205,7 @@ def _trained_lengths(w: Workload, step: Step) -> np.ndarray:
 
 
 def _pass_terms(
-    w: Workload, ranks: Ranks, by_rank: np.ndarray, passes: Sequence[tuple[PassSeconds, int]]
+    w: Workload, ranks: Ranks, by_rank: np.ndarray, passes: Sequence[tuple[Pass, int]]
 ) -> dict[str, float]:
     """Of passes over the sequences of all ranks: what they take the slowest one, from what each
     takes the average one, which launches as many kernels as so many forward passes.
@@ -208,28 +214,28 @@ def _pass_terms(
     tokens, squares = (each[slowest] / each.mean() for each in (ranks.tokens, ranks.squares))
     once = 0.0 if w.efficiency.training else pass_kernels(trainer_of(w)) * KERNEL_S
     terms = _added(
-        _pass(average, launched * micro_batches * once, tokens, squares)
-        for average, launched in passes
+        _pass(one, launched * micro_batches * once, tokens, squares) for one, launched in passes
     )
-    logits = sum((average for average, _ in passes), PassSeconds()).logits_share
+    logits = sum((one.average for one, _ in passes), PassSeconds()).logits_share
     share = bubble_share(trainer_of(w).layout, micro_batches, logits, len(passes) > 1)
     return terms | {"pipeline bubble": share * sum(terms.values())}
 
 
-def _pass(average: PassSeconds, kernels: float, tokens: float, squares: float) -> dict[str, float]:
+def _pass(one: Pass, kernels: float, tokens: float, squares: float) -> dict[str, float]:
     """One pass of a rank with so many times the tokens, and squares of lengths, of the average
     one, which launches kernels for so many seconds.
     """
+    mine = one.least + tokens * (one.average + -1.0 * one.least)
     terms = {
-        "matmul": tokens * average.matmul,
-        "attention": squares * average.attention,
-        "activations through HBM": tokens * (average.memory - kernels),
-        "kernel launches": tokens * kernels,
-        "tensor collectives in servers": tokens * average.tensor,
-        "context collectives in servers": tokens * average.context,
-        "expert collectives in servers": tokens * average.experts,
+        "matmul": mine.matmul,
+        "attention": squares * one.average.attention,
+        "activations through HBM": mine.memory - kernels,
+        "kernel launches": kernels,
+        "tensor collectives in servers": mine.tensor,
+        "context collectives in servers": mine.context,
+        "expert collectives in servers": mine.experts,
     }
-    waited = max(0.0, average.seconds - sum(terms.values())) if average.host else 0.0
+    waited = max(0.0, one.average.seconds - sum(terms.values())) if one.average.host else 0.0
     return terms | {"host": waited}
 
 

@@ -8,13 +8,24 @@ maximum       the longest that may be      8 8 8 8   32
 """
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ..compute.training import PassSeconds
 from .sections import MicroBatch
+from .timing import passes_of
 from .workload import Workload
+
+
+class Pass(NamedTuple):
+    """A pass of the average rank, and what it takes of any tokens, however few: kernel launches,
+    experts' half-filled tiles, the latency of collectives that nothing hides.
+    """
+
+    average: PassSeconds
+    least: PassSeconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,16 +38,31 @@ class Ranks:
     squares: np.ndarray
     micro_batches: int
 
-    def seconds(self, average: PassSeconds) -> np.ndarray:
-        """A pass by rank, from that of the average one: attention goes with the squares, all else
-        with the tokens; where that one waits for its host, no other is done sooner.
+    def seconds(self, one: Pass) -> np.ndarray:
+        """A pass by rank: attention goes with the squares, all else but what any tokens take with
+        the tokens; where the average rank waits for its host, no other is done sooner.
         """
-        others = average.seconds - average.attention - average.host
-        computed = (
-            others * self.tokens / self.tokens.mean()
-            + average.attention * self.squares / self.squares.mean()
+        tokens, squares = self.tokens / self.tokens.mean(), self.squares / self.squares.mean()
+        whole, least = (some.seconds - some.attention - some.host for some in one)
+        computed = least + tokens * (whole - least) + squares * one.average.attention
+        return np.maximum(computed, one.average.seconds) if one.average.host else computed
+
+
+def passes_over(w: Workload, ranks: Ranks, hottest: float) -> tuple[Pass, Pass]:
+    """The forward and the backward pass; `hottest`: how many times an even share of the tokens the
+    busiest expert's GPU takes.
+    """
+    whole, least = (
+        passes_of(
+            w, some * ranks.tokens.mean(), some * ranks.squares.mean(), ranks.micro_batches, hottest
         )
-        return np.maximum(computed, average.seconds) if average.host else computed
+        for some in (1.0, _FEW)
+    )
+    forward, backward = (replace(some, context=0.0, host=0.0) for some in least)
+    return Pass(whole[0], forward), Pass(whole[1], backward)
+
+
+_FEW = 1e-9  # of a rank's tokens
 
 
 def ranks_of(w: Workload, lengths: np.ndarray, each: MicroBatch) -> Ranks:

@@ -19,10 +19,10 @@ from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
 from ..compute.sync_time import SOFTWARE, expert_tensors
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
-from .padding import Ranks, ranks_of
+from .padding import passes_over, ranks_of
 from .popularity import imbalance, routing
 from .sections import Generation
-from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
+from .timing import decode_step, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
 
@@ -224,11 +224,11 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     `popularity.routing`.
     """
     ranks = ranks_of(w, lengths, w.training.log_prob_micro_batch)
-    ahead, _ = _passes(w, ranks, imbalance(shares))
-    micro = ranks.micro_batches
+    one, _ = passes_over(w, ranks, imbalance(shares))
+    ahead, micro = one.average, ranks.micro_batches
     passes = w.training.log_prob_passes
     bubble = bubble_share(trainer_of(w).layout, micro, ahead.logits_share, backward=False)
-    log_prob = passes * ranks.seconds(ahead) * (1 + bubble)
+    log_prob = passes * ranks.seconds(one) * (1 + bubble)
     updates = [_mini_batch(w, part, imbalance(shares)) for part in w.in_updates(lengths)]
     updates *= w.training.epochs
     updates += [replace(batch, critic=True) for batch in updates] if w.training.critic else []
@@ -239,18 +239,14 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
 
 def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ranks = ranks_of(w, lengths, w.training.micro_batch)
-    ahead, back = _passes(w, ranks, hottest)
+    forward, backward = passes_over(w, ranks, hottest)
+    ahead, back = forward.average, backward.average
     layout, micro = trainer_of(w).layout, ranks.micro_batches
     # of the slowest stage, which has the most gradients to send beside it
-    last = layout.slowest(back.logits_share) * float(ranks.seconds(back).min()) / micro
+    last = layout.slowest(back.logits_share) * float(ranks.seconds(backward).min()) / micro
     bubble = bubble_share(layout, micro, (ahead + back).logits_share)
-    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble)
+    whole = (ranks.seconds(forward) + ranks.seconds(backward)) * (1 + bubble)
     return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead, back)
-
-
-def _passes(w: Workload, ranks: Ranks, hottest: float) -> tuple[PassSeconds, PassSeconds]:
-    tokens, squares = float(ranks.tokens.mean()), float(ranks.squares.mean())
-    return passes_of(w, tokens, squares, ranks.micro_batches, hottest)
 
 
 def handover(w: Workload) -> dict[str, float]:

@@ -11,7 +11,7 @@ from jobs import recipe
 from rfabric.compute import GPUS
 from rfabric.compute.roofline import DecodeStep
 from rfabric.errors import RFabricError
-from rfabric.rl import STRATEGIES, explain, flows, phases, plan_of, read_recipe, trace_of
+from rfabric.rl import STRATEGIES, explain, flows, padding, phases, plan_of, read_recipe, trace_of
 from rfabric.rl.phases import step_of
 from rfabric.rl.timing import decode_step
 from rfabric.schedulers.traffic import read_traffic
@@ -99,7 +99,7 @@ def test_training_gets_slower(slower, faster):
 @given(st.lists(st.integers(1, 20000), min_size=8, max_size=60), st.integers(1, 8))
 def test_balance_deals_every_sequence_once_and_evenly(lengths, ranks):
     lengths = np.array(lengths, dtype=float)
-    dealt = phases.balance(lengths, ranks)
+    dealt = padding.balance(lengths, ranks)
     assert sorted(np.concatenate(dealt).tolist()) == list(range(len(lengths)))
     loads = [lengths[part].sum() for part in dealt]
     assert max(loads) - min(loads) <= lengths.max()
