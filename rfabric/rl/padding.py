@@ -1,10 +1,12 @@
 """Sequences dealt to data-parallel ranks, and the tokens that they count as in a micro-batch.
 
-lengths 5 2 4 1, micro-batches of two      tokens computed
-none                                       5 2 4 1   12
-micro-batch   the longest beside it        5 5 4 4   18
-mini-batch    the longest of the update    5 5 5 5   20
-maximum       the longest that may be      8 8 8 8   32
+    lengths 5 2 4 1, micro-batches of two      tokens computed
+    none                                       5 2 4 1   12
+    micro-batch   the longest beside it        5 5 4 4   18
+    mini-batch    the longest of the update    5 5 5 5   20
+    maximum       the longest that may be      8 8 8 8   32
+
+A budget of tokens counts them before they are padded.
 """
 
 import heapq
