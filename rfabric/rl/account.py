@@ -225,7 +225,7 @@ def _pass(one: Pass, kernels: float, tokens: float, squares: float) -> dict[str,
     """One pass of a rank with so many times the tokens, and squares of lengths, of the average
     one, which launches kernels for so many seconds.
     """
-    mine = one.least + tokens * (one.average + -1.0 * one.least)
+    mine = (1.0 - tokens) * one.least + tokens * one.average
     terms = {
         "matmul": mine.matmul,
         "attention": squares * one.average.attention,

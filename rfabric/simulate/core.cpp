@@ -1126,6 +1126,7 @@ class Engine {
         mark(anchor, s.x1 < INF ? s.x1 : room);
     }
 
+    // Whether a new flow meets no other, and none of its links waits for a balance of before.
     bool alone(uint32_t i) const {
         const Hop* w = way_of(i);
         return std::all_of(w, w + slots[i].hops, [&](const Hop& hop) {
@@ -1578,14 +1579,14 @@ class Engine {
     }
 
     // Flows from which on a clock of their own pays: the fewer, the more links each has to tell.
-    uint32_t many() const {
+    uint32_t least_crowd() const {
         return shift > USUAL ? std::max(CROWD >> (shift - USUAL), 2u) : CROWD;
     }
 
     void set_level(int32_t l, uint32_t members, double level) {
         links[l].level = level;
         if (members) lead_to(l, level);
-        if (links[l].held - members >= (members ? many() / 4 + 1 : many())) tire(l);
+        if (links[l].held - members >= (members ? least_crowd() / 4 + 1 : least_crowd())) tire(l);
     }
 
     SELDOM void lead_to(int32_t l, double level) {
@@ -1684,7 +1685,7 @@ class Engine {
         }
         counters.visits += out;
         Side& side = sides[l];
-        if (out >= many() / 4 + 1 && side.rounds < side.patience) {
+        if (out >= least_crowd() / 4 + 1 && side.rounds < side.patience) {
             side.rounds = side.patience;
             wanting.push_back(l);
         }
@@ -1718,7 +1719,7 @@ class Engine {
             if (second[k] > 0) second[k] = headroom(l, list_of(link)[k] >> shift);
             able += second[k] > 0;
         }
-        if (able && 2 * able >= (first ? 0 : many())) enlist(l, first);
+        if (able && 2 * able >= (first ? 0 : least_crowd())) enlist(l, first);
         for (uint32_t k = first; k < link.held; ++k) answer(list_of(link)[k] >> shift);
         return sides[l].members - first;
     }

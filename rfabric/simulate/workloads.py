@@ -35,7 +35,6 @@ class Work:
     """A network and the flows on it: what an engine is given."""
 
     name: str
-    hosts: int
     capacity: np.ndarray
     columns: dict = field(repr=False)
 
@@ -120,7 +119,7 @@ def disjoint_rings(rings: int = 1024, members: int = 8, steps: int = 20, seed: i
         "path_links": links.ravel(),
         "size": size,
     }
-    return Work(f"{rings} disjoint {members}-rings x {steps}", n, np.full(2 * n, RATE_BPS), columns)
+    return Work(f"{rings} disjoint {members}-rings x {steps}", np.full(2 * n, RATE_BPS), columns)
 
 
 def all_to_all(
@@ -137,12 +136,7 @@ def all_to_all(
     offsets, links = tree.paths(src, dst, choice)
     size = 1e6 * (1 + jitter * np.random.default_rng(seed).uniform(-1, 1, len(src)))
     name = f"{hosts}-host all-to-all, {spread}" + (f", sizes +-{jitter:.0%}" if jitter else "")
-    return Work(
-        name,
-        tree.hosts,
-        tree.capacity(),
-        {"path_offsets": offsets, "path_links": links, "size": size},
-    )
+    return Work(name, tree.capacity(), {"path_offsets": offsets, "path_links": links, "size": size})
 
 
 def web_search(k: int, flows: int, load: float = 0.5, seed: int = 1) -> Work:
@@ -155,7 +149,7 @@ def web_search(k: int, flows: int, load: float = 0.5, seed: int = 1) -> Work:
     dst = (src + rng.integers(1, tree.hosts, flows)) % tree.hosts
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
     columns = {"path_offsets": offsets, "path_links": links, "size": size, "start": start}
-    return Work(f"web-search, load {load}, {tree.hosts} GPUs", tree.hosts, tree.capacity(), columns)
+    return Work(f"web-search, load {load}, {tree.hosts} GPUs", tree.capacity(), columns)
 
 
 INCASTS = ("one link", "own cards", "racks", "slow cards", "two receivers")
@@ -187,7 +181,7 @@ def incast(senders: int, kind: str = "own cards", at_once: bool = True, seed: in
         "size": size,
         "start": start,
     }
-    return Work(f"{len(card)} flows into one card: {kind}", cards, capacity, columns)
+    return Work(f"{len(card)} flows into one card: {kind}", capacity, columns)
 
 
 def parking_lots(lots: int, cables: int, entering: int = 2, seed: int = 1) -> Work:
@@ -205,7 +199,7 @@ def parking_lots(lots: int, cables: int, entering: int = 2, seed: int = 1) -> Wo
         "size": rng.uniform(1e6, 2e6, len(at)),
     }
     name = f"{lots} parking lots of {cables} cables"
-    return Work(name, lots * (cables + 1), np.full(lots * cables, RATE_BPS), columns)
+    return Work(name, np.full(lots * cables, RATE_BPS), columns)
 
 
 def overloaded_mix(k: int = 8, steps: int = 40, permutations: int = 100, seed: int = 1) -> Work:
@@ -228,7 +222,7 @@ def overloaded_mix(k: int = 8, steps: int = 40, permutations: int = 100, seed: i
         [columns["after_offsets"], np.full(len(many), len(columns["after"]))]
     )
     columns |= {"path_offsets": offsets, "path_links": links, "size": size, "start": start}
-    return Work(f"overloaded mix, k={k}", tree.hosts, tree.capacity(), columns)
+    return Work(f"overloaded mix, k={k}", tree.capacity(), columns)
 
 
 def rings_on_fat_tree(k: int, members: int = 64, steps: int = 20, packed: bool = True) -> Work:
@@ -243,12 +237,7 @@ def rings_on_fat_tree(k: int, members: int = 64, steps: int = 20, packed: bool =
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
     columns |= {"path_offsets": offsets, "path_links": links, "size": np.full(len(src), 1e6)}
     how = "packed" if packed else "spread"
-    return Work(
-        f"{how} rings of {members} x {steps}, {tree.hosts} GPUs",
-        tree.hosts,
-        tree.capacity(),
-        columns,
-    )
+    return Work(f"{how} rings of {members} x {steps}, {tree.hosts} GPUs", tree.capacity(), columns)
 
 
 def expert_groups(k: int, members: int = 64) -> Work:
@@ -261,9 +250,4 @@ def expert_groups(k: int, members: int = 64) -> Work:
     src, dst = base + np.tile(a, groups), base + np.tile(b, groups)
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
     columns = {"path_offsets": offsets, "path_links": links, "size": np.full(len(src), 1e6)}
-    return Work(
-        f"{groups} expert groups of {members}, {tree.hosts} GPUs",
-        tree.hosts,
-        tree.capacity(),
-        columns,
-    )
+    return Work(f"{groups} expert groups of {members}, {tree.hosts} GPUs", tree.capacity(), columns)

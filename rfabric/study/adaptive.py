@@ -14,7 +14,7 @@ from ..report.ranking import CONTENDER, JOB, Standing, jobs_of, standings, words
 from ..report.store import table_of_cells
 from .cells import asked_as
 from .grid import Cell, Grid
-from .sweeping import Place, Tally, complain, swept_cells
+from .sweeping import Place, Tally, complain, sweep_what_runs
 
 FIRST = 2  # seeds of the first round: fewer have no interval
 
@@ -39,7 +39,7 @@ def sweep_until(
     looked_at: frozenset[int] = frozenset()
     while True:
         step = replace(grid, seeds=grid.seeds[: min(seeds, len(grid.seeds))])
-        swept = swept_cells(step, place, tell, wanted=_among(grid, open_, looked_at))
+        swept = sweep_what_runs(step, place, tell, wanted=_among(grid, open_, looked_at))
         tally.cells += swept.cells
         tally.run += swept.run
         tally.cached += swept.cached

@@ -83,12 +83,12 @@ def sweep_cells(
     them; RunError where cells broke, the others being in the store, or where ALIKE of them broke
     alike and none ran.
     """
-    tally = swept_cells(grid, place, tell, wanted)
+    tally = sweep_what_runs(grid, place, tell, wanted)
     complain(tally, place)
     return tally
 
 
-def swept_cells(
+def sweep_what_runs(
     grid: Grid,
     place: Place,
     tell: Callable[[dict], None] = lambda _: None,

@@ -28,6 +28,7 @@ from .drawing import (
     PHASE_COLOURS,
     Theme,
     bare,
+    entitle,
     readable,
     tooltip,
 )
@@ -128,7 +129,7 @@ def demand(
     for i, (key, d) in enumerate(by_phase):
         axes = figure.add_subplot(1, len(by_phase), i + 1)
         _heatmap(axes, d, PHASE_COLOURS.get(key.phase, OTHER_COLOUR), theme)
-        axes.set_title(phase_text(str(key)), size=9.5, color=theme.ink, y=1)
+        entitle(axes, phase_text(str(key)), theme)
         axes.set_xlabel(
             f"to {unit}; darkest {show_size(d.sent.bytes.max())}", size=8, color=theme.muted
         )
@@ -173,7 +174,7 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
                 f"{len(used)} directed links",
             )
             axes.text(102, y, f"{used.max():.0%}", size=8, va="center", color=theme.muted)
-        axes.set_title(label, size=9.5, color=theme.ink, y=1)
+        entitle(axes, label, theme)
         axes.set_xlim(-2, 116)
         axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100 %"])
         axes.set_ylim(len(tiers) - 0.5, -0.5)

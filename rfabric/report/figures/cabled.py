@@ -25,6 +25,7 @@ from .drawing import (
     PAGE,
     PAGE_WIDTH,
     Theme,
+    entitle,
     new_figure,
     readable,
     tooltip,
@@ -96,7 +97,7 @@ def circuits(result: Result, theme: Theme = PAGE) -> Figure | None:
         axes = figure.add_subplot(rows, columns, i + 1)
         draw(axes, result.fabric, lit, theme)
         name = "at the start" if i == 0 else phase_text(result.rewires[i - 1].phase)
-        axes.set_title(f"epoch {i}  {name}", size=9.5, color=theme.ink, pad=12, y=1)
+        entitle(axes, f"epoch {i}  {name}", theme, pad=12)
         moved = f", {result.rewires[i - 1].circuits_changed:,} changed" if i else ""
         words = f"from {time:.3f} s\n{len(lit):,} circuits{moved}"
         axes.text(0, -1.3, words, ha="center", va="top", size=8, color=theme.muted)

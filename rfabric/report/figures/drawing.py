@@ -97,6 +97,13 @@ def bare(axes, theme: Theme, grid: str = "") -> None:
         label.set_color(theme.ink)
 
 
+def entitle(axes, text: str, theme: Theme, pad: float | None = None) -> None:
+    """A title `pad` points above the axes. Its height is said: else matplotlib lays out all ticks
+    to see whether any is in its way, which takes longer than drawing them.
+    """
+    axes.set_title(text, size=9.5, color=theme.ink, pad=pad, y=1)
+
+
 def tooltip(artist, text: str) -> None:
     """A tooltip in the SVG."""
     artist.set_gid("tip:" + text)
