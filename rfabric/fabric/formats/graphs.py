@@ -3,10 +3,12 @@
 A node says what it is by `tier`, `role`, `type`, `kind` and the like; an edge its `rate_bps`,
 `bandwidth`, `LinkSpeedRaw`, ..., `delay_s`, `latency`. A bare number takes the unit at the end of
 its key (`speed_mbps`), or `rate_unit=` and `delay_unit=`. What stands in both directions is one
-cable; an edge stands for as many as its `count` or `multiplicity` says, each of its rate. What
-rfabric writes holds all that a Fabric is, but for its settings.
+cable; an edge stands for as many as its `count` or `multiplicity` says, each of its rate, and for
+none where its `status` or `state` is `down`. What rfabric writes holds all that a
+Fabric is, but for its settings.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ from .base import (
 OWN_NODE = {*ROLE_KEYS, "id", "name", "key", "label", "pod", "plane"}
 PARTS = ("interface", "port", "termination-point")  # of a device, in graphs of an inventory
 OWN_EDGE = {"source", "target", "from", "to", "src", "dst", "key", "id", "cable"}
+STATUS = re.compile(r"(?:link|oper|operational|admin)?[-_ ]?(?:status|state)", re.I)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def network_of(
     """The Network of nodes and of edges between them; `graph`: attributes of the whole."""
     _refuse_interfaces(nodes)
     roles = {node: role_of(said) for node, said in nodes.items()}
+    listed, edges = len(edges), [edge for edge in edges if "down" not in _statuses(edge)]
     copies = [copies_of(edge.attributes, edge.where) for edge in edges]
     cables = [
         NamedCable(
@@ -68,13 +72,12 @@ def network_of(
         f"attributes of {what} left out: {some(left)}"
         for what, left in (
             ("nodes", _left(nodes.values(), OWN_NODE)),
-            (
-                "edges",
-                {k for k in _left((e.attributes for e in edges), OWN_EDGE) if not is_count(k)},
-            ),
+            ("edges", {k for k in _left(map(_unread, edges), OWN_EDGE) if not is_count(k)}),
         )
         if left
     ]
+    if down := listed - len(edges):
+        dropped.append(f"edges that are down left out: {down:,}")
     dropped += several(copies, "edges")
     cables = each_once(cables, dropped, directed)
     delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)
@@ -93,6 +96,19 @@ def _refuse_interfaces(nodes: Mapping[str, Mapping[str, Any]]) -> None:
                 f"node {name}: {words[word]} {word!r} is a part of a device; keep the devices, "
                 "cabled to one another"
             )
+
+
+def _statuses(edge: Edge) -> set[str]:
+    """What an edge says of its state, in small letters: a cable that is down carries nothing."""
+    said = edge.attributes.items()
+    return {str(value).strip().lower() for key, value in said if STATUS.fullmatch(str(key))}
+
+
+def _unread(edge: Edge) -> Mapping[str, Any]:
+    """The attributes of an edge but for a state of `up`, which is what any cable is."""
+    if not _statuses(edge) <= {"up"}:
+        return edge.attributes
+    return {k: v for k, v in edge.attributes.items() if not STATUS.fullmatch(str(k))}
 
 
 def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
