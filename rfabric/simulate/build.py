@@ -24,7 +24,8 @@ SOURCE, *OTHERS = SOURCES
 # Products and sums are rounded one by one, as in Python: where a processor can do both at once, GCC
 # would have it do so, and the last bit be another.
 BASE = (
-    "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra",
+    "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-pthread",
+    "-Wall", "-Wextra",
 )  # fmt: skip
 FAST = ("-O3", "-DNDEBUG")
 MOST_SAID = 4000  # characters of what a compiler says

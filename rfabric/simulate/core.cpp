@@ -26,6 +26,9 @@
 // and rate: rings cost no repair at all. run() may return in the middle of this for a breath, and
 // goes on from there when it is called again.
 //
+// Groups of flows that share no link, and of which none waits for another, are played side by side
+// where a large run is to go on to its end: each group in an engine of its own. See "groups" below.
+//
 // At scale an event costs what it must fetch from memory: all that it needs of a link is one cache
 // line, of a flow in flight two. What a link carried is added up only when somebody asks.
 //
@@ -33,12 +36,20 @@
 // here is in range. Never compile with -ffast-math: infinities are meant.
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <new>
+#include <numeric>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -53,6 +64,11 @@
 #ifndef RFABRIC_CROWD
 #define RFABRIC_CROWD 64  // a test sets 2
 #endif
+#ifndef RFABRIC_APART
+#define RFABRIC_APART 16384  // a test sets 2
+#endif
+
+extern "C" int rf_run(void* engine, double until);
 
 namespace {
 
@@ -81,6 +97,12 @@ constexpr uint32_t LONE = uint32_t{1} << 31;
 // every step must wait for memory. A step is a flow looked at, started or ended, or a link filled
 // anew.
 constexpr int64_t BREATH = RFABRIC_BREATH;
+// Fewer flows are not looked at for groups.
+constexpr int64_t APART = RFABRIC_APART;
+// Engines that the groups are dealt to: whatever the machine, so that results do not depend on it,
+// and many, so that what one of them touches stays in the cache.
+constexpr uint32_t SHARES = 256;
+constexpr std::chrono::milliseconds WAIT{50};  // for the other threads, between two breaths
 
 // Large tables lie on huge pages where the system has them: at scale an event looks into dozens of
 // far-off places.
@@ -244,7 +266,14 @@ struct Side {
 struct Counters {
     int64_t instants = 0, evaluations = 0, changes = 0, fills = 0, visits = 0, takeovers = 0,
             fallbacks = 0, joined = 0;
+    void operator+=(const Counters& o) {
+        instants += o.instants, evaluations += o.evaluations, changes += o.changes;
+        fills += o.fills, visits += o.visits, takeovers += o.takeovers;
+        fallbacks += o.fallbacks, joined += o.joined;
+    }
 };
+
+class Apart;
 
 class Engine {
   public:
@@ -256,6 +285,7 @@ class Engine {
             arm(static_cast<int32_t>(l));
         }
     }
+    ~Engine();
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
@@ -265,6 +295,7 @@ class Engine {
     std::vector<Event> events;
 
     int64_t known() const { return static_cast<int64_t>(flows.size()); }
+    int64_t done() const;
     double start(int64_t f) const { return flows[f].start; }
     double finish_time(int64_t f) const { return flows[f].finish; }
 
@@ -274,6 +305,7 @@ class Engine {
     void add(int64_t n, const int64_t* path_offsets, const int32_t* path_links, const double* bytes,
              const double* start, const int64_t* after_offsets, const int32_t* after,
              const double* gaps, const double* latencies, const double* weights) {
+        stay_together();
         const int64_t first = known();
         const int64_t base = static_cast<int64_t>(path.size());
         path.insert(path.end(), path_links, path_links + path_offsets[n]);
@@ -292,6 +324,8 @@ class Engine {
     }
 
     void watch(int64_t n, const int32_t* which) {
+        stay_together();
+        watching |= n > 0;
         for (int64_t i = 0; i < n; ++i) {
             const int32_t f = which[i];
             if (flows[f].state < DONE) flows[f].watched |= 1 << FINISHED;
@@ -342,6 +376,14 @@ class Engine {
 
     // Until `until`, or the end of an instant at which something watched happened, or a breath.
     Outcome run(double until) {
+        if (until < INF)
+            stay_together();
+        else if (apart || fresh())
+            switch (run_apart()) {
+                case APART_UNDER_WAY: return BREATHES;
+                case APART_DONE: return AT_REST;
+                case NOT_APART: break;
+            }
         stop = counters.visits + others + BREATH;
         for (;;) {
             if (stage == AT_PEACE) {
@@ -397,6 +439,9 @@ class Engine {
     }
 
   private:
+    friend class Apart;
+    std::unique_ptr<Apart> apart;  // the groups, while they are played
+    bool watching = false, tied = false;  // tied: no groups were found, or they did not end
     double same_level;
 
     // Per flow, for ever. Optional columns stay empty until a flow needs them.
@@ -1000,6 +1045,21 @@ class Engine {
     // ---- levels
     // ---------------------------------------------------------------------------------------------
 
+    // ---- groups, side by side
+    // ---------------------------------------------------------------------------------------------
+
+    enum Parting { NOT_APART, APART_UNDER_WAY, APART_DONE };
+
+    // Whether nothing has happened yet, and nobody wants to know when it does.
+    bool fresh() const {
+        return known() >= APART && !watching && !tied && now == 0.0 && counters.instants == 0 &&
+               finished == 0 && arrivals.empty() && slots.empty() && timers.empty();
+    }
+
+    Parting run_apart();
+    // Before anything changes: this engine has seen none of what the groups have done so far.
+    void stay_together();
+
     // False: out of breath; call again.
     bool solve() {
         if (stage == AT_PEACE) take_leave();
@@ -1015,6 +1075,7 @@ class Engine {
 
     // The network and the flows may be changed only when all levels are right.
     void come_to_peace() {
+        stay_together();
         stop = std::numeric_limits<int64_t>::max();
         if (stage != AT_PEACE) solve();
     }
@@ -1919,6 +1980,279 @@ class Engine {
     }
 };
 
+// ---- groups
+//
+// What shares no link with others, and waits for none of them, directly or through further flows,
+// is a group. Groups are dealt to SHARES engines, which the threads of this machine take one after
+// the other: so it does not depend on the number of threads who is played with whom, nor any last
+// bit. This engine is told at the end. If a flow can never finish nothing is told, and this engine
+// plays all of it: it can be asked what stands still, and given other capacities.
+
+class Apart {
+  public:
+    // None where one group has nearly all flows: to be played apart must be worth its memory.
+    static std::unique_ptr<Apart> of(const Engine& whole) {
+        std::unique_ptr<Apart> apart(new Apart(whole));
+        return apart->deal() && apart->set_out() ? std::move(apart) : nullptr;
+    }
+
+    ~Apart() {
+        halt = true;
+        for (std::thread& t : threads) t.join();
+    }
+
+    int64_t done() const { return finished; }
+
+    // Whether all shares have ended, one way or the other; waits a little for it.
+    bool over() {
+        std::unique_lock<std::mutex> lock(mutex);
+        return news.wait_for(lock, WAIT, [&] { return halt || ended == SHARES; });
+    }
+
+    bool failed() const { return halt; }
+    bool without_memory() const { return no_memory; }
+
+    // Tells the engine of all flows what happened.
+    void tell(Engine& whole) {
+        for (int64_t f = 0; f < whole.known(); ++f) {
+            Flow& flow = whole.flows[f];
+            flow.start = start[f];
+            flow.finish = finish[f];
+            flow.state = DONE;
+            flow.waits = 0;
+        }
+        whole.busy.swap(busy);
+        whole.carried.swap(carried);
+        whole.finished = finished;
+        whole.now = now;
+        whole.counters = counters;
+        whole.clear_agenda();
+    }
+
+  private:
+    const Engine& whole;
+    Table<uint32_t> parent;  // of links, then of flows without links: towards the first of a group
+    Table<uint32_t> order;   // flows, share by share
+    size_t begins[SHARES + 1] = {};
+    Table<uint32_t> number;  // of each flow and each link in its share
+    Table<uint32_t> link_number;
+    Table<double> start, finish, busy, carried;
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::condition_variable news;
+    std::atomic<uint32_t> next{0};
+    std::atomic<bool> halt{false}, no_memory{false};
+    std::atomic<int64_t> finished{0};
+    uint32_t ended = 0;
+    double now = 0.0;
+    Counters counters;
+
+    explicit Apart(const Engine& e) : whole(e) {}
+
+    size_t links() const { return whole.links.size(); }
+
+    uint32_t first_of(uint32_t a) {
+        while (parent[a] != a) a = parent[a] = parent[parent[a]];
+        return a;
+    }
+
+    void unite(uint32_t a, uint32_t b) {
+        a = first_of(a);
+        b = first_of(b);
+        parent[std::max(a, b)] = std::min(a, b);
+    }
+
+    uint32_t place_of(int64_t f) const {
+        return static_cast<uint32_t>(whole.flows[f].hops ? *whole.path_of(static_cast<int32_t>(f))
+                                                         : links() + f);
+    }
+
+    template <typename Do>
+    void each_follower(int64_t f, Do&& act) const {
+        const uint32_t first = whole.flows[f].follower;
+        if (first == NONE) return;
+        if (first & LONE) return act(first & ~LONE);
+        for (uint32_t k = first; k != NONE; k = whole.followers[k].next)
+            act(static_cast<uint32_t>(whole.followers[k].flow));
+    }
+
+    // Groups, and who plays them: the largest first, each to the share that has least.
+    bool deal() {
+        const int64_t n = whole.known();
+        if (links() + static_cast<size_t>(n) >= NONE) return false;
+        parent.resize(links() + n);
+        std::iota(parent.begin(), parent.end(), 0u);
+        for (int64_t f = 0; f < n; ++f) {
+            const int32_t* p = whole.path_of(static_cast<int32_t>(f));
+            for (uint32_t k = 1; k < whole.flows[f].hops; ++k) unite(p[0], p[k]);
+            each_follower(f, [&](uint32_t g) { unite(place_of(f), place_of(g)); });
+        }
+        Table<uint32_t> size(parent.size());
+        for (int64_t f = 0; f < n; ++f) ++size[first_of(place_of(f))];
+        std::vector<uint32_t> groups;
+        for (uint32_t a = 0; a < size.size(); ++a)
+            if (size[a]) groups.push_back(a);
+        std::stable_sort(groups.begin(), groups.end(),
+                         [&](uint32_t a, uint32_t b) { return size[a] > size[b]; });
+        if (8 * static_cast<int64_t>(size[groups[0]]) > 7 * n) return false;
+        std::vector<std::pair<size_t, uint32_t>> has;  // heap: flows of each share
+        for (uint32_t k = 0; k < SHARES; ++k) has.push_back({0, k});
+        Table<uint32_t>& share = size;  // of a group, in the place of its size
+        for (uint32_t a : groups) {
+            std::pop_heap(has.begin(), has.end(), std::greater<>());
+            has.back().first += size[a];
+            share[a] = has.back().second;
+            std::push_heap(has.begin(), has.end(), std::greater<>());
+        }
+        for (const auto& [flows, k] : has) begins[k + 1] = flows;
+        std::partial_sum(begins, begins + SHARES + 1, begins);
+        order.resize(n);
+        size_t at[SHARES];
+        std::copy(begins, begins + SHARES, at);
+        for (int64_t f = 0; f < n; ++f)
+            order[at[share[first_of(place_of(f))]]++] = static_cast<uint32_t>(f);
+        return true;
+    }
+
+    bool set_out() {
+        Table<uint32_t>().swap(parent);
+        number.resize(whole.known());
+        link_number.assign(links(), NONE);
+        start.assign(whole.known(), NOT_YET);
+        finish.assign(whole.known(), INF);
+        busy.resize(links());
+        carried.resize(links());
+        const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+        try {
+            while (threads.size() < std::min(cores, SHARES))
+                threads.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            // no more threads may be had here: those that are there do it
+        }
+        return !threads.empty();
+    }
+
+    void work() {
+        try {
+            for (uint32_t k; !halt && (k = next++) < SHARES;) play(k);
+        } catch (const std::bad_alloc&) {
+            no_memory = true;
+            give_up();
+        }
+    }
+
+    void give_up() {
+        const std::lock_guard<std::mutex> lock(mutex);
+        halt = true;
+        news.notify_all();
+    }
+
+    void play(uint32_t share) {
+        const uint32_t *from = order.data() + begins[share], *to = order.data() + begins[share + 1];
+        const std::vector<int32_t> mine = number_links(from, to);
+        std::vector<double> capacity;
+        for (int32_t l : mine) capacity.push_back(whole.links[l].capacity);
+        Engine part(capacity.data(), static_cast<int64_t>(mine.size()), whole.same_level);
+        hand_over(part, from, to);
+        part.tied = true;  // what it plays is not divided again
+        for (int64_t told = 0;; told = part.finished) {
+            // by the way that all take: a second one would keep the compiler from inlining it
+            const int outcome = rf_run(&part, INF);
+            finished += part.finished - told;
+            if (outcome == NO_MEMORY) throw std::bad_alloc();
+            if (halt) return;
+            if (outcome != BREATHES) break;
+        }
+        if (part.finished != part.known()) return give_up();
+        for (const uint32_t* f = from; f != to; ++f) {
+            start[*f] = part.flows[f - from].start;
+            finish[*f] = part.flows[f - from].finish;
+        }
+        part.tally();
+        for (size_t l = 0; l < mine.size(); ++l) {
+            busy[mine[l]] = part.busy[l];
+            carried[mine[l]] = part.carried[l];
+        }
+        const std::lock_guard<std::mutex> lock(mutex);
+        now = std::max(now, part.now);
+        counters += part.counters;
+        if (++ended == SHARES) news.notify_all();
+    }
+
+    // The links of these flows, in their old order; no other share has any of them.
+    std::vector<int32_t> number_links(const uint32_t* from, const uint32_t* to) {
+        std::vector<int32_t> mine;
+        for (const uint32_t* f = from; f != to; ++f) {
+            number[*f] = static_cast<uint32_t>(f - from);
+            const int32_t* p = whole.path_of(static_cast<int32_t>(*f));
+            for (uint32_t k = 0; k < whole.flows[*f].hops; ++k) {
+                if (link_number[p[k]] != NONE) continue;
+                link_number[p[k]] = 0;
+                mine.push_back(p[k]);
+            }
+        }
+        std::sort(mine.begin(), mine.end());
+        for (size_t l = 0; l < mine.size(); ++l) link_number[mine[l]] = static_cast<uint32_t>(l);
+        return mine;
+    }
+
+    // These flows into an engine of their own, and who waits for whom.
+    void hand_over(Engine& part, const uint32_t* from, const uint32_t* to) const {
+        size_t hops = 0;
+        for (const uint32_t* f = from; f != to; ++f) hops += whole.flows[*f].hops;
+        part.flows.reserve(to - from);
+        part.path.reserve(hops);
+        for (const uint32_t* f = from; f != to; ++f) {
+            Flow flow = whole.flows[*f];
+            const int32_t* p = whole.path_of(static_cast<int32_t>(*f));
+            flow.path_at = static_cast<int64_t>(part.path.size());
+            for (uint32_t k = 0; k < flow.hops; ++k)
+                part.path.push_back(static_cast<int32_t>(link_number[p[k]]));
+            if (flow.follower != NONE && flow.follower & LONE)
+                flow.follower = LONE | number[flow.follower & ~LONE];
+            else if (flow.follower != NONE)
+                flow.follower = hand_over_list(part, flow.follower);
+            part.flows.push_back(flow);
+            if (!whole.gap.empty()) part.gap.push_back(whole.gap[*f]);
+            if (!whole.latency.empty()) part.latency.push_back(whole.latency[*f]);
+        }
+        part.weighted = whole.weighted;
+        part.put_on_agenda(0);
+    }
+
+    uint32_t hand_over_list(Engine& part, uint32_t from) const {
+        const auto first = static_cast<uint32_t>(part.followers.size());
+        for (uint32_t k = from; k != NONE; k = whole.followers[k].next) {
+            const auto after = static_cast<uint32_t>(part.followers.size() + 1);
+            part.followers.push_back(
+                {static_cast<int32_t>(number[whole.followers[k].flow]), after});
+        }
+        part.followers.back().next = NONE;
+        return first;
+    }
+};
+
+Engine::~Engine() { stay_together(); }  // its threads read the tables
+
+int64_t Engine::done() const { return apart ? apart->done() : finished; }
+
+void Engine::stay_together() { apart.reset(); }
+
+Engine::Parting Engine::run_apart() {
+    if (!apart) {
+        apart = Apart::of(*this);
+        tied = !apart;
+        return apart ? APART_UNDER_WAY : NOT_APART;
+    }
+    if (!apart->over()) return APART_UNDER_WAY;
+    const std::unique_ptr<Apart> over = std::move(apart);
+    if (over->without_memory()) throw std::bad_alloc();
+    tied = true;
+    if (over->failed()) return NOT_APART;
+    over->tell(*this);
+    return APART_DONE;
+}
+
 template <typename Do>
 int guarded(Do&& act) {
     try {
@@ -2008,7 +2342,7 @@ void rf_remaining(const void* engine, int64_t n, const int32_t* flows, double* o
 }
 
 double rf_now(const void* engine) { return static_cast<const Engine*>(engine)->now; }
-int64_t rf_finished(const void* engine) { return static_cast<const Engine*>(engine)->finished; }
+int64_t rf_finished(const void* engine) { return static_cast<const Engine*>(engine)->done(); }
 int64_t rf_flows(const void* engine) { return static_cast<const Engine*>(engine)->known(); }
 
 void rf_times(const void* engine, double* start, double* finish) {

@@ -142,6 +142,8 @@ class Engine:
         Returns the events of that instant as records (time, flow, kind: READY or FINISHED), by
         flow; none if `until` was reached (`now` is then `until`) or if nothing more can happen
         (then `now` is the last instant at which something did, or `until` where that is finite).
+        Where nothing is watched and nothing was played before, a large run to the end uses all
+        cores that this process may use (docs/scale.md).
         RFabricError where `until` is over.
         """
         if not until >= self.now:

@@ -4,6 +4,9 @@ packets.
     stage begins -> policy decides -> planner applies the window rule -> circuits go dark -> routes
     follow -> flows go on
 
+Without OCSes nothing is decided: the engine plays the whole trace at once, its groups of rows side
+by side (`core.cpp`).
+
 A stage is a phase, or what the policy's granularity makes of the trace (`trace.stages`). It begins
 when the first of its rows is ready. Its flows take the routes of the circuits in force. During a
 rewire, flows whose path, before or after it, crosses a circuit that changes stand still; all others
@@ -50,7 +53,7 @@ from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Progress, Result, Scale
 from ..routing.schemes import DEFAULT_SCHEME, SPLIT, one_way
-from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
+from ..trace import PLAN_AHEAD, Demands, PhaseKey, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.packets import PAYLOAD
 from ..trace.pairs import KnownWays, Pairs, PairWays
@@ -171,7 +174,8 @@ class _World:
         # of the rewire under way: programmed, dark until, usable
         self.times: tuple[float, ...] = ()
         self.halt = np.inf  # when senders that were not told to pause come to a halt
-        self.waiting = stages(trace, self.policy.granularity)  # stages that have not begun
+        # stages that have not begun; without circuits there is nothing to decide at their begin
+        self.waiting = stages(trace, self.policy.granularity) if fabric.ocses else []
         self.stage_of = begins(self.waiting)
         self.opens = self._opens()
         self.demands = Demands(trace, fabric)
@@ -198,10 +202,10 @@ class _World:
             # who says how much is sent may wait for that, but not for connections
             chosen = 0.0 if share else self.share
             refuse_long(trace, self.ways, chosen, each=transport == TCP)
-            self.engine = packet_engine(fabric, self.share, transport, lambda *_: tell()())
+            self.engine = packet_engine(fabric, self.share, transport, lambda *so: tell()(*so))
         else:
             parted = self.routing.scheme == SPLIT
-            self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
+            self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *so: tell()(*so))
             if transport == FLUID:
                 self.outlook = TransportOutlook(fabric, trace, self.ways)
         self.name = engine
@@ -457,9 +461,7 @@ class _World:
     def _begin(self, stage: Stage) -> None:
         self.waiting.remove(stage)
         self.phase = str(stage)
-        self._tell(self.finish_times())
-        if not self.fabric.ocses:
-            return
+        self._tell(finish=self.finish_times())
         rows = stage.rows[self.trace.size[stage.rows] > 0]
         self.contract.begin(stage, rows, self.engine.now, self.policy.granularity != "one-shot")
         stands = self._concerned(rows)
@@ -470,25 +472,36 @@ class _World:
             self._stop(stands)
         self._reroute(rows[~np.isin(rows, stands)])
 
-    def _tell(self, finish: np.ndarray | None = None) -> None:
+    def _tell(
+        self, now: float = 0.0, ended: int = 0, flows: int = 1, finish: np.ndarray | None = None
+    ) -> None:
         """Report progress: as a phase begins (`finish` of the rows is known then), and now and then
-        while the engine works.
+        while the engine works, which says how many of its `flows` have `ended`.
         """
         if finish is None and time.monotonic() - self.told < BREATH_S:
             return
         self.told, engine = time.monotonic(), self.engine
         sizes, finish = self.trace.size, engine.finish_times() if finish is None else finish
-        done = int(sizes.sum(where=np.isfinite(finish)))
+        total, done = int(sizes.sum()), int(sizes.sum(where=np.isfinite(finish)))
         self.progress(
             {
                 "stage": "run",
-                "phase": self.phase,
+                "phase": self.phase if self.fabric.ocses else self._latest(),
                 "clock_s": engine.now,
                 "circuits": len(self.contract.circuits),
-                "done_bytes": done,
-                "total_bytes": int(sizes.sum()),
+                # of groups of rows that are played side by side only their number is known
+                "done_bytes": max(done, total * ended // flows),
+                "total_bytes": total,
             }
         )
+
+    def _latest(self) -> str:
+        """The phase of the row that began last; '' where that is not known yet."""
+        start, trace = self.engine.start_times(), self.trace
+        if np.isnan(start).all():
+            return ""
+        row = int(np.nanargmax(start))
+        return str(PhaseKey(int(trace.step[row]), trace.phases[trace.phase[row]]))
 
     def _decide(self) -> None:
         """Answer the stages that ask, all at once."""

@@ -698,6 +698,169 @@ def test_an_incast_tells_the_story_of_the_reference(seed):
     check_story(incast_story(np.random.default_rng(seed)))
 
 
+# --- groups of flows that nothing ties together ---------------------------------------------------
+
+# Plays stories with a core that looks for groups among any two flows.
+GROUPED = """
+import sys
+import warnings
+
+import numpy as np
+
+sys.path.insert(0, sys.argv[1])
+import test_engine as t
+
+warnings.simplefilter("ignore", t.Deadlock)
+for seed in range(12):
+    t.check_story(t.grouped_story(np.random.default_rng(seed)))
+    t.check_story(t.random_story(np.random.default_rng(seed)))
+    t.check_story(t.incast_story(np.random.default_rng(seed)))
+"""
+
+
+def grouped_story(rng):
+    """Some groups of flows on links of their own, numbered at random: flows wait for others of
+    their group, also through rows without a path; some links are dark, and lit when all is at rest.
+    """
+    groups, each = int(rng.integers(2, 30)), int(rng.integers(2, 8))
+    links = rng.permutation(groups * each).reshape(groups, each)
+    capacity = rng.choice([8.0, 16.0, rng.uniform(1, 50)], groups * each)
+    dark = rng.choice(groups * each, int(rng.integers(0, 2)), replace=False)
+    capacity[dark] = 0.0
+    paths, after, members = [], [], [[] for _ in range(groups)]
+    for f in range(int(rng.integers(groups, 8 * groups))):
+        group = int(rng.integers(groups))
+        hops = int(rng.integers(0, 4))
+        paths.append(rng.choice(links[group], min(hops, each), replace=False).tolist())
+        before = members[group]
+        some = int(rng.integers(0, min(len(before), 3) + 1))
+        after.append(rng.choice(before, some, replace=False).tolist() if some else [])
+        before.append(f)
+    n = len(paths)
+    size = [float(rng.integers(1, 40)) if path else 0.0 for path in paths]
+    said = {
+        "start": rng.choice([0.0, 1.0, rng.uniform(0, 9)], n),
+        "gap": rng.choice([0.0, 0.0, 2.0], n),
+        "latency": rng.choice([0.0, 0.5], n) if rng.random() < 0.5 else None,
+        "weight": rng.choice([1.0, 2.5], n) if rng.random() < 0.5 else None,
+    }
+    calls = [("add", (), flows(paths, size, after=after, **said)), ("run", (), {})]
+    calls += [("set_capacity", (dark, np.full(len(dark), 8.0)), {}), ("run", (), {})]
+    calls.append(("add", (), flows([[int(links[0, 0]), int(links[1, 0])]], [7.0], after=[[0]])))
+    return capacity, calls
+
+
+def test_a_core_that_looks_for_the_smallest_groups_tells_the_same_stories(tmp_path):
+    play_with_a_core_of("-DRFABRIC_APART=2", GROUPED, tmp_path)
+
+
+def islands(groups=5, each=4000):
+    """Capacities, and flows on islands of 32 links: none reaches another island, and one in eight
+    waits for the one before it.
+    """
+    rng = np.random.default_rng(3)
+    n = groups * each
+    at = np.sort(rng.integers(0, groups, n))
+    links = 32 * at[:, None] + np.argsort(rng.random((n, 32)), axis=1)[:, :3]
+    waits = (at == np.roll(at, 1)) & (rng.random(n) < 1 / 8)
+    waits[0] = False
+    return np.full(32 * groups, G), {
+        "path_offsets": 3 * np.arange(n + 1),
+        "path_links": links.ravel(),
+        "size": rng.uniform(1e3, 1e6, n),
+        "start": rng.uniform(0, 1, n),
+        "after_offsets": np.cumsum(np.concatenate(([0], waits))),
+        "after": np.flatnonzero(waits) - 1,
+    }
+
+
+def all_that_is_seen(engine):
+    seen = engine.start_times(), engine.finish_times(), engine.link_bytes(), engine.busy_time()
+    return b"".join(array.tobytes() for array in seen)
+
+
+def test_groups_take_as_long_together_as_each_by_itself():
+    capacity, columns = islands()
+    engine = Engine(capacity)
+    engine.add(**columns)
+    engine.run()
+    one_by_one = Engine(capacity)
+    one_by_one.add(**columns)
+    while one_by_one.now < engine.now:  # who wants to see it on the way sees one engine
+        one_by_one.run(until=one_by_one.now + 0.5)
+    assert not deadlock(engine) and engine.now == engine.finish_times().max()
+    for what in ("start_times", "finish_times", "link_bytes", "busy_time"):
+        together, alone = (getattr(one, what)() for one in (engine, one_by_one))
+        np.testing.assert_allclose(together, alone, rtol=1e-9, err_msg=what)
+
+
+ISLANDS = """
+import hashlib, os, sys
+sys.path.insert(0, sys.argv[1])
+import test_engine as t
+
+for cores in (os.sched_getaffinity(0), {min(os.sched_getaffinity(0))}):
+    os.sched_setaffinity(0, cores)
+    capacity, columns = t.islands()
+    engine = t.Engine(capacity)
+    engine.add(**columns)
+    engine.run()
+    print(hashlib.sha256(t.all_that_is_seen(engine)).hexdigest())
+"""
+
+
+def test_the_last_bit_does_not_depend_on_how_many_cores_there_are():
+    command = [sys.executable, "-c", ISLANDS, str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == 1 and len(done.stdout.split()) == 2
+
+
+def test_a_group_that_can_never_finish_is_named_and_lives_again_with_its_link():
+    capacity, columns = islands()
+    capacity[0] = 0.0
+    engine = Engine(capacity)
+    engine.add(**columns)
+    engine.run()
+    assert "are stalled on dark links" in deadlock(engine)
+    engine.set_capacity([0], [G])
+    engine.run()
+    assert deadlock(engine) is None
+    sent = np.bincount(columns["path_links"], np.repeat(columns["size"], 3), len(capacity))
+    np.testing.assert_allclose(engine.link_bytes(), sent, rtol=1e-9)
+
+
+def test_groups_that_are_interrupted_go_on_or_begin_again():
+    """Who goes on gets what was begun; who changes anything gets it from the beginning."""
+    capacity, columns = islands()
+    expected, engine, told = Engine(capacity), Engine(capacity), []
+
+    def interrupt():
+        told.append(engine._engine.finished)
+        raise KeyboardInterrupt
+
+    for one in (expected, engine):
+        one.add(**columns)
+    expected.run()
+    with pytest.raises(KeyboardInterrupt):
+        engine._engine.run(np.inf, interrupt)
+    assert engine.now == 0 and np.isnan(engine.start_times()).all() and told[0] < engine.flows
+    changed = Engine(capacity)
+    changed.add(**columns)
+    with pytest.raises(KeyboardInterrupt):
+        changed._engine.run(np.inf, interrupt)
+    engine.run()
+    assert all_that_is_seen(engine) == all_that_is_seen(expected)
+    changed.run(until=0.25)
+    assert changed.now == 0.25 and len(changed.active()) > 0
+    changed.run()
+    np.testing.assert_allclose(changed.finish_times(), expected.finish_times(), rtol=1e-9)
+    with pytest.raises(KeyboardInterrupt):
+        left = Engine(capacity)
+        left.add(**columns)
+        left._engine.run(np.inf, interrupt)
+    left.close()  # its threads end with it
+
+
 # --- work, and the benchmark ----------------------------------------------------------------------
 
 

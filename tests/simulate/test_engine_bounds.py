@@ -128,7 +128,10 @@ def others(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("flags", [[], ["-DRFABRIC_CROWD=2"]], ids=["as it is", "small crowds"])
+SMALL = ["-DRFABRIC_CROWD=2", "-DRFABRIC_APART=2"]
+
+
+@pytest.mark.parametrize("flags", [[], SMALL], ids=["as it is", "small crowds and groups"])
 def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path, others, flags):
     runtime, core = sanitizer(), tmp_path / "core.so"
     engine = [*BASE, *CHECKED, LINES, *flags, f'-DRF_SOURCE="{source_digest()}"', str(SOURCE)]

@@ -17,6 +17,7 @@ from rfabric.study.forecast import forecast
 from rfabric.trace import Trace, TraceBuilder, stages
 
 FABRIC = parse_fabric("fat-tree")
+OPTICAL = parse_fabric("rfabric")  # where a phase that begins is decided upon
 ROWS = 2000
 
 
@@ -32,8 +33,8 @@ def one_by_one(size=1e6, phases=1):
 @pytest.mark.parametrize("phases", [1, 7])
 def test_the_engine_stops_where_a_phase_begins_and_not_at_each_row(phases):
     with mock.patch.object(Engine, "run", autospec=True, side_effect=Engine.run) as run:
-        result = simulate(FABRIC, one_by_one(phases=phases))
-    assert run.call_count <= phases + 2
+        result = simulate(OPTICAL, one_by_one(phases=phases), "static")
+    assert phases <= run.call_count <= phases + 2
     alone = 1e6 * 8 / 4e11 + 1e-5
     assert (result.finish - np.arange(ROWS) * 1e-3 <= alone).all()
 
@@ -43,9 +44,26 @@ def test_each_phase_begins_with_the_earliest_of_its_rows():
     for name, start in (("late", 3.0), ("soon", 1.0), ("late", 2.0), ("soon", 5.0)):
         builder.flows([0], [5], 1e6, phase=name, start=start)
     told = []
-    simulate(FABRIC, builder.build(), progress=told.append)
+    simulate(OPTICAL, builder.build(), progress=told.append)
     begun = [news["phase"] for news in told]
     assert begun == ["soon/0", "late/0"]
+
+
+def test_where_no_circuit_turns_all_phases_are_played_at_once_and_the_latest_is_told(monkeypatch):
+    monkeypatch.setattr("rfabric.simulate.world.BREATH_S", 0.0)
+    run, runs, told = Engine.run, [], []
+
+    def breathing(engine, until):
+        engine._progress(0.0, ROWS // 4, ROWS)
+        runs.append(run(engine, until))
+        engine._progress(engine.now, ROWS, ROWS)
+        return runs[-1]
+
+    monkeypatch.setattr(Engine, "run", breathing)
+    simulate(FABRIC, one_by_one(phases=3), progress=told.append)
+    assert len(runs) == 1 and [news["phase"] for news in told] == ["", f"phase{(ROWS - 1) % 3}/0"]
+    total = told[0]["total_bytes"]
+    assert [news["done_bytes"] for news in told] == [total // 4, total]
 
 
 def test_a_forecast_asks_once_who_waits_for_whom():
