@@ -1042,9 +1042,6 @@ class Engine {
         shift = wider;
     }
 
-    // ---- levels
-    // ---------------------------------------------------------------------------------------------
-
     // ---- groups, side by side
     // ---------------------------------------------------------------------------------------------
 
@@ -1059,6 +1056,9 @@ class Engine {
     Parting run_apart();
     // Before anything changes: this engine has seen none of what the groups have done so far.
     void stay_together();
+
+    // ---- levels
+    // ---------------------------------------------------------------------------------------------
 
     // False: out of breath; call again.
     bool solve() {
@@ -1985,8 +1985,9 @@ class Engine {
 // What shares no link with others, and waits for none of them, directly or through further flows,
 // is a group. Groups are dealt to SHARES engines, which the threads of this machine take one after
 // the other: so it does not depend on the number of threads who is played with whom, nor any last
-// bit. This engine is told at the end. If a flow can never finish nothing is told, and this engine
-// plays all of it: it can be asked what stands still, and given other capacities.
+// bit. The engine of the whole is told at the end. If a flow can never finish, or memory is short,
+// it is told nothing and plays all by itself: it can be asked what stands still, and given other
+// capacities.
 
 class Apart {
   public:
@@ -2010,7 +2011,6 @@ class Apart {
     }
 
     bool failed() const { return halt; }
-    bool without_memory() const { return no_memory; }
 
     // Tells the engine of all flows what happened.
     void tell(Engine& whole) {
@@ -2034,14 +2034,13 @@ class Apart {
     Table<uint32_t> parent;  // of links, then of flows without links: towards the first of a group
     Table<uint32_t> order;   // flows, share by share
     size_t begins[SHARES + 1] = {};
-    Table<uint32_t> number;  // of each flow and each link in its share
-    Table<uint32_t> link_number;
+    Table<uint32_t> number, link_number;  // of flows and of links, within their share
     Table<double> start, finish, busy, carried;
     std::vector<std::thread> threads;
     std::mutex mutex;
     std::condition_variable news;
     std::atomic<uint32_t> next{0};
-    std::atomic<bool> halt{false}, no_memory{false};
+    std::atomic<bool> halt{false};
     std::atomic<int64_t> finished{0};
     uint32_t ended = 0;
     double now = 0.0;
@@ -2136,7 +2135,6 @@ class Apart {
         try {
             for (uint32_t k; !halt && (k = next++) < SHARES;) play(k);
         } catch (const std::bad_alloc&) {
-            no_memory = true;
             give_up();
         }
     }
@@ -2246,7 +2244,6 @@ Engine::Parting Engine::run_apart() {
     }
     if (!apart->over()) return APART_UNDER_WAY;
     const std::unique_ptr<Apart> over = std::move(apart);
-    if (over->without_memory()) throw std::bad_alloc();
     tied = true;
     if (over->failed()) return NOT_APART;
     over->tell(*this);

@@ -490,7 +490,7 @@ class _World:
                 "clock_s": engine.now,
                 "circuits": len(self.contract.circuits),
                 # of groups of rows that are played side by side only their number is known
-                "done_bytes": max(done, total * ended // flows),
+                "done_bytes": done or total * ended // flows,
                 "total_bytes": total,
             }
         )

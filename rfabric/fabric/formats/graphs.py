@@ -4,8 +4,8 @@ A node says what it is by `tier`, `role`, `type`, `kind` and the like; an edge i
 `bandwidth`, `LinkSpeedRaw`, ..., `delay_s`, `latency`. A bare number takes the unit at the end of
 its key (`speed_mbps`), or `rate_unit=` and `delay_unit=`. What stands in both directions is one
 cable; an edge stands for as many as its `count` or `multiplicity` says, each of its rate, and for
-none where its `status` or `state` is `down`. What rfabric writes holds all that a
-Fabric is, but for its settings.
+none where its `status` or `state` is `down`. What rfabric writes holds all that a Fabric is, but
+for its settings.
 """
 
 import re
