@@ -350,6 +350,7 @@ class _World:
                 f"{len(stuck)} rows can never finish, first row {row} ({pair}): no "
                 "path carries them"
             )
+        self._tell(finish=self.finish_times())
 
     # --- slots ------------------------------------------------------------------------------------
 
@@ -475,7 +476,7 @@ class _World:
     def _tell(
         self, now: float = 0.0, ended: int = 0, flows: int = 1, finish: np.ndarray | None = None
     ) -> None:
-        """Report progress: as a phase begins (`finish` of the rows is known then), and now and then
+        """Tell of progress: as a phase begins and at the end, when `finish` of rows is known, and
         while the engine works, which says how many of its `flows` have `ended`.
         """
         if finish is None and time.monotonic() - self.told < BREATH_S:

@@ -46,7 +46,7 @@ def test_each_phase_begins_with_the_earliest_of_its_rows():
     told = []
     simulate(OPTICAL, builder.build(), progress=told.append)
     begun = [news["phase"] for news in told]
-    assert begun == ["soon/0", "late/0"]
+    assert begun == ["soon/0", "late/0", "late/0"]  # the end is told too
 
 
 def test_where_no_circuit_turns_all_phases_are_played_at_once_and_the_latest_is_told(monkeypatch):
@@ -61,9 +61,16 @@ def test_where_no_circuit_turns_all_phases_are_played_at_once_and_the_latest_is_
 
     monkeypatch.setattr(Engine, "run", breathing)
     simulate(FABRIC, one_by_one(phases=3), progress=told.append)
-    assert len(runs) == 1 and [news["phase"] for news in told] == ["", f"phase{(ROWS - 1) % 3}/0"]
-    total = told[0]["total_bytes"]
-    assert [news["done_bytes"] for news in told] == [total // 4, total]
+    last, total = f"phase{(ROWS - 1) % 3}/0", told[0]["total_bytes"]
+    assert len(runs) == 1 and [news["phase"] for news in told] == ["", last, last]
+    assert [news["done_bytes"] for news in told] == [total // 4, total, total]
+
+
+def test_a_run_of_an_instant_tells_of_its_end():
+    told = []
+    result = simulate(FABRIC, one_by_one(phases=1), progress=told.append)
+    assert told[-1]["done_bytes"] == told[-1]["total_bytes"] > 0
+    assert told[-1]["clock_s"] == result.finish.max()
 
 
 def test_a_forecast_asks_once_who_waits_for_whom():

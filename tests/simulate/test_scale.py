@@ -258,7 +258,8 @@ def test_progress_tells_phases_and_bytes():
     phases = dict.fromkeys(news["phase"].split()[0] for news in told)
     assert list(phases) == ["generation/0", "training/0", "weight_sync/0"]
     done = [news["done_bytes"] for news in told]
-    assert done == sorted(done) and 0 < done[-1] < told[0]["total_bytes"] == step().size.sum()
+    assert done == sorted(done) and any(0 < some < done[-1] for some in done)
+    assert done[-1] == told[0]["total_bytes"] == step().size.sum()
 
 
 def test_what_takes_long_is_said_even_when_nothing_new_happens(monkeypatch, capsys):
