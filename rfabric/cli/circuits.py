@@ -4,7 +4,6 @@ RFabricError for options that do not go together.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 from ..errors import RFabricError
@@ -15,7 +14,7 @@ from ..study.planning import stage_circuits
 from ..study.run import Case, RunSettings
 from ..trace import Traffic
 from .asked import asked_of, settings_of
-from .terminal import MOST_ROWS, Talk, show_notes, show_tables
+from .terminal import MOST_ROWS, Talk, print_json, show_notes, show_tables
 
 Plans = list[tuple[Case, list[StageCircuits]]]
 
@@ -36,17 +35,10 @@ def circuits(args: argparse.Namespace) -> None:
         if args.png:
             _draw(plans, Path(args.png))
     if args.json:
-        print(
-            json.dumps(
-                {
-                    "traffic": ready.traffic.name,
-                    "seed": args.seed,
-                    "routing": args.routing,
-                    "plans": _documents(plans),
-                },
-                indent=1,
-            )
-        )
+        print_json({
+            "traffic": ready.traffic.name, "seed": args.seed, "routing": args.routing,
+            "plans": _documents(plans),
+        })  # fmt: skip
         return
     tables = [circuits_table(stages, case.fabric) for case, stages in plans]
     for (case, _), table in zip(plans, tables, strict=True):

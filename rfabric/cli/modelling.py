@@ -4,7 +4,6 @@ RFabricError for what cannot be modelled.
 """
 
 import argparse
-import json
 import math
 import sys
 from collections import Counter
@@ -67,7 +66,7 @@ def validate(args: argparse.Namespace) -> None:
             beside = {"not_compared": left_unread(args.folder)}
     if args.json:
         told = {"model_hash": model, "groups": _by_name(groups, args.rows), **beside}
-        print(json.dumps(told, indent=1))
+        print_json(told)
         return
     print(f"model (formulas, constants, catalogs): sha256 {model}")
     if "asked" in beside:
@@ -190,7 +189,7 @@ def import_(args: argparse.Namespace) -> None:
             key: getattr(job, key)
             for key in ("framework", "file", "assumed", "unmapped", "ignored", "notes")
         }
-        print(json.dumps(said | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
+        print_json(said | {"recipe": job.recipe(), "misfit": job.misfit})
         return
     if not args.output:
         print(job.yaml(), end="")
@@ -223,7 +222,7 @@ def model(args: argparse.Namespace) -> None:
     layout = Layout.over(ranks * args.pp, tp=args.tp, pp=args.pp, ep=args.ep)
     told = model_card(load_model(args.model), layout, args.context, args.precision)
     if args.json:
-        print(json.dumps(told, indent=1))
+        print_json(told)
         return
     show_tables([_of_model(told), _on_gpus(told)])
     if not args.quiet:

@@ -4,7 +4,6 @@ RFabricError for options that do not go together.
 """
 
 import argparse
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -19,7 +18,7 @@ from ..files import twice
 from ..report.compare import DOLLARS, Table, bill_table
 from ..units import parse_rate
 from .arguments.parsing import refuse_typed
-from .terminal import Talk, show_notes, show_tables
+from .terminal import Talk, print_json, show_notes, show_tables
 
 OF_A_STEP = ("--gpu-usd-per-hour", "--gpu-watts", "--price-holds", "--years", "--usd-per-kwh")
 
@@ -48,7 +47,7 @@ def cost(args: argparse.Namespace) -> None:
     if args.json:
         sweep = {"sweep": [_flip_json(flip, bills) for flip in swept]} if args.sweep else {}
         alone = documents[0] if len(documents) == 1 else {}
-        print(json.dumps(alone | {"fabrics": documents} | sweep, indent=2))
+        print_json(alone | {"fabrics": documents} | sweep)
         return
     several = [_overview(documents)] if len(documents) > 1 or args.step_s else []
     show_tables(

@@ -1,7 +1,6 @@
 """The verb `reproduce`: what was published, run again; and what nobody has published."""
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -36,17 +35,9 @@ def reproduce(args: argparse.Namespace) -> None:
         )
     about = f"{args.paper} --experiment {args.experiment}" if args.experiment else args.paper
     if args.json:
-        print(
-            json.dumps(
-                {
-                    "paper": args.paper,
-                    "seed": args.seed,
-                    **({"experiment": args.experiment} if args.experiment else {}),
-                    "rows": [row.to_json() for row in rows],
-                },
-                indent=1,
-            )
-        )
+        experiment = {"experiment": args.experiment} if args.experiment else {}
+        said = {"paper": args.paper, "seed": args.seed, **experiment}
+        print_json(said | {"rows": [row.to_json() for row in rows]})
         return
     if args.markdown:
         print("\n".join(_markdown(about, args.seed, rows)))

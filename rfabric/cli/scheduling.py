@@ -1,7 +1,6 @@
 """The verb `timeline`: what a compute scheduler makes of a job."""
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from ..study.asked import scheduled_on
 from ..trace import is_trace
 from ..units import SECONDS_PER_HOUR, show_size, show_time
 from .arguments.parsing import refuse_typed
-from .terminal import Talk, show_tables
+from .terminal import Talk, print_json, show_tables
 
 
 def timeline(args: argparse.Namespace) -> None:
@@ -48,7 +47,7 @@ def timeline(args: argparse.Namespace) -> None:
             drawing()  # says what is missing, where something is
             write_png(Path(args.png), drawn)
     if args.json:
-        print(json.dumps(document, indent=1))
+        print_json(document)
         return
     show_tables(tables)
     for name in filter(None, (args.png, args.perfetto)):

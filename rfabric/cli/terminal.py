@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import math
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -33,8 +35,22 @@ MOST_ROWS, LAST_ROWS = 300, 30
 
 
 def print_json(document: dict) -> None:
-    """An answer for machines, to stdout."""
-    print(json.dumps(document, indent=2))
+    """An answer for machines, to stdout. What is no number, or without end, is null there: JSON has
+    no word for it.
+    """
+    try:
+        text = json.dumps(document, indent=2, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(document), indent=2)
+    print(text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def show_tables(tables: Iterable[Table], most: int | None = None) -> None:

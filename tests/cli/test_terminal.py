@@ -1,4 +1,9 @@
-"""What verbs print of traces with thousands of phases."""
+"""What verbs print: of traces with thousands of phases, and for machines."""
+
+import json
+import math
+
+import pytest
 
 from rfabric.cli import terminal
 from rfabric.cli.terminal import LAST_ROWS, MOST_LINES, MOST_ROWS, Talk, show_tables
@@ -32,3 +37,10 @@ def test_lines_of_progress_are_no_more_than_somebody_reads(capsys, monkeypatch):
     # then for five simulated seconds; and what is not about a phase is always told
     assert 20 <= len(lines) - MOST_LINES <= 30
     assert lines[99].endswith("p99/0") and lines[-1].endswith("check")
+
+
+def test_what_is_no_number_is_null_for_machines(capsys):
+    told = {"a": [math.nan, 1.5, (math.inf, "x")], "b": {"c": -math.inf, "d": None, "e": True}}
+    terminal.print_json(told)
+    expected = {"a": [None, 1.5, [None, "x"]], "b": {"c": None, "d": None, "e": True}}
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == expected
