@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import PaceError, RFabricError, RunError
+from .collecting import uncollected
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 log = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ def _left(error: BaseException) -> str:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    from .arguments import parse  # here Ctrl-C ends it in words: it takes a good part of a second
+    with uncollected():
+        from .arguments import parse  # here Ctrl-C ends it in words: it takes part of a second
 
     try:
         args = parse(sys.argv[1:] if arguments is None else arguments)

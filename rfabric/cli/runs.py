@@ -4,7 +4,6 @@ RFabricError for what cannot be run.
 """
 
 import argparse
-import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from ..study.run import Tell, play, require
 from ..trace import TRACE_SUFFIXES, is_trace
 from ..units import show_size
 from .asked import asked_of, say_idle, settings_of
+from .collecting import uncollected
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
 
@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         return
     with (
         Talk(args.quiet) as talk,
-        _uncollected(engine == "simulate"),
+        uncollected(engine == "simulate"),
         _followed(args, engine) as live,
     ):
         ready = prepared(asked, settings, talk.tell)
@@ -187,23 +187,6 @@ def _refused_set_apart(out: str) -> Iterator[None]:
         raise type(error)(
             f"{error}; its figures are not to be used, they are kept in {place}"
         ) from error
-
-
-@contextmanager
-def _uncollected(wanted: bool) -> Iterator[None]:
-    """No search for cycles among what is made inside: of a large fabric's millions of objects all
-    stay. They leave as old ones, which a full search alone looks at.
-    """
-    before = gc.isenabled()
-    if wanted:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.freeze()
-            gc.unfreeze()  # to the oldest generation; else the next allocation searches them all
-            gc.enable()
 
 
 def _planned(plans: Sequence[dict]) -> Table:

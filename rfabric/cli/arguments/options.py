@@ -8,6 +8,7 @@ from inspect import getdoc
 from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
 from ...schedulers import DEFAULT_CIRCUITS
+from ..collecting import uncollected
 from .parsing import ENGINES, EachKeyOnce, Parser, count, engines, port, positive, seed, seeds, time
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
@@ -64,7 +65,12 @@ def add_verb(verbs, asks: Callable[[Parser], None], module: str) -> None:
 
 
 def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None]:
-    return lambda args: getattr(import_module(f"..{module}", __package__), name)(args)
+    def run(args: argparse.Namespace) -> int | None:
+        with uncollected():
+            verbs = import_module(f"..{module}", __package__)
+        return getattr(verbs, name)(args)
+
+    return run
 
 
 def page_option(verb: Parser) -> None:
