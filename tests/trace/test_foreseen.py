@@ -119,6 +119,15 @@ def test_what_was_foreseen_is_kept_in_files(name, tmp_path):
     assert again.paces == known.paces and again.windows == known.windows
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.et"])
+def test_what_was_foreseen_in_scalars_of_numpy_is_kept_too(name, tmp_path):
+    known = two_phases(generation=np.float64(0.75))
+    known = replace(known, windows={key: np.float64(s) for key, s in known.windows.items()})
+    write_trace(known, tmp_path / name)
+    again = read_trace(tmp_path / name)
+    assert again.paces == known.paces and again.windows == known.windows
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), -1.0, float("inf"), 1e9])
 def test_a_pace_that_is_none_is_an_error(wrong):
     with pytest.raises(RFabricError, match=r"pace training/0 is .*; it must be from 0 to"):

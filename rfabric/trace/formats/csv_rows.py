@@ -136,9 +136,9 @@ def _head(trace: Trace) -> Iterable[str]:
     yield f"# rfabric-trace {VERSION}"
     yield f"# provenance: {json.dumps(trace.provenance)}"
     for key, seconds in trace.windows.items():
-        yield f"# window {key}: {seconds!r}"
+        yield f"# window {key}: {float(seconds)!r}"
     for key, pace in trace.paces.items():
-        yield f"# pace {key}: {pace!r}"
+        yield f"# pace {key}: {float(pace)!r}"
     yield ",".join((*COLUMNS, *(LOOP_COLUMNS if trace.loops else ())))
 
 
