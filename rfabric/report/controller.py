@@ -96,7 +96,7 @@ class Followed:
 
     def record(self, look: dict) -> dict:
         """The line of one look."""
-        from .page.records import light_paths
+        from .page.lights import light_paths
 
         line = self._record(look["at_s"]) | {"said": self._state(look)}
         for plan in look["ended"]:
@@ -119,7 +119,7 @@ class Followed:
         return {"run": 0, "clock_s": self._clock(at), "under_way": None} | empty
 
     def _lit(self, at: float) -> dict:
-        from .page.records import light_paths
+        from .page.lights import light_paths
 
         names = self.circuits.to_json()
         paths = light_paths(self.fabric, self.circuits)

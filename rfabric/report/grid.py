@@ -140,17 +140,18 @@ def interval(values: np.ndarray) -> tuple[float, float]:
 
 def write_page(path: Path, summary: dict) -> None:
     """report.html of a comparison."""
-    from . import figures
     from .folder import write_text
-    from .html import render
+    from .html import STILL, render_moving
+    from .page.pictures import front
 
-    text = render(
+    text = render_moving(
         "grid.html",
+        STILL,
+        {"pictures": {"front": [front(summary["rows"])]}},
         title=_title(summary),
         summary=summary,
         tables=tables(summary),
         bound=any(map(is_bound, summary["rows"])),
-        picture=figures.framed(figures.pareto(summary["rows"]), "step time against dollars"),
     )
     write_text(path, text)
 

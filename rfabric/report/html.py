@@ -5,18 +5,22 @@ light or dark as the system is. What moves in it is in `page/`.
 import base64
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+import numpy as np
 
 from ..errors import RFabricError
 from ..optics import Demand
 from ..trace import PhaseKey
 from ..units import show_size, show_time
 from . import compare
+from .amounts import by_tier, demands
 from .folder import write_text
-from .money import money
+from .money import drawn, money
+from .page import pictures
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
 from .summary import Run, exposed_of, labels
@@ -24,13 +28,17 @@ from .summary import Run, exposed_of, labels
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
 MOST_ROWS = 40  # of a table beside a figure
-SCRIPTS = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "choices.js", "clock.js"
-CELLS = "cells.js", "choices.js"
+MOVES = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "choices.js"
+FOLLOWS = "said.js", "picture.js", *MOVES, "clock.js"
+SCRIPTS = ("said.js", "picture.js", "front.js", "amounts.js", "times.js", *MOVES, "cabled.js",
+           "clock.js")  # fmt: skip
+STILL = "said.js", "picture.js", "front.js", "still.js"
+CELLS = "said.js", "cells.js", "choices.js"
 log = logging.getLogger(__name__)
 
 
 def drawing() -> ModuleType:
-    """The module that draws; RFabricError where what it needs is not installed."""
+    """The module that draws files; RFabricError where what it needs is not installed."""
     try:
         from . import figures
     except ImportError as error:
@@ -40,26 +48,23 @@ def drawing() -> ModuleType:
 
 
 def can_draw_page() -> bool:
-    """Whether the libraries that draw a page are installed; a warning names those that are not."""
-    if missing := _missing():
-        log.warning("no report.html without %s: install rfabric[report]", missing)
-    return not missing
+    """Whether the library that makes a page is installed; a warning says so where it is not."""
+    there = find_spec("jinja2") is not None
+    if not there:
+        log.warning("no report.html without jinja2: install rfabric[report]")
+    return there
 
 
 def must_draw_page() -> None:
-    """RFabricError where a library that draws a page is not installed; none is loaded for it."""
-    if missing := _missing():
-        raise RFabricError(f"drawing needs {missing}; install rfabric[report]")
-
-
-def _missing() -> str:
-    return " and ".join(name for name in ("matplotlib", "jinja2") if not find_spec(name))
+    """RFabricError where the library that makes a page is not installed; it is not loaded."""
+    if not find_spec("jinja2"):
+        raise RFabricError("a page needs jinja2; install rfabric[report]")
 
 
 def write_page(
     folder: Path, runs: Sequence[Run], summary: dict, prices: Sequence[float] = ()
 ) -> bool:
-    """report.html, where the libraries that draw it are installed."""
+    """report.html, where the library that makes it is installed."""
     if can_draw_page():
         write_report(folder / "report.html", runs, summary, prices=prices)
         return True
@@ -97,22 +102,29 @@ def page(
     prices: Sequence[float] = (),
 ) -> str:
     """The page as text; it tells money at these `prices` of an OCS port (USD), too.
-    RFabricError when matplotlib or jinja2 is missing.
+    RFabricError when jinja2 is missing.
     """
-    figures = drawing()
     from .page import records
-
-    def draw(figure, name: str) -> str:
-        return figures.framed(figure, name) if figure else ""
 
     first = runs[0].result
     names = labels(runs)
+    sent = demands(first.trace, first.fabric)
+    tiers = [by_tier(run.result) for run in runs]
+    told = money(runs, summary, prices)
     distinct = {
-        run.result.fabric.spec or run.result.fabric.name: (n, run)
-        for n, run in zip(names, runs, strict=True)
+        run.result.fabric.spec or run.result.fabric.name: (name, run.result)
+        for name, run in zip(names, runs, strict=True)
     }
-    demands = figures.demands(first.trace, first.fabric)
+    lit = {name: pictures.circuits(run.result) for name, run in zip(names, runs, strict=True)}
+    lit = {name: one for name, one in lit.items() if one}
     clock = records.document(runs, summary, title_of(runs), logged, prices)
+    clock["pictures"] = drawn(told) | {
+        "close_ups": [pictures.close_ups(runs)],
+        "circuits": list(lit.values()),
+        "demand": [pictures.demand(*sent)],
+        "load": [pictures.load(names, tiers)],
+        "cables": [pictures.cables(result.fabric) for _, result in distinct.values()],
+    }
     return render_clock(
         "template.html",
         clock,
@@ -124,26 +136,12 @@ def page(
         rewires=compare.rewires(summary),
         fidelity=compare.fidelity(summary),
         cost_sources=compare.cost_sources(runs),
-        money=money(figures, runs, summary, prices),
-        close_ups=draw(figures.close_ups(runs), "flows in flight"),
+        money=told,
         in_flight=in_flight(runs),
-        loads=loads(runs),
-        demand=draw(figures.demand(*demands), "demand"),
-        demands=demand_table(*demands),
-        load=draw(figures.load(runs), "link load"),
-        topologies=[
-            (
-                name,
-                draw(figures.topology(run.result.fabric), "cables"),
-                compare.fabric_table(run.result.fabric),
-            )
-            for name, run in distinct.values()
-        ],
-        circuits=[
-            (n, draw(figures.circuits(r.result), "circuits"))
-            for n, r in zip(names, runs, strict=True)
-            if r.result.epochs
-        ],
+        loads=loads(names, tiers),
+        demands=demand_table(*sent),
+        circuits=list(lit),
+        fabrics=[(name, compare.fabric_table(result.fabric)) for name, result in distinct.values()],
     )
 
 
@@ -151,7 +149,7 @@ def live_page(clock: dict, summary: dict, template: str = "live.html") -> str:
     """The page that follows a run, or a controller; `clock` is the document of its records so
     far.
     """
-    moving = *SCRIPTS, "live.js"
+    moving = *FOLLOWS, "live.js"
     words = {"clock": clock, "summary": summary, "runs": summary["runs"]}
     return render_moving(template, moving, clock, title=clock["title"], **words)
 
@@ -216,12 +214,12 @@ def in_flight(runs: Sequence[Run]) -> compare.Table:
     return compare.Table.of("", ("communication phase", *labels(runs)), rows, note)
 
 
-def loads(runs: Sequence[Run]) -> compare.Table:
+def loads(names: Sequence[str], tiers: Sequence[Mapping[str, np.ndarray]]) -> compare.Table:
     """What the links of each tier carried, of what they could have while flows were in flight."""
     rows = [
         (name, tier, f"{len(used):,}", f"{used.mean():.1%}", f"{used.max():.1%}")
-        for name, run in zip(labels(runs), runs, strict=True)
-        for tier, used in drawing().by_tier(run.result).items()
+        for name, some in zip(names, tiers, strict=True)
+        for tier, used in some.items()
     ]
     columns = "fabric", "tier", "directed links", "mean", "highest"
     return compare.Table.of("", columns, rows, words=(0, 1))

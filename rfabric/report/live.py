@@ -266,7 +266,7 @@ class _Heard:
         ]  # fmt: skip
 
     def _lit(self, time: float, names: Sequence[str]) -> dict:
-        from .page.records import light_paths
+        from .page.lights import light_paths
 
         paths = light_paths(self.result.fabric, Circuits.from_json(names))
         return {"time_s": time, "names": list(names), "paths": paths}

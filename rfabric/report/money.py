@@ -6,12 +6,12 @@ Pareto picture are those of `summary.cost` and `fabric.cost.bill` at that price.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 
 from ..errors import RFabricError
 from ..units import show_time
 from . import compare
 from .choices import other_jobs
+from .page import pictures
 from .summary import Run, cost
 
 MOST_PRICES = 12  # on one page: each has its pictures
@@ -19,29 +19,32 @@ MOST_PRICES = 12  # on one page: each has its pictures
 
 @dataclass(frozen=True)
 class Money:
-    """The money of a page at one price. key: '' as listed, else its place among the prices."""
+    """The money of a page at one price. key: '' as listed, else its place among the prices; bars
+    and points: records of its pictures, where there are any.
+    """
 
     key: str
     comparison: compare.Table
-    bars: str
-    pareto: str
+    bars: dict | None
+    points: list[dict] | None
     front: compare.Table
     bills: tuple[compare.Table, ...]
 
 
 def money(
-    figures: ModuleType,
-    runs: Sequence[Run],
-    summary: dict,
-    prices: Sequence[float],
-    bars: bool = True,
+    runs: Sequence[Run], summary: dict, prices: Sequence[float], bars: bool = True
 ) -> list[Money]:
     """The money as listed and at each of `prices` (USD); `summary` names the runs."""
     check_prices(prices)
     return [
-        _at(figures, runs, summary, "" if usd is None else str(i - 1), usd, bars)
+        _at(runs, summary, "" if usd is None else str(i - 1), usd, bars)
         for i, usd in enumerate([None, *prices])
     ]
+
+
+def drawn(every: Sequence[Money]) -> dict[str, list]:
+    """The records of the pictures of all prices, by kind."""
+    return {"bars": [one.bars for one in every], "front": [one.points for one in every]}
 
 
 def check_prices(prices: Sequence[float]) -> None:
@@ -53,17 +56,15 @@ def check_prices(prices: Sequence[float]) -> None:
         )
 
 
-def _at(
-    figures: ModuleType, runs: Sequence[Run], summary: dict, key: str, usd: float | None, bars: bool
-) -> Money:
+def _at(runs: Sequence[Run], summary: dict, key: str, usd: float | None, bars: bool) -> Money:
     told = summary if usd is None else summary_at(runs, summary, usd)
     rows = [row | row["cost"] for row in told["runs"]]
     several = sum(row["network_usd"] is not None for row in rows) > 1
     return Money(
         key,
         compare.comparison(told),
-        figures.framed(figures.comparison(runs, ocs_port_usd=usd), "bars") if bars else "",
-        figures.framed(figures.pareto(rows), "step time against dollars") if several else "",
+        pictures.bars(runs, usd) if bars else None,
+        pictures.front(rows) if several else None,
         front(told),
         tuple(compare.bills(runs, usd)),
     )

@@ -16,6 +16,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from operator import methodcaller
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -31,6 +32,7 @@ US = 1e6  # trace events count in microseconds
 MOST_EVENTS = 20_000  # of computing, and of flows: some 3 MB each
 AT_ONCE = 128  # links: what is added up for them fits a processor's cache
 MOST_LOADED = 1 << 19  # parts of flows whose ways are followed
+MOST_KEPT = 1 << 20  # links that flows cross, of a run: 20 MB, for the page to ask again
 LINKS, BINS = 16, 200  # counters, and instants of each
 ROUNDING = 1e-3
 MOST_NAMED = 48  # circuits that an event names
@@ -40,6 +42,7 @@ PROCESSES = {
 
 
 Lit = Callable[[Circuits], list[str]]  # how circuits are written
+_CROSSED: WeakKeyDictionary[Result, tuple] = WeakKeyDictionary()
 
 
 def run_document(result: Result, lit: Lit = methodcaller("to_json")) -> dict:
@@ -254,60 +257,91 @@ def carried_share(result: Result, links: np.ndarray, edges: np.ndarray) -> np.nd
     """The mean share of its rate that each of these directed links carries between two edges:
     float64[links, edges - 1]; None where more than MOST_LOADED ways of flows would be followed.
     """
-    rows = np.flatnonzero((result.trace.size > 0) & (result.finish > result.start))
-    if len(rows) > MOST_LOADED:  # each has a part or more
+    blocks = carried(result, links, edges)
+    if blocks is None:
         return None
-    routing = routing_of(result.routing, result.fabric, result.trace)
-    pairs = Pairs(result.fabric, result.trace, routing)
-    if int(pairs.counts[rows].sum()) > MOST_LOADED:
-        return None
-    share = np.diff(_sent(result, rows, pairs, routing, links, edges), axis=1)
-    share /= np.diff(edges) * cabling_of(result.fabric).rate[links][:, None]
-    return share.clip(0, out=share)
+    share = np.zeros((len(links), len(edges) - 1))
+    for some, shares in blocks:
+        share[some] = shares
+    return share
 
 
-def _sent(
-    result: Result, rows: np.ndarray, pairs: Pairs, routing: Routing, links: np.ndarray,
-    edges: np.ndarray,
-) -> np.ndarray:  # fmt: skip
-    """Bits that each link has carried until each edge: links x edges."""
-    trace = result.trace
+def carried(
+    result: Result, links: np.ndarray, edges: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]] | None:
+    """The same, some links at once: which of `links` they are, and their shares; those that carry
+    nothing are left out.
+    """
+    if (crossings := _crossings_of(result)) is None:
+        return None
+    row, on, part = crossings
     place = np.full(2 * len(result.fabric.links) + 1, -1)
     place[links] = np.arange(len(links))
-    crossings = [(rows[:0], rows[:0], np.zeros(0))]
+    link = place[on]
+    hit = link >= 0
+    row, link, part = row[hit], link[hit], part[hit]
+    start, finish = result.start[row], result.finish[row]
+    speed = 8.0 * result.trace.size[row] * part / (finish - start)
+    times, speeds = np.concatenate((start, finish)), np.concatenate((speed, -speed))
+    rate = cabling_of(result.fabric).rate[links]
+    return (
+        (some, (np.diff(sent, axis=1) / (np.diff(edges) * rate[some][:, None])).clip(0))
+        for some, sent in _since(times, speeds, np.tile(link, 2), edges)
+    )
+
+
+def _crossings_of(result: Result) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Those of a run, which are kept for whoever asks again; None where they are too many."""
+    if result not in _CROSSED:
+        rows = np.flatnonzero((result.trace.size > 0) & (result.finish > result.start))
+        if len(rows) > MOST_LOADED:  # each has a part or more
+            return None
+        routing = routing_of(result.routing, result.fabric, result.trace)
+        pairs = Pairs(result.fabric, result.trace, routing)
+        if int(pairs.counts[rows].sum()) > MOST_LOADED:
+            return None
+        crossings = _crossings(result, rows, pairs, routing)
+        if len(crossings[0]) > MOST_KEPT:
+            return crossings
+        _CROSSED[result] = crossings
+    return _CROSSED[result]
+
+
+def _crossings(
+    result: Result, rows: np.ndarray, pairs: Pairs, routing: Routing
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which row crosses which directed link, with which share of its bytes."""
+    crossings = [(rows[:0], np.zeros(0, np.int32), np.zeros(0))]
     for some, circuits in _by_epoch(result, rows):
         offsets, on = PairWays(result.fabric, pairs, circuits, routing).of(some)
         counts, parts = pairs.parts(some)
         part = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        hit = place[on] >= 0
-        row, share = np.repeat(some, counts)[part][hit], pairs.share[parts][part[hit]]
-        crossings.append((row, place[on[hit]], share))
-    row, link, share = map(np.concatenate, zip(*crossings, strict=True))
-    start, finish = result.start[row], result.finish[row]
-    speed = 8.0 * trace.size[row] * share / (finish - start)
-    times, speeds = np.concatenate((start, finish)), np.concatenate((speed, -speed))
-    return _since(times, speeds, np.tile(link, 2), edges, len(links))
+        crossings.append((np.repeat(some, counts)[part], on, pairs.share[parts][part]))
+    row, on, share = map(np.concatenate, zip(*crossings, strict=True))
+    return row, on, share
 
 
 def _since(
-    times: np.ndarray, speed: np.ndarray, link: np.ndarray, edges: np.ndarray, links: int
-) -> np.ndarray:
-    """Bits until each edge, links x edges, where from each of `times` on `speed` is sent."""
+    times: np.ndarray, speed: np.ndarray, link: np.ndarray, edges: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Bits until each edge, links x edges, where from each of `times` on `speed` is sent: some
+    links at once, and which they are.
+    """
     times, edges = times - edges[0], edges - edges[0]  # of a day in seconds little is left to see
     bins, order = len(edges), np.argsort(link, kind="stable")
     times, speed, link = times[order], speed[order], link[order]
     at = np.searchsorted(edges, times).clip(0, bins - 1)
-    sent = np.empty((links, bins))
-    for first in range(0, links, AT_ONCE):
-        some = sent[first : first + AT_ONCE]
-        mine = slice(*np.searchsorted(link, (first, first + len(some))))
-        cell = (link[mine] - first) * bins + at[mine]
+    first = begins(link)
+    every, nth = link[first], np.cumsum(first) - 1
+    for begin in range(0, len(every), AT_ONCE):
+        some = every[begin : begin + AT_ONCE]
+        mine = slice(*np.searchsorted(nth, (begin, begin + len(some))))
+        cell = (nth[mine] - begin) * bins + at[mine]
         rate, moment = (
-            np.bincount(cell, weights, some.size).reshape(some.shape).cumsum(axis=1)
+            np.bincount(cell, weights, len(some) * bins).reshape(-1, bins).cumsum(axis=1)
             for weights in (speed[mine], speed[mine] * times[mine])
         )
-        np.subtract(rate * edges, moment, out=some)
-    return sent
+        yield some, rate * edges - moment
 
 
 def _by_epoch(result: Result, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Circuits]]:

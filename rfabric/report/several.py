@@ -11,8 +11,8 @@ from ..units import show_time
 from . import compare
 from .choices import choices, choices_of_cells, jobs_differ_in, menus
 from .folder import read_folder, write_text
-from .html import CELLS, drawing, render_clock, render_moving, title_of
-from .money import money
+from .html import CELLS, render_clock, render_moving, title_of
+from .money import drawn, money
 from .page.logged import LoggedRun
 from .store import table_of_cells
 from .summary import Run
@@ -78,17 +78,17 @@ def write_several(
     """
     runs = [run for some, _ in folders for run in some]
     title = title_of(runs)
-    figures = drawing()
     from .page import records
 
     some = [runs for runs, _ in folders]
     clock = records.document_of_several(some, summary, title, logged, prices)
-    clock["choices"] = menus(choices(runs))
+    told = money(runs, summary, prices, bars=False)
+    clock |= {"choices": menus(choices(runs)), "pictures": drawn(told)}
     text = render_clock(
         "several.html",
         clock,
         summary,
-        money=money(figures, runs, summary, prices, bars=False),
+        money=told,
         bound=any(map(compare.is_bound, summary["runs"])),
         cost_sources=compare.cost_sources(runs),
         fidelity=compare.fidelity(summary),

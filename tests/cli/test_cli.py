@@ -743,10 +743,10 @@ def test_no_terminal_is_too_narrow_for_a_figure(columns, capsys, monkeypatch):
     )
 
 
-def without_matplotlib(*arguments):
-    """The exit code and stderr of a command line where nothing can draw."""
+def without(library, *arguments):
+    """The exit code and stderr of a command line where this library is not installed."""
     code = (
-        "import sys; sys.modules['matplotlib'] = None; from rfabric.cli import main; "
+        f"import sys; sys.modules['{library}'] = None; from rfabric.cli import main; "
         f"sys.exit(main({list(arguments)!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -757,14 +757,20 @@ def test_without_the_libraries_that_draw_tables_are_made_and_pictures_refused(tm
     (tmp_path / "flows.htsim").write_text("0 7 1000000 0\n1 6 1000000 0\n")
     job = ["--traffic", str(tmp_path / "flows.htsim"), "--out", str(tmp_path / "runs")]
     topo = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
-    code, said = without_matplotlib("compare", *topo, *job, "--seeds", "2", "--jobs", "1")
-    assert code == 0 and "no report.html without matplotlib: install rfabric[report]" in said
+    code, said = without("jinja2", "compare", *topo, *job, "--seeds", "2", "--jobs", "1")
+    assert code == 0 and "no report.html without jinja2: install rfabric[report]" in said
     assert (
         not list(tmp_path.rglob("report.html"))
         and len(list(tmp_path.glob("runs/*/summary.json"))) == 1
     )
-    code, said = without_matplotlib(
-        "crossover", "--topo", "rfabric,pods=2,tors=2,gpus=2", "--delays", "1ms,1s", *job
+    code, said = without(
+        "matplotlib",
+        "crossover",
+        "--topo",
+        "rfabric,pods=2,tors=2,gpus=2",
+        "--delays",
+        "1ms,1s",
+        *job,
     )
     assert code == 2 and "drawing needs matplotlib; install rfabric[report]" in said
 

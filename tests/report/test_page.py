@@ -17,7 +17,8 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.fabric.cost import bill
 from rfabric.optics import Circuits, optical_paths
-from rfabric.report import figures, grid, html
+from rfabric.report import grid, html
+from rfabric.report.amounts import by_tier, demands
 from rfabric.report.compare import fabric_table, on_front, phase_text
 from rfabric.report.folder import new_folder, read_folder, write_folder
 from rfabric.report.money import front
@@ -25,7 +26,7 @@ from rfabric.report.page import records
 from rfabric.report.page.logged import LoggedRun
 from rfabric.report.page.places import places
 from rfabric.report.result import Scale, fidelity
-from rfabric.report.summary import Run, bill_of, cost, summary_of
+from rfabric.report.summary import Run, bill_of, cost, labels, summary_of
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, point_to_point, ring
 from rfabric.units import show_size, show_time
@@ -286,14 +287,14 @@ def test_figures_have_their_numbers_as_tables(runs):
         for cell, run in zip(row.cells, runs, strict=True):
             assert cell in {show_time(s) for s in run.result.communication.values()}
     links = sum(2 * len(run.result.fabric.links) for run in runs)
-    rows = html.loads(runs).rows
+    rows = html.loads(labels(runs), [by_tier(run.result) for run in runs]).rows
     assert sum(int(row.cells[1].replace(",", "")) for row in rows) == links
     highest = f"{runs[0].result.utilisation.max():.1%}"
     assert highest in {row.cells[3] for row in rows if row.name == "fat-tree"}
 
 
 def test_demand_topology_and_front_have_their_numbers_as_tables(runs):
-    sent = html.demand_table(*figures.demands(runs[0].result.trace, runs[0].result.fabric))
+    sent = html.demand_table(*demands(runs[0].result.trace, runs[0].result.fabric))
     assert sent.columns == ("phase", "from rack", "to rack", "sent") and not sent.note
     result = runs[0].result
     expected = {

@@ -1,7 +1,6 @@
-"""What is cabled, and what is lit: pods with their cables, circuits epoch by epoch."""
+"""What is cabled, and what is lit: pods with their cables, circuits on a circle."""
 
 import math
-from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,24 +9,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch, Wedge
 
-from ...fabric import Fabric, Link
+from ...fabric import Fabric
 from ...fabric.cabling import cabling_of
 from ...fabric.model import RACKS
 from ...optics import Circuits, optical_paths
 from ...routing import routes_of
-from ..compare import phase_text
-from ..result import Result
+from ..amounts import MOST_RACKS
+from ..page.outline import XY, Outline, outline
 from .drawing import (
     DARK_COLOUR,
     EPS_COLOUR,
-    MOST_RACKS,
     OCS_COLOUR,
     PAGE,
     PAGE_WIDTH,
     Theme,
-    entitle,
     new_figure,
-    readable,
     tooltip,
 )
 
@@ -41,22 +37,19 @@ PLANE_COLOURS = (
     "#b58a3c",
     "#7c8a99",
 )
-BUS = 1.36  # height at which the electrical path runs along the ToRs
-DRAWN_TORS, MOST_TORS, MOST_HOSTS, MOST_EPOCHS = 24, 8, 8, 12
 
 
 def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     """Pods with their ToRs and hosts, aggregation and core above, every cable between what is
     drawn.
     """
-    at = _places(fabric)
+    drawn = outline(fabric)
+    at = drawn.at
     xs, ys = zip(*at.values(), strict=True)
     width = max(xs) - min(xs)
     figure, axes = new_figure(PAGE_WIDTH, 4.6)
     _pod_boxes(axes, fabric, at, theme)
-    ends = np.array([node.name in at for node in fabric.nodes])[cabling_of(fabric).node]
-    drawn = np.flatnonzero(ends.reshape(-1, 2).all(axis=1))
-    _cables(axes, fabric, [fabric.links[number] for number in drawn], at, theme)
+    _cables(axes, fabric, drawn, theme)
     for name, (x, y) in at.items():
         _symbol(axes, fabric.node[name], x, y, theme)
     axes.set_xlim(min(xs) - 0.05 * width - 0.6, max(xs) + 0.05 * width + 0.6)
@@ -82,68 +75,6 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     return figure
 
 
-def circuits(result: Result, theme: Theme = PAGE) -> Figure | None:
-    """One circle of ToRs or of pods per epoch, joined by its light paths; None without OCS, or with
-    too many pods.
-    """
-    if not result.fabric.ocses or not result.epochs or not readable(result.fabric):
-        return None
-    draw = rack_circle if len(result.fabric.racks) <= MOST_RACKS else pod_circle
-    epochs = result.epochs[:MOST_EPOCHS]
-    columns = min(len(epochs), 4)
-    rows = math.ceil(len(epochs) / columns)
-    figure = Figure(figsize=(2.75 * columns, 3.0 * rows))
-    for i, (time, lit) in enumerate(epochs):
-        axes = figure.add_subplot(rows, columns, i + 1)
-        draw(axes, result.fabric, lit, theme)
-        name = "at the start" if i == 0 else phase_text(result.rewires[i - 1].phase)
-        entitle(axes, f"epoch {i}  {name}", theme, pad=12)
-        moved = f", {result.rewires[i - 1].circuits_changed:,} changed" if i else ""
-        words = f"from {time:.3f} s\n{len(lit):,} circuits{moved}"
-        axes.text(0, -1.3, words, ha="center", va="top", size=8, color=theme.muted)
-    figure.subplots_adjust(
-        left=0.01, right=0.99, top=1 - 0.4 / (3 * rows), bottom=0.05, wspace=0.05, hspace=0.3
-    )
-    return figure
-
-
-def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
-    """x, y of the nodes to draw: hosts spread below, switches above the middle of what they
-    serve.
-    """
-    racks = max(sum(n.tier in RACKS and n.pod == 0 for n in fabric.nodes), 1)
-    shown = range(min(max(fabric.pods, 1), max(DRAWN_TORS // min(racks, MOST_TORS), 1)))
-    at: dict[str, tuple[float, float]] = {}
-    left = 0.0
-    served: dict[str, list[str]] = {}
-    for host, rack in fabric.rack_of.items():
-        served.setdefault(rack, []).append(host)
-    for pod in shown:
-        drawn = [n.name for n in fabric.nodes if n.tier in RACKS and n.pod == pod][:MOST_TORS]
-        start = left
-        for rack in drawn:
-            hosts = served.get(rack, [])[:MOST_HOSTS]
-            for i, host in enumerate(hosts):
-                at[host] = (left + 0.22 * i, 0.0)
-            at[rack] = (left + 0.11 * max(len(hosts) - 1, 0), 0.95)
-            left += 0.22 * max(len(hosts), 2) + 0.25
-        end = left - 0.25
-        middle = [n.name for n in fabric.nodes if n.tier == "aggregation" and n.pod == pod][
-            :MOST_TORS
-        ]
-        for i, name in enumerate(middle):
-            at[name] = (start + (end - start) * (i + 0.5) / len(middle) - 0.1, 2.2)
-        left += 0.5
-    cores = [n.name for n in fabric.nodes if n.tier == "core"][: 2 * MOST_TORS]
-    width = left - 0.75
-    for i, name in enumerate(cores):
-        at[name] = (width * (i + 1) / (len(cores) + 1), 3.5)
-    thin = [n for n in fabric.nodes if n.tier == "electrical"][:MOST_TORS]
-    for i, node in enumerate(thin):
-        at[node.name] = (width + 0.45 + 0.6 * i, BUS)
-    return at
-
-
 def _pod_boxes(axes, fabric: Fabric, at: dict, theme: Theme) -> None:
     for pod in range(fabric.pods):
         spots = [spot for name, spot in at.items() if fabric.node[name].pod == pod]
@@ -167,34 +98,29 @@ def _pod_boxes(axes, fabric: Fabric, at: dict, theme: Theme) -> None:
             )
 
 
-def _cables(axes, fabric: Fabric, links: Sequence[Link], at: dict, theme: Theme) -> None:
+def _cables(axes, fabric: Fabric, drawn: Outline, theme: Theme) -> None:
     lines, colours = [], []
-    for link in links:
+    for number, over in zip(drawn.cables, drawn.over, strict=True):
+        link = fabric.links[number]
         nodes = [fabric.node[end.node] for end in (link.a, link.b)]
-        (x, y), (to_x, to_y) = (at[n.name] for n in nodes)
+        (x, y), (to_x, to_y) = (drawn.at[n.name] for n in nodes)
         # drawn as a bus: up from the ToR, along, to the switch
         electrical = "electrical" in (n.tier for n in nodes)
         if electrical:
             lines.append([(x, y), (x, to_y), (to_x, to_y)])
         else:
-            lines.append(_over((x, y), (to_x, to_y), at.values()))
+            lines.append(_cable((x, y), (to_x, to_y), over))
         optical = any(n.kind == "ocs" for n in nodes)
         colours.append(DARK_COLOUR if electrical else OCS_COLOUR if optical else theme.muted)
     axes.add_collection(LineCollection(lines, colors=colours, lw=0.8, alpha=0.5, zorder=1))
 
 
-def _over(
-    a: tuple[float, float], b: tuple[float, float], spots: Collection[tuple[float, float]]
-) -> list[tuple[float, float]]:
-    """A straight cable; one along a row goes over what stands between its ends, which it would
-    else seem to join.
-    """
-    (left, y), (right, to_y) = sorted((a, b))
-    if y != to_y or not any(spot[1] == y and left < spot[0] < right for spot in spots):
+def _cable(a: XY, b: XY, over: float) -> list[XY]:
+    if not over:
         return [a, b]
-    high = 0.15 + 0.3 * (right - left) / (max(x for x, _ in spots) - min(x for x, _ in spots))
     along = np.linspace(0, 1, 24)
-    return [*zip(left + along * (right - left), y + 4 * high * along * (1 - along), strict=True)]
+    x, y = a[0] + along * (b[0] - a[0]), a[1] + 4 * over * along * (1 - along)
+    return [*zip(x, y, strict=True)]
 
 
 def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:

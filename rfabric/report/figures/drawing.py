@@ -9,7 +9,6 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from ...fabric import Fabric
 from ...files import replacing
 from ..folder import writing
 
@@ -17,7 +16,6 @@ PHASE_COLOURS = {"generation": "#4f86e8", "training": "#e8912d", "weight_sync": 
 OTHER_COLOUR = "#8f7fd6"
 OCS_COLOUR, EPS_COLOUR, DARK_COLOUR = "#8f7fd6", "#4f86e8", "#d6568c"
 PAGE_WIDTH = 11.0  # inches: a figure of this width fills the page
-MOST_RACKS = 64  # that one can tell apart
 
 
 @dataclass(frozen=True)
@@ -35,12 +33,6 @@ class Theme:
 
 PAGE = Theme()
 PRINT = Theme("#1d2430", "#68727f", "#d5dae1", "#ffffff")
-
-
-def framed(figure: Figure, name: str) -> str:
-    """The figure for a page: `svg` in a box that scrolls where the page is narrow."""
-    box = f'<div class="drawn scroll" tabindex="0" role="group" aria-label="{name}">'
-    return f"{box}{svg(figure)}</div>"
 
 
 def svg(figure: Figure) -> str:
@@ -97,22 +89,9 @@ def bare(axes, theme: Theme, grid: str = "") -> None:
         label.set_color(theme.ink)
 
 
-def entitle(axes, text: str, theme: Theme, pad: float | None = None) -> None:
-    """A title `pad` points above the axes. Its height is said: else matplotlib lays out all ticks
-    to see whether any is in its way, which takes longer than drawing them.
-    """
-    axes.set_title(text, size=9.5, color=theme.ink, pad=pad, y=1)
-
-
 def tooltip(artist, text: str) -> None:
     """A tooltip in the SVG."""
     artist.set_gid("tip:" + text)
-
-
-def readable(fabric: Fabric) -> bool:
-    """Whether one can tell the racks apart, or at least the pods."""
-    in_pods = all(fabric.node[rack].pod >= 0 for rack in fabric.racks)
-    return len(fabric.racks) <= MOST_RACKS or (in_pods and fabric.pods <= MOST_RACKS)
 
 
 def _unique_ids(body: str, salt: str) -> str:

@@ -1,7 +1,4 @@
 // The cells of a store: a table whose rows the controls of choices.js choose.
-const said = document.getElementById("records");
-const at = id => document.getElementById(id);
-const data = JSON.parse(said.textContent);
 const runs = data.runs;
 const ofWorld = () => true; // a sweep is of one engine
 function show() {

@@ -272,6 +272,7 @@ async function begin() {
   show();
   listen();
   follow();
+  drawPictures();
   document.documentElement.dataset.ready = "yes";
 }
 const begun = begin();

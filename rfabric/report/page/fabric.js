@@ -149,14 +149,18 @@ const cableName = (one, c) =>
   c.links.length === 1
     ? `cable ${one.links[c.links[0]][2]}`
     : `${count(c.links.length)} cables ${c.a.name} – ${c.b.name}`;
+function onCircle(names, key) {
+  const turn = i => (2 * Math.PI * (i + 0.5)) / names.length - Math.PI / 2;
+  const place = new Map(names.map((n, i) => [key(n, i), [Math.cos(turn(i)), Math.sin(turn(i))]]));
+  return {place, of: one => place.get(one)};
+}
 function spots(one) {
   // racks on a circle, or pods where racks are too many
   const racks = one.circuits.racks,
     pod = new Map(one.nodes.map(n => [n[0], n[3]]));
   const byPod = racks.length > 64 && racks.every(r => pod.get(r) >= 0);
   const names = byPod ? [...new Set(racks.map(r => pod.get(r)))] : racks;
-  const turn = i => (2 * Math.PI * (i + 0.5)) / names.length - Math.PI / 2;
-  const place = new Map(names.map((n, i) => [n, [Math.cos(turn(i)), Math.sin(turn(i))]]));
+  const {place} = onCircle(names, n => n);
   return {
     byPod,
     names,

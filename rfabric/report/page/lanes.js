@@ -161,7 +161,7 @@ function drawHeads(width) {
 const laneName = (one, lane) =>
   [told(one).jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
 const colour = (one, lane) =>
-  told(one).jobs.length > 1 ? JOBS[lane.job % JOBS.length] : own(COLOURS, lane.phase) || "#8f7fd6";
+  told(one).jobs.length > 1 ? JOBS[lane.job % JOBS.length] : phaseColour(lane.phase);
 function areaWords(one, lane, key) {
   const what = key === "sends" ? "flows" : "computing";
   const {rows, seconds: busy} = lane[key];

@@ -1,17 +1,10 @@
-// The records of the page, what they say of an instant, and how it is put in words. The files of
-// this folder are one script in the page: records, lanes, yours, fabric, reading, choices, clock.
-const said = document.getElementById("records");
-const at = id => document.getElementById(id);
-const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};
+// What the records say of an instant, and how it is put in words.
 const WORLDS = {
   simulate: "simulated",
   emulate: "real packets",
   ns3: "packets of ns-3",
   control: "under control",
 };
-const NAMES = {weight_sync: "weight sync"};
-// of an object by a name that a user wrote: `constructor` is one, too
-const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const JOBS = [
   "#4f86e8",
   "#e8912d",
@@ -32,10 +25,7 @@ const load = d3
   .domain([0, 0.5, 1])
   .range(["#5b9bd5", "#e8b12d", "#c23744"])
   .clamp(true);
-const count = d3.format(","),
-  percent = d3.format(".0%");
 
-const data = JSON.parse(said.textContent);
 const runs = data.runs;
 const state = {t: 0, run: 0, playing: false, pod: null, chosen: null, world: "", price: null};
 Object.assign(state, {from: 0, to: 1}); // the window, in s
@@ -49,7 +39,6 @@ let shown = [],
   last = 0;
 
 // --- words ------------------------------------------------------------------------------------
-const name = phase => own(NAMES, phase) || phase;
 function phaseName(one, phase, between) {
   // of several jobs, whose steps take turns, by name
   const names = told(one).jobs,
@@ -57,23 +46,6 @@ function phaseName(one, phase, between) {
     named = [names[phase.step % jobs], name(phase.phase)].filter(Boolean).join(" ");
   return one.steps > jobs ? `${named}${between}step ${Math.floor(phase.step / jobs)}` : named;
 }
-const seconds = s =>
-  s === 0
-    ? "0 s"
-    : Math.abs(s) >= 1
-      ? `${s.toFixed(3)} s`
-      : Math.abs(s) >= 1e-3
-        ? `${(1e3 * s).toPrecision(4)} ms`
-        : `${(1e6 * s).toPrecision(4)} µs`;
-const bytes = n => {
-  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
-  let i = 0;
-  while (Math.abs(n) >= 1000 && i < units.length - 1) {
-    n /= 1000;
-    i++;
-  }
-  return `${i ? n.toPrecision(4) : n} ${units[i]}`;
-};
 const rate = bps => `${d3.format(".4~s")(bps)}bit/s`;
 const or = (value, show) => (value === null || value === undefined ? "–" : show(value));
 

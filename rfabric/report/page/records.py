@@ -19,11 +19,13 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...fabric import Fabric
-from ...optics import Circuits, optical_paths
+from ...fabric.cabling import cabling_of
+from ...optics import Circuits
 from ..intervals import busy, merged
-from ..perfetto import ROUNDING, carried_share
+from ..perfetto import ROUNDING, carried
 from ..result import Result
 from ..summary import Run, cost, run_summary
+from .lights import light_paths
 from .logged import LoggedRun, beside
 from .places import places
 
@@ -238,14 +240,16 @@ def _phases(result: Result, left_out: list[str]) -> list[dict]:
 def cabled(fabric: Fabric) -> dict:
     """Nodes as [name, kind, tier, pod, plane, x, y], cables as [node, node, ports, bit/s]."""
     at = places(fabric)
-    number = {node.name: i for i, node in enumerate(fabric.nodes)}
+    ends = cabling_of(fabric)
+    both = ends.node.reshape(-1, 2).tolist()
+    said = ends.spelled(np.arange(len(ends.node)))
     nodes = [
         [n.name, n.kind, n.tier, n.pod, n.plane, *(round(v, 5) for v in at.get(n.name, (0, 0)))]
         for n in fabric.nodes
     ]
     links = [
-        [number[link.a.node], number[link.b.node], f"{link.a} – {link.b}", link.rate]
-        for link in fabric.links
+        [*nodes_of, f"{a} – {b}", link.rate]
+        for nodes_of, a, b, link in zip(both, said[::2], said[1::2], fabric.links, strict=True)
     ]
     return {"nodes": nodes, "links": links}
 
@@ -283,19 +287,6 @@ def _circuits(result: Result, left_out: list[str]) -> dict | None:
     }  # fmt: skip
 
 
-def light_paths(fabric: Fabric, circuits: Circuits) -> list[tuple]:
-    """Light paths, each once: (rack, rack, plane, directed links)."""
-    number = {rack: i for i, rack in enumerate(fabric.racks)}
-    return [
-        (
-            number[path.out.node], number[path.into.node],
-            fabric.node[fabric.peer[path.out][1].node].plane, tuple(path.links),
-        )
-        for path in optical_paths(fabric, circuits)
-        if path.out < path.into and {path.out.node, path.into.node} <= set(number)
-    ]  # fmt: skip
-
-
 def _load(result: Result, left_out: list[str]) -> dict | None:
     """The share of its rate that each direction of each cable carries from each edge to the next:
     bytes, directions x instants, of LEVELS.
@@ -307,15 +298,19 @@ def _load(result: Result, left_out: list[str]) -> dict | None:
     edges = _edges(result, most)
     if len(edges) < 2:
         return None
-    shares = carried_share(result, np.arange(2 * len(result.fabric.links)), edges)
-    if shares is None:
+    links = np.arange(2 * len(result.fabric.links))
+    blocks = carried(result, links, edges)
+    if blocks is None:
         left_out.append("load of cables at each instant: too many flows; see links.csv")
         return None
-    if (shares > 1 + ROUNDING).any():
+    levels, most = np.zeros((len(links), len(edges) - 1), np.uint8), 0.0
+    for some, shares in blocks:
+        most = max(most, float(shares.max()))
+        levels[some] = np.ceil(np.minimum(shares, 1) * LEVELS - NOTHING).clip(0)
+    if most > 1 + ROUNDING:
         left_out.append(
             "loads above a cable's rate: mean rates of flows add up to more; shown as full"
         )
-    levels = np.ceil(shares.clip(0, 1) * LEVELS - NOTHING).clip(0)
     return {"edges": edges.tolist(), "levels": LEVELS, "share": _packed(levels)}
 
 

@@ -59,7 +59,7 @@ function scaleYours() {
       .join("rect")
       .attr("y", 3)
       .attr("height", LANE - 6)
-      .attr("fill", own(COLOURS, phase.phase) || "#8f7fd6")
+      .attr("fill", phaseColour(phase.phase))
       .attr("x", b => x(b.begin))
       .attr("width", b => Math.max(x(b.end) - x(b.begin), 1.5))
       .on("click", event => {

@@ -1,0 +1,3 @@
+// A page of pictures that stand still.
+drawPictures();
+document.documentElement.dataset.ready = "yes";
