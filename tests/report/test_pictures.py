@@ -356,7 +356,16 @@ def three_hosts():
     return played(builder.build(), "ideal,gpus=3")
 
 
+def circles():
+    """64 racks, and more racks than that in 64 pods."""
+    builder = TraceBuilder([f"h{i + 1}" for i in range(64)])
+    edges = ring("all-reduce", list(range(64)), 1e9, 4)
+    builder.flows(edges.src, edges.dst, edges.size, phase="training", label="x")
+    return played(builder.build(), "rfabric,pods=8,tors=8,gpus=1", "rfabric,pods=64,tors=2,gpus=1")
+
+
 WORDY = {
+    "circles": circles,
     "names": lambda: played(job(label=LONG), *SOME[:1], "rfabric,pods=2,tors=2", traffic=LONG),
     "phases": lambda: played(job(steps=120), "rfabric,pods=2,tors=2"),
     "fabrics": several,

@@ -67,7 +67,7 @@ def test_the_grid_folder_has_a_page_and_can_be_reported_again(tmp_path, traces, 
     folder = Path(folder)
     page = (folder / "report.html").read_text()
     assert (
-        "<svg" in page
+        'data-picture="front"' in page
         and "Fairness" in page
         and "one" in page
         and "rfabric,pods=2,tors=2,gpus=2 static" in page

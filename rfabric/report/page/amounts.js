@@ -67,7 +67,7 @@ function interval(where, [from, to], y, what, said, half = 2.5) {
 PICTURES.demand = (place, {unit, names, phases}, label) => {
   const wide = 264,
     left = roomOf(names, 70) + 24,
-    side = wide - left - 6,
+    side = wide - left - 16, // the last name below stands half behind it
     svg = framed(place, wide * phases.length, 28 + side + 40, label);
   phases.forEach((one, i) => {
     const where = svg.append("g").attr("transform", `translate(${wide * i},0)`);

@@ -37,12 +37,14 @@ function drawRing(where, paths, ring, names, pods) {
     const what = ring.byPod ? `: ${count(n)} light paths` : n >= 0 ? `: plane ${n}` : "";
     hint(line, `${names[a]} – ${names[b]}${what}`);
   }
+  const apart = (2 * Math.PI * (RING + 16)) / names.length,
+    every = Math.ceil((roomOf(names, 36, 10) + 1) / apart); // is named
   names.forEach((one, i) => {
     const [x, y] = spot(i),
       dot = where.append("circle").attr("class", "rack").attr("cx", x).attr("cy", y);
     dot.attr("r", Math.min(4.5, 180 / names.length));
     hint(dot, ring.byPod ? `${one}: ${count(within.get(i) || 0)} light paths inside` : one);
-    if (names.length <= (ring.byPod ? 64 : 32)) nameSpot(where, one, ring.place.get(i));
+    if (i % every === 0 && i <= names.length - every) nameSpot(where, one, ring.place.get(i));
   });
 }
 function nameSpot(where, text, [x, y]) {
