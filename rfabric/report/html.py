@@ -5,6 +5,7 @@ light or dark as the system is. What moves in it is in `page/`.
 import base64
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ from .summary import Run, exposed_of, labels
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
 MOST_ROWS = 40  # of a table beside a figure
+MOST_PAIRS = 24  # that an epoch names
 MOVES = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "choices.js"
 FOLLOWS = "said.js", "picture.js", *MOVES, "clock.js"
 SCRIPTS = ("said.js", "picture.js", "front.js", "amounts.js", "times.js", *MOVES, "cabled.js",
@@ -140,7 +142,7 @@ def page(
         in_flight=in_flight(runs),
         loads=loads(names, tiers),
         demands=demand_table(*sent),
-        circuits=list(lit),
+        circuits=[(name, circuits_table(one)) for name, one in lit.items()],
         fabrics=[(name, compare.fabric_table(result.fabric)) for name, result in distinct.values()],
     )
 
@@ -240,6 +242,39 @@ def demand_table(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]]) -> comp
     note = "" if len(pairs) <= MOST_ROWS else f"The {MOST_ROWS} largest of {len(pairs):,}."
     columns = "phase", f"from {unit}", f"to {unit}", "sent"
     return compare.Table.of("", columns, rows, note, words=(0, 1, 2))
+
+
+def circuits_table(lit: dict) -> compare.Table:
+    """What `pictures.circuits` tells: of each epoch its circuits, and how many light paths join
+    which racks (or pods).
+    """
+    rows = [
+        (
+            f"{i} {epoch['title']}",
+            f"{epoch['time_s']:.3f} s",
+            f"{epoch['circuits']:,}",
+            "–" if epoch["changed"] is None else f"{epoch['changed']:,}",
+            _joined(lit, epoch["paths"]),
+        )
+        for i, epoch in enumerate(lit["epochs"])
+    ]
+    more = "" if lit["of"] == len(rows) else f"The first {len(rows)} of {lit['of']:,}."
+    columns = "epoch", "from", "circuits", "changed", "light paths"
+    return compare.Table.of("", columns, rows, more, words=(0, 4))
+
+
+def _joined(lit: dict, paths: Sequence[Sequence[int]]) -> str:
+    """`t1–t2 x 2, t1–t5`, of each pair how many."""
+    pairs: Counter[tuple[int, int]] = Counter()
+    for a, b, count in paths:
+        pairs[a, b] += count if lit["by_pod"] else 1
+    names = lit["names"]
+    said = [
+        f"{names[a]}–{names[b]}" + (f" x {count:,}" if count > 1 else "")
+        for (a, b), count in pairs.items()
+    ]
+    more = f", and of {len(said) - MOST_PAIRS:,} pairs more" if len(said) > MOST_PAIRS else ""
+    return ", ".join(said[:MOST_PAIRS]) + more if said else "none"
 
 
 def kinds(runs: Sequence[Run]) -> set[str]:

@@ -312,7 +312,7 @@ def test_demand_topology_and_front_have_their_numbers_as_tables(runs):
         fronts = [on_front(run, both, key) for run in both]
         assert [row.cells[column] == "yes" for row in points] == fronts and any(fronts)
     text = html.page(runs, summary)
-    assert text.count("<summary>As a table</summary>") == 4 + len(runs)
+    assert text.count("<summary>As a table</summary>") == 5 + len(runs)
     assert f'<p class="note">{fabric_table(result.fabric).title}</p>' in text
 
 

@@ -189,6 +189,20 @@ def test_every_light_path_is_told(runs):
     assert changed == [rewire.circuits_changed for rewire in result.rewires]
 
 
+def test_circuits_have_their_numbers_as_a_table(runs):
+    result = runs[1].result
+    lit = pictures.circuits(result)
+    table = html.circuits_table(lit)
+    for row, epoch in zip(table.rows, lit["epochs"], strict=True):
+        time, circuits, changed, paths = row.cells
+        assert (time, circuits) == (f"{epoch['time_s']:.3f} s", str(epoch["circuits"]))
+        assert changed == ("–" if epoch["changed"] is None else str(epoch["changed"]))
+        told = [pair.partition(" x ") for pair in paths.split(", ")]
+        assert sum(int(count or 1) for *_, count in told) == len(epoch["paths"])
+        names = {tuple(sorted((lit["names"][a], lit["names"][b]))) for a, b, _ in epoch["paths"]}
+        assert {tuple(sorted(pair.split("–"))) for pair, *_ in told} == names
+
+
 def test_every_cable_between_what_is_drawn_is_told(runs):
     for fabric in (runs[0].result.fabric, parse_fabric("torus"), fat_tree(pods=16, tors=16)):
         drawn = pictures.cables(fabric)
