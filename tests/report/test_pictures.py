@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -378,9 +379,16 @@ def circles():
     return played(builder.build(), "rfabric,pods=8,tors=8,gpus=1", "rfabric,pods=64,tors=2,gpus=1")
 
 
+def named():
+    """Fabrics, labels and a job that have long names."""
+    fabrics = (parse_fabric(one) for one in ("fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2"))
+    some = [replace(fabric, name=f"{LONG} {fabric.name}", spec="") for fabric in fabrics]
+    return [Run(simulate(one, job(label=LONG), "demand", traffic=LONG)) for one in some]
+
+
 WORDY = {
     "circles": circles,
-    "names": lambda: played(job(label=LONG), *SOME[:1], "rfabric,pods=2,tors=2", traffic=LONG),
+    "names": named,
     "phases": lambda: played(job(steps=120), "rfabric,pods=2,tors=2"),
     "fabrics": several,
     "hosts": three_hosts,
@@ -397,6 +405,15 @@ def test_no_word_of_a_picture_covers_another_or_is_cut_off(tmp_path, opened, kin
     assert page.evaluate("document.documentElement.scrollWidth") <= 1400
     for kind in ("bars", "load", "cables"):
         assert drawn_in(page, kind).locator("text").count() > 2
+
+
+def test_what_is_cut_short_can_still_be_told_apart(tmp_path, opened):
+    every = named()
+    html.write_report(tmp_path / "a.html", every, summary_of(every, "", CREATED))
+    part = drawn_in(opened(tmp_path / "a.html"), "bars")
+    shown = [text for text in part.locator("text").all_text_contents() if "…" in text]
+    assert len(shown) == len(set(shown)) == 2
+    assert set(labels(every)) <= set(hints(part))
 
 
 def gridded(path, rows):

@@ -28,16 +28,20 @@ function wideOf(text, size = SIZE) {
   return pen.measureText(text).width;
 }
 function fitted(text, room, size = SIZE) {
-  // the text, or as much of its beginning as there is room for
+  // the text, or as much of its ends as there is room for
   if (wideOf(text, size) <= room) return text;
+  const cut = kept => {
+    const last = Math.floor(kept / 3);
+    return `${text.slice(0, kept - last)}…${last ? text.slice(-last) : ""}`;
+  };
   let fits = 0,
-    cut = text.length;
-  while (cut - fits > 1) {
-    const half = (fits + cut) >> 1;
-    if (wideOf(`${text.slice(0, half)}…`, size) <= room) fits = half;
-    else cut = half;
+    over = text.length;
+  while (over - fits > 1) {
+    const half = (fits + over) >> 1;
+    if (wideOf(cut(half), size) <= room) fits = half;
+    else over = half;
   }
-  return `${text.slice(0, fits).trimEnd()}…`;
+  return cut(fits);
 }
 function write(where, x, y, text, {anchor = "start", room = Infinity, size = SIZE, ink} = {}) {
   const shown = fitted(text, room, size),

@@ -1,5 +1,6 @@
 // Flows in flight of each communication phase, a row a run, on a clock that runs while any is.
-const ROW = 110; // units
+const ROW = 110, // units a run
+  GUTTER = 22; // between columns
 PICTURES.close_ups = (place, {labels, columns, rows}, label) => {
   const left = roomOf(labels, 170, 12) + 14 + EDGE,
     wide = (FULL - left - EDGE) / columns.length,
@@ -12,19 +13,19 @@ PICTURES.close_ups = (place, {labels, columns, rows}, label) => {
   columns.forEach((column, k) => {
     const factor = column.span_s < 1 ? 1e3 : 1,
       from = left + k * wide,
-      x = d3.scaleLinear([0, 1.03 * factor * column.span_s], [from, from + wide - 16]);
+      x = d3.scaleLinear([0, 1.03 * factor * column.span_s], [from, from + wide - GUTTER]);
     column.title.forEach((line, i) => {
-      headed(svg, from + (wide - 16) / 2, 12 + 15 * i, line, wide - 8);
+      headed(svg, from + (wide - GUTTER) / 2, 12 + 15 * i, line, wide - 8);
     });
     rows.forEach((row, i) => {
       const where = svg.append("g").attr("transform", `translate(0,${38 + ROW * i})`),
         named = i === rows.length - 1;
       across(where, x, [16, ROW - 10], {named, most: 6});
       closeUp(where, row[k], t => x(factor * t), [16, ROW - 10], column.phase);
-      write(where, from + wide - 18, 11, row[k].text, {anchor: "end", ink: true});
+      write(where, from + wide - GUTTER, 11, row[k].text, {anchor: "end", ink: true});
     });
     const unit = factor > 1 ? "ms" : "s";
-    write(svg, from + (wide - 16) / 2, high + 22, unit, {anchor: "middle"});
+    write(svg, from + (wide - GUTTER) / 2, high + 22, unit, {anchor: "middle"});
   });
 };
 function closeUp(where, {time, count: flows, most, cut, bands}, x, [top, bottom], phase) {
