@@ -204,7 +204,8 @@ def _only(network: Network, parts: list[set[str]]) -> set[str]:
     held = [nodes for nodes in parts if any(name in nodes for name in hosts)]
     if lone := [name for name in hosts if {name} in held]:
         rest = next((f", or take the rest by part={n}" for n in hosts if n not in lone), "")
-        raise RFabricError(f"hosts without a cable: {some(lone)}; cable each to a ToR{rest}")
+        why = "".join(f" ({said})" for said in network.dropped if " down " in said)
+        raise RFabricError(f"hosts without a cable: {some(lone)}{why}; cable each to a ToR{rest}")
     if len(held) > 1:
         first, other = (next(n for n in hosts if n in nodes) for nodes in held[:2])
         raise RFabricError(

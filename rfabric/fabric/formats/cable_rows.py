@@ -3,7 +3,8 @@
 a,b,rate,delay                    any rates; a name with a single cable is a host, and the
 10.1.0.1,leaf-a,400Gbit/s,500ns   switches that hold hosts are ToRs
 
-A column `count` says how many cables a row stands for, each of this rate.
+A column `count` says how many cables a row stands for, each of this rate, and one such as `status`
+whether it carries anything (see `states`).
 """
 
 import re
@@ -27,6 +28,7 @@ from .base import (
 )
 from .csv_rows import CsvRow, CsvRows, bare_name, ends_in, header_in, one_name, rows_of, shown
 from .graphs import each_once
+from .states import is_down, is_plain, is_state
 
 PORT = re.compile(r"port|interface|intf|ifname")
 
@@ -41,7 +43,10 @@ def _read(path: Path, reading: Reading) -> Network:
     if ends is None:
         raise RFabricError("line 1: the header names no two ends of a cable, such as a,b,rate")
     said: list[str] = []
-    rows = _each_once(table, ends, said)
+    listed = _each_once(table, ends, said)
+    rows = [row for row in listed if not is_down(row[1])]
+    if len(rows) < len(listed):
+        said.append(f"rows of cables that are down left out: {len(listed) - len(rows):,}")
     copies = [copies_of(row, f"line {n}, column") for n, row in rows]
     cables = [
         replace(_cable(n, row, ends, reading), again=again)
@@ -51,16 +56,24 @@ def _read(path: Path, reading: Reading) -> Network:
     said += several(copies, "rows")
     again = len(rows) - len({tuple(row.items()) for _, row in rows})
     said += [f"{again:,} rows repeat others, each a cable of its own"] if again else []
-    cables = each_once(cables, said)
+    down = [NamedCable(row[ends[0]], row[ends[1]]) for _, row in listed if is_down(row)]
+    cables = each_once(cables, said, down=down)
     nodes = dict.fromkeys((name for cable in cables for name in (cable.a, cable.b)), Role())
-    left = [c for c in table.header if c not in ends and not is_quantity(c) and not is_count(c)]
+    left = [c for c in table.header if c not in ends and not _is_read(c, table)]
     said += [f"columns left out: {shown(left)}"] if left else []
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
 
 
+def _is_read(column: str, table: CsvRows) -> bool:
+    """Whether a column says something here, in all of its rows."""
+    if is_state(column):
+        return all(is_plain(column, row[column]) for _, row in table.rows)
+    return is_quantity(column) or is_count(column)
+
+
 def _each_once(table: CsvRows, ends: tuple[str, str], said: list[str]) -> list[CsvRow]:
-    """The rows, without those of a cable that the same two ports named before, either way round;
-    RFabricError where these say something else of it.
+    """The rows, without those of a cable that the same two ports named before, either way round, as
+    the first of them; it is down where any says so. RFabricError where these say something else.
     """
     named = (c for c in table.header if c not in ends and not is_quantity(c))
     ports = [c for c in named if PORT.search(bare_name(c))]
@@ -81,6 +94,10 @@ def _agree(first: CsvRow, other: CsvRow) -> None:
     differ.
     """
     (line, said), (n, row) = first, other
+    if is_down(row):
+        said |= {column: row[column] for column in row if is_state(column)}
+    if is_down(said):
+        return
     for column in filter(is_quantity, row):
         if said[column].lower() in NOTHING:
             said[column] = row[column]

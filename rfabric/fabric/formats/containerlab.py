@@ -7,7 +7,8 @@
         h1: {kind: linux}
       links:
         - endpoints: ["h1:eth1", "leaf1:e1-1"]
-          vars: {rate: 400Gbit/s, delay: 500ns}        ours: containerlab itself has no rates
+          vars: {rate: 400Gbit/s, delay: 500ns}        ours: containerlab itself has no rates, nor
+                                                       a `state`, by which a link may be down
 
 A node of kind `linux` (or another of HOSTS: virtual machines, traffic generators) is a host, unless
 its group, its labels, its own hosts or, where it has several cables, its name (`spine1`) say
@@ -42,6 +43,7 @@ from .base import (
     role_of,
     stem_of,
 )
+from .states import is_down
 
 OUTSIDE = ("host", "macvlan", "mgmt-net", "vxlan", "vxlan-stitch", "dummy")
 LABEL = "rfabric-"
@@ -64,14 +66,19 @@ def _read(path: Path, reading: Reading) -> Network:
     topology = mapping(data.get("topology"), "topology")
     nodes = mapping(topology.get("nodes"), "topology.nodes")
     names = {name_of(n, "a node"): said for n, said in nodes.items()}
-    cables, outside = [], 0
+    cables, outside, down = [], 0, 0
     links = items(topology.get("links") or [], "topology.links")
     _refuse_an_interface_twice(links)
     for i, link in enumerate(links):
-        cable = _cable(mapping(link, f"links[{i}]"), f"links[{i}]", names, reading)
+        where = f"links[{i}]"
+        if is_down(_said_of(mapping(link, where), where)):
+            down += 1
+            continue
+        cable = _cable(link, where, names, reading)
         outside += cable is None
         cables += [cable] if cable else []
     said = [f"{outside:,} links out of the lab left out"] if outside else []
+    said += [f"links that are down left out: {down:,}"] if down else []
     near = _neighbours(cables)
     if cables and (alone := names.keys() - near.keys()):
         said.append(f"{len(alone):,} nodes without a link left out ({some(alone)})")
@@ -183,10 +190,15 @@ def _cable(link: dict, where: str, nodes: dict, reading: Reading) -> NamedCable 
     for name in names:
         if name not in nodes:
             raise RFabricError(f"{where} ends at {name}, which is no node of the file")
-    labels, own = (mapping(link.get(k) or {}, f"{where}.{k}") for k in ("labels", "vars"))
-    said = labels | own
+    said = _said_of(link, where)
     rate, delay = rate_of(said, reading, where), delay_of(said, reading, where)
     return NamedCable(*names, rate, delay, where)
+
+
+def _said_of(link: dict, where: str) -> dict:
+    """What a link's labels and variables say of it."""
+    labels, own = (mapping(link.get(k) or {}, f"{where}.{k}") for k in ("labels", "vars"))
+    return labels | own
 
 
 def _refuse_an_interface_twice(links: list) -> None:

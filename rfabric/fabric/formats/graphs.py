@@ -4,11 +4,10 @@ A node says what it is by `tier`, `role`, `type`, `kind` and the like; an edge i
 `bandwidth`, `LinkSpeedRaw`, ..., `delay_s`, `latency`. A bare number takes the unit at the end of
 its key (`speed_mbps`), or `rate_unit=` and `delay_unit=`. What stands in both directions is one
 cable; an edge stands for as many as its `count` or `multiplicity` says, each of its rate, and for
-none where its `status` or `state` is `down`. What rfabric writes holds all that a Fabric is, but
-for its settings.
+none where its `status` or `state` is `down` (see `states`), in one of its directions at least. What
+rfabric writes holds all that a Fabric is, but for its settings.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,11 +29,11 @@ from .base import (
     role_of,
     several,
 )
+from .states import is_down, is_plain, is_state
 
 OWN_NODE = {*ROLE_KEYS, "id", "name", "key", "label", "pod", "plane"}
 PARTS = ("interface", "port", "termination-point")  # of a device, in graphs of an inventory
 OWN_EDGE = {"source", "target", "from", "to", "src", "dst", "key", "id", "cable"}
-STATUS = re.compile(r"(?:link|oper|operational|admin)?[-_ ]?(?:status|state)", re.I)
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ def network_of(
     """The Network of nodes and of edges between them; `graph`: attributes of the whole."""
     _refuse_interfaces(nodes)
     roles = {node: role_of(said) for node, said in nodes.items()}
-    listed, edges = len(edges), [edge for edge in edges if "down" not in _statuses(edge)]
+    down = [NamedCable(edge.a, edge.b) for edge in edges if is_down(edge.attributes)]
+    edges = [edge for edge in edges if not is_down(edge.attributes)]
     copies = [copies_of(edge.attributes, edge.where) for edge in edges]
     cables = [
         NamedCable(
@@ -76,10 +76,10 @@ def network_of(
         )
         if left
     ]
-    if down := listed - len(edges):
-        dropped.append(f"edges that are down left out: {down:,}")
+    if down:
+        dropped.append(f"edges that are down left out: {len(down):,}")
     dropped += several(copies, "edges")
-    cables = each_once(cables, dropped, directed)
+    cables = each_once(cables, dropped, directed, down)
     delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)
     return Network(name, roles, tuple(cables), tuple(dropped), delay)
 
@@ -98,17 +98,10 @@ def _refuse_interfaces(nodes: Mapping[str, Mapping[str, Any]]) -> None:
             )
 
 
-def _statuses(edge: Edge) -> set[str]:
-    """What an edge says of its state, in small letters: a cable that is down carries nothing."""
-    said = edge.attributes.items()
-    return {str(value).strip().lower() for key, value in said if STATUS.fullmatch(str(key))}
-
-
 def _unread(edge: Edge) -> Mapping[str, Any]:
-    """The attributes of an edge but for a state of `up`, which is what any cable is."""
-    if not _statuses(edge) <= {"up"}:
-        return edge.attributes
-    return {k: v for k, v in edge.attributes.items() if not STATUS.fullmatch(str(k))}
+    """The attributes of an edge but for states that are known."""
+    said = edge.attributes.items()
+    return {key: value for key, value in said if not (is_state(key) and is_plain(key, value))}
 
 
 def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
@@ -118,41 +111,65 @@ def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
 
 
 def each_once(
-    cables: list[NamedCable], dropped: list[str], directed: bool = False
+    cables: list[NamedCable],
+    dropped: list[str],
+    directed: bool = False,
+    down: Sequence[NamedCable] = (),
 ) -> list[NamedCable]:
     """A cable for each pair of edges that run both ways, where they have a direction or all stand
     in both, as lists of neighbours have them; else each edge is one, which is said of such pairs.
+    `down`: edges that are none of `cables`, nor is what runs the other way.
     """
-    ways = Counter((k.a, k.b) for k in cables)
-    if directed or ways == Counter((k.b, k.a) for k in cables):
-        return _one_of_both_ways(cables, dropped)
+    ways = Counter((k.a, k.b) for k in (*cables, *down))
+    if directed or ways == Counter((k.b, k.a) for k in (*cables, *down)):
+        return _one_of_both_ways(cables, dropped, Counter((k.a, k.b) for k in down))
     if pairs := sum((b, a) in ways for a, b in ways) // 2:
         dropped.append(f"{pairs:,} pairs stand in both directions, each time as a cable of its own")
     return cables
 
 
-def _one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[NamedCable]:
+def _one_of_both_ways(
+    cables: list[NamedCable], dropped: list[str], down: Counter[tuple[str, str]]
+) -> list[NamedCable]:
     """Of edges that run both ways between two nodes, a cable for each pair; RFabricError where the
-    two ways differ.
+    two ways differ. `down`: edges by their ends whose other way is no cable either.
     """
     ways: dict[tuple[str, str], list[NamedCable]] = {}
     for cable in cables:
         ways.setdefault((cable.a, cable.b), []).append(cable)
-    kept = []
-    for (a, b), there in ways.items():
-        back = ways.get((b, a), [])
-        if (a, b) > (b, a) and back:
+    kept, half = [], 0
+    for (a, b), every in ways.items():
+        others = ways.get((b, a), [])
+        if (a, b) > (b, a) and others:
             continue
+        there, back = _whole(every, others, down[b, a]), _whole(others, every, down[a, b])
+        half += len(every) - len(there) + len(others) - len(back)
         if back and _speeds(there) != _speeds(back):
             raise RFabricError(
-                f"{there[0].where}: {a} to {b} and {b} to {a} differ in number, rate or delay; a "
+                f"{every[0].where}: {a} to {b} and {b} to {a} differ in number, rate or delay; a "
                 "cable is the same both ways"
             )
         kept += there
-    if len(kept) < len(cables):
-        dropped.append(f"{len(cables):,} edges of one direction are {len(kept):,} cables")
+    if half:
+        dropped.append(f"edges whose other way is down left out: {half:,}")
+    if len(kept) < len(cables) - half:
+        dropped.append(f"{len(cables) - half:,} edges of one direction are {len(kept):,} cables")
     if lone := sum((k.b, k.a) not in ways for k in kept):
         dropped.append(f"{lone:,} edges without one back are cables of both ways all the same")
+    return kept
+
+
+def _whole(some: list[NamedCable], others: list[NamedCable], down: int) -> list[NamedCable]:
+    """Those of `some` whose other way is one of `others`, where the lacking are `down` at most."""
+    lacking = _speeds(some) - _speeds(others)
+    if lacking.total() > down:
+        return some
+    kept = []
+    for cable in some:
+        speed = cable.rate, cable.delay
+        lacking[speed] -= 1
+        if lacking[speed] < 0:
+            kept.append(cable)
     return kept
 
 

@@ -1,0 +1,58 @@
+"""What files say of the state of a cable. One that is down carries nothing, nor does one that is
+planned or taken out, as inventories (NetBox) list them beside those that are connected.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+STATE = re.compile(
+    r"(?:(?:link|cable|port|interface|intf|oper|operational|admin|administrative)[-_ ]*)*"
+    r"(?:status|state)",
+    re.I,
+)
+# keys that are true or false, by what they are of a cable that carries something
+FLAGS = dict.fromkeys(("enabled", "up", "active", "connected"), True)
+FLAGS |= dict.fromkeys(("disabled", "disable", "down", "failed", "shutdown"), False)
+TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+UP = {"up", "connected", "active", "enabled", "online", "ok", "operational"}
+DOWN = {
+    "down", "disabled", "inactive", "offline", "failed", "faulty", "broken", "shutdown", "planned",
+    "decommissioning", "decommissioned", "disconnected", "notconnected", "notconnect",
+    "notpresent", "lowerlayerdown", "admindown", "administrativelydown", "errdisabled",
+}  # fmt: skip
+
+
+def is_state(key: object) -> bool:
+    """Whether an attribute or a column of this name says whether a cable carries anything."""
+    return STATE.fullmatch(str(key).strip()) is not None or _flag(key) in FLAGS
+
+
+def is_down(attributes: Mapping[str, Any]) -> bool:
+    """Whether any of the attributes says that the cable carries nothing."""
+    return any(_carries(key, value) is False for key, value in attributes.items())
+
+
+def is_plain(key: object, value: object) -> bool:
+    """Whether a state is one of those known, or says nothing."""
+    return _words(value) == "" or _carries(key, value) is not None
+
+
+def _carries(key: object, value: object) -> bool | None:
+    """Whether a cable of such an attribute carries something; None where it does not say."""
+    words = _words(value)
+    if (if_true := FLAGS.get(_flag(key))) is not None:
+        truth = TRUTHS.get(words)
+        return None if truth is None else truth is if_true
+    if STATE.fullmatch(str(key).strip()) is None or words not in UP | DOWN:
+        return None
+    return words in UP
+
+
+def _flag(key: object) -> str:
+    return re.sub(r"[^a-z]", "", str(key).lower()).removeprefix("is").removeprefix("admin")
+
+
+def _words(value: object) -> str:
+    """`Err-Disabled`, `err disabled` and `errDisabled` alike."""
+    return "" if value is None else re.sub(r"[^a-z]", "", str(value).lower())
