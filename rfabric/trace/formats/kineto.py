@@ -27,8 +27,18 @@ from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ran
 from .base import TraceFormat
 from .kineto_early import EARLY, NCCL, matched
 from .kineto_groups import CUT, GUESSED, UNGROUPED, listed
+from .kineto_peers import (
+    EITHER,
+    SaidByGroup,
+    counted_in_groups,
+    either,
+    ends_of,
+    message_of,
+    root_of,
+)
 from .kineto_splits import UNSPLIT, SplitParts, parts_of
 from .kineto_stream import streamed
+from .other_senders import sender_of, told
 
 BUSY = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 HOST, ON_GPU = ("user_annotation", "cpu_op", "operator"), "gpu_user_annotation"
@@ -45,6 +55,9 @@ TYPES = {
 WIDTH = {name: width for width, names in TYPES.items() for name in names.split()}
 
 
+_KnownKernel = tuple[dict, str, tuple[int, ...]]  # an event of NCCL, its kind and its group
+
+
 def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     named = sorted(f for f in path.iterdir() if _named(f)) if path.is_dir() else [path]
     files = [f for f in named if _is_profile(f)] or named
@@ -56,7 +69,8 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
         raise RFabricError(
             f"files of jobs of {sizes[0]} and of {sizes[-1]} ranks; give the files of one run"
         )
-    logs = [one.log for one in ranks]
+    in_group = counted_in_groups([one.messages() for one in ranks])
+    logs = [one.log(in_group) for one in ranks]
     notes = [note for one in ranks for note in one.notes]
     notes += [f"{file.name}: no profile, left out" for file in named if file not in files]
     most = max((r + 1 for log in logs for c in log.collectives for r in c.group), default=1)
@@ -99,9 +113,11 @@ class _File:
         self.steps: tuple[list[tuple[float, int]], ...] = [], []
         self.host: list[dict] = []
         self.kernels: list[dict] = []
+        self.senders: Counter[str] = Counter()  # kernels of other libraries that send
+        self.seen: set[int] = set()  # NCCL's kernels, by what no two share
         head = self._events()
         self._told(head, several)
-        self.log = self._log()
+        self.placed = self._whole()
 
     def _events(self) -> dict:
         """Sort all events; what stands beside them."""
@@ -126,22 +142,34 @@ class _File:
         step = STEP.match(name)
         if not (kind in BUSY or step or (name.startswith(EARLY) and kind in HOST)):
             return
-        told, long = event.get("ts"), event.get("dur", 0)
-        if not _is_time(told) or not _is_time(long) or long < 0:
+        begun, long = event.get("ts"), event.get("dur", 0)
+        if not _is_time(begun) or not _is_time(long) or long < 0:
             raise RFabricError(
                 f"{self.path.name}: event {self.events} ({name[:40]!r}): ts or dur is no time in "
                 "microseconds; export it again"
             )
-        self.first = int(told) if self.first is None else self.first
-        start, long = float(told - self.first), float(long)
-        if nccl:
+        self.first = int(begun) if self.first is None else self.first
+        start, long = float(begun - self.first), float(long)
+        if nccl and self._is_again(event):
+            self.counts["NCCL kernels that stand twice: once dropped"] += 1
+        elif nccl:
             self.kernels.append(event | {"number": self.events, "ts": start, "dur": long})
         elif kind in BUSY:
             self.busy.extend((start * US, (start + long) * US))
+            if sender := sender_of(name):
+                self.senders[sender] += 1
         elif step:
             self.steps[kind == ON_GPU].append((start, int(step[1])))
         else:
             self.host.append(event | {"number": self.events, "ts": start})
+
+    def _is_again(self, event: dict) -> bool:
+        """Whether an event is one that stood before: a stream runs one kernel at a time."""
+        said = (event.get("args") or {}).get("correlation")
+        key = hash((*map(event.get, ("ts", "dur", "pid", "tid", "name")), said))
+        again = key in self.seen
+        self.seen.add(key)
+        return again
 
     def _told(self, head: dict, several: bool) -> None:
         if head.get("schemaVersion", 1) != 1:
@@ -163,7 +191,7 @@ class _File:
                 f"{self.path.name}: distributedInfo says rank {self.rank} of a job of "
                 f"{self.world}; export it again"
             )
-        self.named = "rank" in job
+        self.own = self.rank if "rank" in job else None
         self.devices = len(head.get("deviceProperties") or ())
         self.groups = {
             str(one.get("pg_name")): _ranks(one["ranks"], one.get("pg_size"))
@@ -174,30 +202,49 @@ class _File:
     @property
     def notes(self) -> list[str]:
         """What was left out, in words."""
-        return [f"{self.path.name}: {count} {what}" for what, count in self.counts.items() if count]
+        said = [f"{count} {what}" for what, count in self.counts.items() if count]
+        return [f"{self.path.name}: {text}" for text in (*said, *told(self.senders))]
 
-    def _log(self) -> RankLog:
+    def _whole(self) -> list[_KnownKernel]:
+        """NCCL's kernels of which a size is known, with their kinds and groups."""
         self.kernels.sort(key=lambda e: e["ts"])
-        told = [k for k in self.kernels if "Collective name" in k.get("args", {})]
-        rows = told or matched(self.kernels, self.host, self._kind, self.counts)
-        self.counts[UNGROUPED] += 0 if told else len(rows)
+        whole = [k for k in self.kernels if "Collective name" in k.get("args", {})]
+        rows = whole or matched(self.kernels, self.host, self._kind, self.counts)
+        self.counts[UNGROUPED] += 0 if whole else len(rows)
         if left := len(self.kernels) - len(rows):
             what = "NCCL kernels without a size dropped: their time counts as computing"
             self.counts[what] += left
+        return [self._placed(k, k["args"]) for k in rows]
+
+    def _placed(self, event: dict, args: dict) -> _KnownKernel:
+        kind = self._kind(event, str(args["Collective name"]))
+        return event, kind, self._group(args, self._at(event))
+
+    def messages(self) -> SaidByGroup:
+        """What its sends and receives say of their ends, by group, and which rank says so."""
+        said: dict[tuple[int, ...], list] = {}
+        for event, kind, group in self.placed:
+            if kind in ("send", "recv"):
+                said.setdefault(group, []).append(message_of(kind, event["args"]))
+        return self.own, said
+
+    def log(self, in_group: bool) -> RankLog:
+        """What the rank did; `in_group`: its messages count their ends in their groups."""
+        self.counts[EITHER] += 0 if in_group else either(self.messages())
         seen: Counter = Counter()
-        calls = [call for k in rows if (call := self._recorded(k, k["args"], seen))]
+        calls = [c for one in self.placed if (c := self._recorded(*one, seen, in_group))]
         busy = np.frombuffer(self.busy).reshape(-1, 2) if self.busy else np.zeros((0, 2))
         return RankLog(self.rank, calls, busy)
 
-    def _recorded(self, event: dict, args: dict, seen: Counter) -> Recorded | None:
-        where = self._at(event)
-        kind = self._kind(event, str(args["Collective name"]))
-        group = self._group(args, where)
+    def _recorded(
+        self, event: dict, kind: str, group: tuple[int, ...], seen: Counter, in_group: bool
+    ) -> Recorded | None:
+        where, args, whole = self._at(event), event["args"], group
         if not kind or len(group) < 2:
             self.counts["collectives of one rank, or skipped, dropped"] += 1
             return None
         if kind in ("send", "recv"):
-            group = _ends(args, group, kind, self.rank if self.named else None)
+            group = ends_of(message_of(kind, args), group, self.own, in_group)
             if not group:
                 self.counts["sends and receives without a peer dropped"] += 1
                 return None
@@ -213,10 +260,10 @@ class _File:
         told = args.get("Seq") if kind not in ("send", "recv") else None
         number = seen[name, group, told] if told is None else (told, seen[name, group, told])
         seen[name, group, told] += 1
-        start, root = event["ts"], args.get("Root Rank", args.get("Root"))
+        start = event["ts"]
         return Recorded(
             kind, checked_size(size, where), group, name, number, start * US,
-            (start + event["dur"]) * US, self._step(start), root if type(root) is int else None,
+            (start + event["dur"]) * US, self._step(start), root_of(args, whole),
             *(parts or ()),
         )  # fmt: skip
 
@@ -258,16 +305,6 @@ def _ranks(said: Any, size: object) -> Any:
 
 def _is_time(value: object) -> bool:
     return isinstance(value, (int, Decimal)) and not isinstance(value, bool) and abs(value) < 1e18
-
-
-def _ends(args: dict, group: tuple[int, ...], kind: str, own: int | None) -> tuple[int, ...]:
-    """(source, destination) of a message as ranks of the job; () where they are not known. A kernel
-    may say its peer alone: the other end is the rank itself.
-    """
-    src, dst = args.get("Src Rank"), args.get("Dst Rank")
-    ends = (own if src is None and kind == "send" else src,
-            own if dst is None and kind == "recv" else dst)  # fmt: skip
-    return ends if all(type(r) is int and r in group for r in ends) else ()  # type: ignore
 
 
 def _bytes(kind: str, sent: int, received: int, ranks: int) -> int:

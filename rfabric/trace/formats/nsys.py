@@ -29,6 +29,7 @@ from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_ranks, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
 from .lowering import PER_RANK
+from .other_senders import sender_of, told
 
 NS = 1e-9
 KERNELS, LAUNCHES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -61,6 +62,7 @@ def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
     skipped = skip.split("+") if skip else ()
     logs = [process.log(job, skipped) for process in every]
     notes = [f"{p.name}: {count} {what}" for p in every for what, count in p.counts.items()]
+    notes += [f"{p.name}: {text}" for p in every for text in told(p.senders)]
     said = {"source": path.name, "format": "nsys", "files": len(files)}
     return trace_of_ranks(logs, job.world, gpus_per_server, said, notes)
 
@@ -69,7 +71,10 @@ class _Process:
     """What one process (a rank) did: NCCL's ranges, kernels, and which range launched which."""
 
     def __init__(self, name: str, calls: list[dict], kernels: list[dict]):
-        self.name, self.kernels, self.counts = name, kernels, Counter()
+        self.name, self.kernels, self.counts = name, _each_once(kernels), Counter()
+        if again := len(kernels) - len(self.kernels):
+            self.counts["kernels that stand twice: once dropped"] = again
+        self.senders = Counter(filter(None, (sender_of(k["name"]) for k in kernels)))
         # ns of the first kernel, from which all count
         self.first = min(kernel["start"] for kernel in kernels)
         # communicator: (ranks, rank in it)
@@ -252,19 +257,29 @@ def _columns(base: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _kernels(base: sqlite3.Connection) -> dict[int, list[dict]]:
-    """Kernels by process, with the thread and time of their launch."""
+    """Kernels by process, with the thread and time of their launch: that of the runtime's call,
+    where the driver's within it has the same number.
+    """
     by_process: dict[int, list[dict]] = defaultdict(list)
     asked = base.execute(
         f"SELECT k.start AS start, k.end AS end, k.globalPid AS pid, s.value AS name, "
-        f"r.start AS launched, r.globalTid AS thread FROM {KERNELS} k "
+        f"min(r.start) AS launched, r.globalTid AS thread, k.correlationId AS call "
+        f"FROM {KERNELS} k "
         f"JOIN {STRINGS} s ON s.id = k.shortName "
         f"LEFT JOIN {LAUNCHES} r ON r.correlationId = k.correlationId "
-        f"AND (r.globalTid & {PROCESS}) = (k.globalPid & {PROCESS}) ORDER BY k.start"
+        f"AND (r.globalTid & {PROCESS}) = (k.globalPid & {PROCESS}) "
+        "GROUP BY k.rowid ORDER BY k.start"
     )
     for row in asked:
         _check_row(KERNELS, row, "pid", "start", "end")
         by_process[row["pid"] & PROCESS].append(dict(row))
     return by_process
+
+
+def _each_once(kernels: list[dict]) -> list[dict]:
+    """The kernels of a process, each once, also where an export was merged with itself."""
+    keys = ("start", "end", "name", "call")
+    return list({tuple(map(kernel.get, keys)): kernel for kernel in kernels}.values())
 
 
 def _calls(base: sqlite3.Connection, has: set[str]) -> dict[int, list[dict]]:
