@@ -168,7 +168,8 @@ def _median(parts: list[tuple[float, float]]) -> tuple[float, float]:
 
 def _with_rest(log: StepLog, pipeline: str) -> list[dict[str, float]]:
     """Steps with what their phases leave; a step that is not logged is the sum of its phases,
-    where these follow each other.
+    where these follow each other. There a wait is what no phase takes: slime's trainer waits while
+    others generate.
     """
     steps = []
     for step in log.steps:
@@ -182,7 +183,8 @@ def _with_rest(log: StepLog, pipeline: str) -> list[dict[str, float]]:
         elif pipeline == "sync":
             one["step"] = spent + step.get("waiting", 0.0)
         if "waiting" in step:
-            one[REST] = step["waiting"]
+            alone = one.get(REST, np.inf) if pipeline == "sync" else np.inf
+            one[REST] = min(step["waiting"], alone)
         steps.append(one)
     return steps
 

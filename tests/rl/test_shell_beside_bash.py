@@ -40,7 +40,6 @@ ENVIRONMENT = {
 UNREAD = {
     "heredocs": {"n-samples-per-prompt": "$(python3)"},
     "arrays": {"h": "line 12: steps[0]: the elements behind it move up"},
-    "bases": {"o": "$(awk)"},
     "piped": {"pipeline-model-parallel-size": "$(sed)"},
     "sums": {"trainer.experiment_name": "run_$(date)"},
     "words": {

@@ -444,3 +444,17 @@ def test_labels_of_srun_before_the_lines_of_nemo_rl(tmp_path):
         (tmp_path / "run.log").write_text("".join(f"{label}{s}\n" for s in text.splitlines()))
         log = read_step_log(tmp_path / "run.log")
         assert log.steps == ({"step": 95.3, "generation": 48.9},) and log.numbers == (3,)
+
+
+def test_a_trainer_that_waits_while_others_generate_is_no_bubble_of_a_step_in_turn(tmp_path):
+    """slime's step is its trainer's wait and its training; the wait holds generation."""
+    seconds = {"rollout": 60.0, "update_weights": 4.0, "train_wait": 65.0, "train": 45.0}
+    said = {f"perf/{key}_time": value for key, value in (seconds | {"step": 110.0}).items()}
+    (tmp_path / "slime.log").write_text(f"[2026] utils.py:46 - perf 0: {said}\n")
+
+    def bubbles(*settings):
+        rows = validate_run(tmp_path / "slime.log", "grpo-64", settings).phases
+        return next(row.logged_s for row in rows if row.phase == "bubbles")
+
+    assert bubbles("pipeline=sync") == 1.0  # 110 - 60 - 4 - 45
+    assert bubbles("pipeline=one-step-off") == 65.0

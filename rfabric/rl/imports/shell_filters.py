@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from .arithmetic import whole_number
+from .shell_decimals import by_awk, by_bc, by_python
 from .shell_patterns import CLASSES
 
 MOST_TURNS = 1_000  # of one while loop, or of what `seq` counts
@@ -40,6 +41,8 @@ def printed(words: list[str], text: str | None, folder: str) -> str | None:
     if name in _OF_WORDS:
         made = _OF_WORDS[name](rest, folder)
         return None if made is None else made + "\n"
+    if name == "awk" and (made := by_awk(rest)) is not None:
+        return made
     if name not in _OF_TEXT or text is None:
         return None
     return _OF_TEXT[name](rest, text)
@@ -147,6 +150,8 @@ _OF_WORDS: dict[str, Callable[[list[str], str], str | None]] = {
     "basename": _last_part,
     "expr": _sum,
     "seq": _counted,
+    "python3": by_python,
+    "python": by_python,
 }
 
 
@@ -196,18 +201,16 @@ def _counts(words: list[str], text: str) -> str | None:
 
 
 def _lines(words: list[str], text: str, last: bool) -> str | None:
-    """head or tail, -n N or -N."""
-    said = re.fullmatch(r"(?:-n ?)?-?(\d+)", " ".join(words)) if words else None
+    """head or tail, -n N or -N; head -n -N, all but the last N; tail -n +N, from the N-th on."""
+    said = re.fullmatch(r"(?:-n ?([-+]?)|-)?(\d+)", " ".join(words)) if words else None
     if words and said is None:
         return None
-    count, lines = int(said[1]) if said else 10, text.splitlines(keepends=True)
-    return "".join(lines[max(0, len(lines) - count) :] if last else lines[:count])
-
-
-def _sum_of_text(words: list[str], text: str) -> str | None:
-    """bc: one expression of whole numbers."""
-    value = whole_number(re.sub(r"scale *= *0 *;", "", text).strip().replace("^", "**"))
-    return None if value is None or words not in ([], ["-l"]) else f"{value}\n"
+    sign, count = (said[1], int(said[2])) if said else ("", 10)
+    lines = text.splitlines(keepends=True)
+    if last:
+        at = max(0, count - 1 if sign == "+" else len(lines) - count)
+        return "".join(lines[at:])
+    return "".join(lines[: max(0, len(lines) - count) if sign == "-" else count])
 
 
 def _column(words: list[str], text: str) -> str | None:
@@ -354,7 +357,7 @@ _OF_TEXT: dict[str, Callable[[list[str], str], str | None]] = {
     "wc": _counts,
     "head": lambda words, text: _lines(words, text, last=False),
     "tail": lambda words, text: _lines(words, text, last=True),
-    "bc": _sum_of_text,
+    "bc": by_bc,
     "awk": _column,
     "grep": _lines_with,
     "egrep": lambda words, text: _lines_with(words, text, extended=True),

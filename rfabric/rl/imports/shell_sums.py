@@ -85,7 +85,7 @@ class ShellSums(ABC):
         """The value of an expression, whose assignments are carried out; what cannot be known is
         no longer known of the names that it sets.
         """
-        text = re.sub(r"\b(\d+#)\s*\(([^()]*)\)", r"\1\2", text)  # 10#$N
+        text = re.sub(r"\b(\d+#)\s+(\w)", r"\1\2", text)  # 10#$N
         value = whole_number(text, self._counts, self._count)
         if value is None:
             for name in assigned(text):
@@ -113,10 +113,13 @@ class ShellSums(ABC):
     def _arithmetic_text(self, node: tree_sitter.Node) -> str:
         """An arithmetic expression with its expansions replaced; names stay."""
         if node.type in _EXPANDED:
-            text = self.one(node)
-            return f"({text})" if text else "0"
+            text = self.one(node)  # as it stands: $A * 2 of 1+1 is 1+1*2
+            return f" {text} " if text.strip() else " 0 "
         if node.type == "subscript":
             return self._cell(node)
+        if node.type == "number" and node.children:  # 10#${N}, whose base is no node
+            base, digits = text_of(node).partition("#")[0], self.one(node.children[0])
+            return f" {base}#{digits.strip()} "
         if not node.children:
             return f" {text_of(node)} "
         return "".join(map(self._arithmetic_text, node.children))

@@ -267,7 +267,8 @@ def read_fields(text: str, between: str, count: int) -> list[str]:
 
 # Braces and commas that stand in no quotes and no value: private characters that no script holds.
 _BRACES = {"{": "\ue004", ",": "\ue005", "}": "\ue006"}
-_PLAIN = {ord(mark): sign for sign, mark in _BRACES.items()}
+EXPANDED = "\ue00a"  # what follows is a value, which stands there only once braces have been seen
+_PLAIN = {ord(mark): sign for sign, mark in _BRACES.items()} | {ord(EXPANDED): None}
 _LEFT, _COMMA, _RIGHT = _BRACES.values()
 _RUN = re.compile(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])(?:\.\.(-?\d{1,9}))?")
 MOST_WORDS = 10_000  # that the braces of one word make

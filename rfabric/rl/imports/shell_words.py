@@ -13,6 +13,7 @@ from .shell_filters import with_escapes
 from .shell_heredocs import Document
 from .shell_patterns import here_pieces
 from .shell_text import (
+    EXPANDED,
     MARK,
     Script,
     blanks,
@@ -135,11 +136,15 @@ class ShellWords(ShellExpansions):
         bare = all(part.type in _SPLIT for part in parts)
         words = [
             word
-            for whole in braced("".join(map(self._part, parts)))
+            for whole in braced("".join(map(self._part_marked, parts)))
             for word in (filter(None, whole.split(_CUT)) if bare or _CUT in whole else [whole])
         ]
         self.grown += sum(map(len, words))
         return words
+
+    def _part_marked(self, node: tree_sitter.Node) -> str:
+        """A part of a word, marked where braces do not see it: {1..$N} counts nothing."""
+        return ("" if node.type in _LITERAL else EXPANDED) + self._part(node)
 
     def _part(self, node: tree_sitter.Node) -> str:
         """A part of a word, its braces marked, and where the word is cut in it."""

@@ -462,3 +462,11 @@ set -- 7; A=a; go Qwen-$1b-x ${A}/\$B "$A"\$B/$A
 A=(a=`echo 4`); B+=(c.d=`echo 5`); go ${A[@]} ${B[@]} e=`echo 6`; for i in x`echo 7`; do go $i; done; A=a; L=(p=`echo $A/b/$A/c`); go ${L[@]}
 #----
 N=2; go a=`echo /m`/Q b=$N`echo 0` c=`echo 1`""6 d=`echo x`/`echo y`/z$N; A=(p=`echo a`$N/c); go ${A[@]} `echo k`/b; for i in x`echo 7`/y`echo 8`; do go $i; done
+#----
+s=$(printf '1\n2\n3\n4\n'); go $(head -n -1 <<< "$s") end $(head -n-3 <<< "$s") $(tail -n +3 <<< "$s") $(tail -n -1 <<< "$s") $(head -2 <<< "$s") $(tail -3 <<< "$s") $(head -n -9 <<< "$s")
+#----
+A=2+2; B=-3; N=08; C=" 4 "; go $(($A*2)) $((A*2)) $((5-$B)) $((-$B)) $((3*-$B)) $(($B**2)) $((10#$N+1)) $((10#${N}+1)) $((16#${N} * 2)) $(($C+1)) $(("$C"*2)) $(( $(echo 1+1)*3 ))
+#----
+go $(awk 'BEGIN{print 7/2}') $(awk -v n=4 'BEGIN {print n*2+1}') $(awk "BEGIN{printf \"%d\", 7/2}") $(awk 'BEGIN{printf("%.2f\n", 1/3)}') $(awk 'BEGIN{print 1/3; }') $(awk 'BEGIN{print 2^0.5}') $(awk 'BEGIN{print -7%3}')
+#----
+N=3; go {1..$N} a{1,${N}}b x{1.."$N"} $(eval echo {1..$N}) {1..3}$N {$N,4}; for i in {1..$N}; do go turn $i; done

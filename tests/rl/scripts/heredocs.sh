@@ -9,7 +9,7 @@ source cfg.env
 python3 - <<PY
 print($TP)
 PY
-NUM=$(python3 -c "print(2*8)")
+NUM=$(python3 -c "import os; print(2*8)")
 ARGS="--actor-num-nodes 2 --tensor-model-parallel-size ${TP} --colocate"
 ARGS="$ARGS --rollout-batch-size 64"
 ARGS+=" --hf-checkpoint /x/Qwen3-8B"
