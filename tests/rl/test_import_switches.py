@@ -102,6 +102,27 @@ def test_backends_wider_than_the_cluster_are_noted(job):
     assert not any("n_nodes" in note for note in job("areal", AREAL, "actor").notes)
 
 
+def test_gpus_of_a_cluster_that_no_backend_has_are_noted(job):
+    said = "backends: 12 GPUs of the 16 of cluster.n_nodes x cluster.n_gpus_per_node; the others"
+    made = job("areal", AREAL, "actor", backend="fsdp:d4")
+    assert any(note.startswith(said) for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("framework", "worker", "said"),
+    [
+        ("areal", "actor", {"dtype": "float32"}), ("areal", "actor", {"dtype": "bfloat16"}),
+        ("roll", "actor_train", {"model_args": {"dtype": "fp32"}}),
+        ("roll", "actor_train", {"model_args": {"dtype": "bf16"}}),
+    ],
+)  # fmt: skip
+def test_weights_in_fp32_are_said_to_take_twice_the_bytes(job, framework, worker, said):
+    made = job(framework, AREAL if framework == "areal" else ROLL, worker, **said)
+    noted = any("computed with and sent in FP32; here in BF16" in note for note in made.notes)
+    assert noted is ("32" in str(said))
+    assert not any("dtype" in each for each in made.unmapped)
+
+
 def test_a_number_that_the_environment_may_set_is_one(job, tmp_path):
     made = job("areal", AREAL, "train_dataset", batch_size="${oc.env:BATCH,48}")
     assert made.recipe()["generation"]["batch"] == 48
@@ -223,12 +244,12 @@ def test_flags_that_change_time_or_traffic_are_not_called_harmless(script, flag)
     assert any(said.startswith(flag.split()[0]) for said in made.unmapped)
 
 
-@pytest.mark.parametrize("key", ["kv_cache_dtype", "dtype"])
-def test_a_caches_format_is_not_harmless_as_the_weights_is(tmp_path, key):
-    values = yaml.safe_load(AREAL) | {"sglang": {key: "fp8_e5m2"}}
+@pytest.mark.parametrize(("worker", "key"), [("sglang", "kv_cache_dtype"), ("ref", "dtype")])
+def test_a_caches_format_is_not_harmless_as_the_reference_s_is(tmp_path, worker, key):
+    values = yaml.safe_load(AREAL) | {worker: {key: "fp8_e5m2"}}
     (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
     made = import_job("areal", path)
-    assert (f"sglang.{key}" in made.ignored) == (key == "dtype")
+    assert (f"{worker}.{key}" in made.ignored) == (key == "dtype")
 
 
 def test_flags_that_contradict_the_named_model_are_told(script):

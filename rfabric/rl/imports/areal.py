@@ -220,7 +220,7 @@ def _cluster(
 
 
 def _check_size(recipe: SourcedValues, s: JobSettings, origin: str) -> None:
-    """A note where the backends stand on more GPUs than the cluster is said to have."""
+    """A note where the backends stand on more GPUs than the cluster is said to have, or on less."""
     nodes, v = s.number("cluster.n_nodes"), recipe.values
     has = nodes[1] * v["cluster.gpus_per_server"] if nodes else 0
     pools = 1 if "placement" in v else 2
@@ -229,6 +229,11 @@ def _check_size(recipe: SourcedValues, s: JobSettings, origin: str) -> None:
         s.notes += (
             f"{origin}: {needs} GPUs, though cluster.n_nodes x cluster.n_gpus_per_node is {has}; "
             f"the {needs} are taken",
+        )
+    elif needs < has:
+        s.notes += (
+            f"{origin}: {needs} GPUs of the {has} of cluster.n_nodes x cluster.n_gpus_per_node; "
+            "the others stand idle, and are not counted here",
         )
 
 
