@@ -773,6 +773,10 @@ def test_fabrics_need_no_library_until_a_file_does():
 
 # --- the tables of docs/inputs.md -----------------------------------------------------------------
 
+INFINIBAND = (
+    'Switch 40 "S-1" # "MF0;sw1:MQM8700/U1" enhanced port 0 lid 1 lmc 0\n'
+    '[1] "H-1"[1](11) # "node1 mlx5_0" lid 3 4xHDR\n[2] "H-2"[1](12) # "node2 mlx5_0" lid 4 4xHDR\n'
+)
 OWNED = {
     "cluster.csv": lambda path: made(path, cluster(("ip", "DSW", "PSW", "ASW"), 64)),
     "campus.graphml": lambda path: made(path, ZOO),
@@ -787,6 +791,7 @@ OWNED = {
     "tables/": lambda path: (path.mkdir(), made(path / "leaf1.txt", lldp(
         "", ("Ethernet0", "node-a", "eth0"), ("Ethernet4", "node-b", "eth0")))),
     "topology.txt": lambda path: made(path, written(fat_tree(), "x.ns3")),
+    "ib.txt": lambda path: made(path, INFINIBAND),
 }  # fmt: skip
 PAGE = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
 TYPED = [

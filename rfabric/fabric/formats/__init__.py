@@ -23,6 +23,7 @@ from .gml import GML
 from .graphml import GRAPHML
 from .host_rows import HOST_ROWS
 from .htsim_topology import HTSIM_TOPOLOGY
+from .ibnetdiscover import IBNETDISCOVER
 from .infragraph import INFRAGRAPH
 from .lldp import LLDP
 from .miniedit import MINIEDIT
@@ -37,8 +38,8 @@ TOPOLOGIES = {
     form.name: form
     for form in (
         HOST_ROWS, CABLE_ROWS, GRAPHML, GML, GEXF, PAJEK, EDGE_LIST, INFRAGRAPH, LLDP,
-        NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NETLAB, MINIEDIT, NS3_TOPOLOGY, SIMGRID,
-        HTSIM_TOPOLOGY, GRAPHVIZ, MERMAID_TEXT,
+        IBNETDISCOVER, NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NETLAB, MINIEDIT, NS3_TOPOLOGY,
+        SIMGRID, HTSIM_TOPOLOGY, GRAPHVIZ, MERMAID_TEXT,
     )
 }  # fmt: skip
 FABRIC_JSON = "fabric-json"  # rfabric's own: all that a Fabric is
