@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rfabric.errors import RFabricError
-from rfabric.fabric.formats import cable_rows, containerlab
+from rfabric.fabric.formats import cable_rows, containerlab, lldp
 from rfabric.fabric.formats.base import Reading
 from rfabric.fabric.formats.node_link import _read
 from rfabric.fabric.formats.states import is_down
@@ -124,3 +124,23 @@ def test_a_host_whose_only_cable_is_down_is_told_that(tmp_path: Path) -> None:
     links[0]["status"] = "down"
     with pytest.raises(RFabricError, match=r"h1 \(edges that are down left out: 1\)"):
         fabric_of(_graph(tmp_path, links, directed=False), "node-link", Assumed(1e9, 1e9))
+
+
+def test_ports_that_a_switch_has_down_have_no_cable(tmp_path: Path) -> None:
+    """SONiC's config_db of two switches, of which one has a port between them down."""
+    ends = {"leaf1": "spine1", "spine1": "leaf1"}
+    for switch, other in ends.items():
+        uplinks = {f"Ethernet{n}": {"name": other, "port": f"Ethernet{n}"} for n in (48, 52)}
+        hosts = {f"Ethernet{n}": {"name": f"{switch}-server{n}", "port": "e"} for n in (0, 4)}
+        down = {"leaf1": "Ethernet52", "spine1": "Ethernet4"}[switch]
+        ports = {p: {"speed": "100000", "admin_status": "up"} for p in (*hosts, *uplinks)}
+        ports[down]["admin_status"] = "down"
+        said = {"DEVICE_METADATA": {"localhost": {"hostname": switch}}, "PORT": ports,
+                "DEVICE_NEIGHBOR": hosts | uplinks}  # fmt: skip
+        (tmp_path / f"{switch}.json").write_text(json.dumps(said))
+    network = lldp._read(tmp_path, Reading())
+    assert sorted((cable.a, cable.b) for cable in network.cables) == [
+        ("leaf1", "leaf1-server0"), ("leaf1", "leaf1-server4"), ("leaf1", "spine1"),
+        ("spine1", "spine1-server0"),
+    ]  # fmt: skip
+    assert "neighbours of ports that are down left out: 3" in network.dropped

@@ -8,7 +8,8 @@ r"""Neighbours as switches see them: LLDP tables of SONiC, `lldpctl -f json`, SO
 
 A cable seen from both ends is one. What has a table is a switch; a neighbour without one is a host,
 unless config_db (`DEVICE_NEIGHBOR_METADATA`) or its own name say otherwise (`spine1`, or `server1`,
-as hosts may have a table too). Rates are those of config_db's PORT.
+as hosts may have a table too). Rates are those of config_db's PORT, and a port that is down there
+has no cable.
 """
 
 import re
@@ -23,6 +24,7 @@ from ...files import PACKED, parse_json
 from ..network import NamedCable, Network
 from ..roles import Role, named_role
 from .base import Reading, TopologyFormat, items, mapping, name_of, role_of, stem_of, text_of
+from .states import is_down
 
 HEADER = re.compile(r"^LocalPort\s+RemoteDevice\b", re.M)
 PROMPT = re.compile(r"^(?:\w[\w.-]*@)([\w.-]+)[:#~]")
@@ -33,13 +35,17 @@ ENDING = re.compile(r"^(?:-{3,}|Total entries|Capability codes|\s*$)")
 
 @dataclass(frozen=True)
 class _Neighbour:
-    """One neighbour as `local` sees it at a port; bit/s where it is said."""
+    """One neighbour as `local` sees it at a port; bit/s where it is said. down: the port is; far:
+    the neighbour's port, where it is called as its own table has it.
+    """
 
     local: str
     port: str
     remote: str
     rate: float | None
     where: str
+    down: bool = False
+    far: str = ""
 
 
 def _sniff(text: str) -> bool:
@@ -57,7 +63,7 @@ def _read(path: Path, reading: Reading) -> Network:
     if not seen:
         raise RFabricError("holds no neighbour")
     said: list[str] = []
-    seen = _of_the_fabric(_one_name_each(seen), said)
+    seen = _without_down(_of_the_fabric(_one_name_each(seen), said), said)
     cables = _cables(seen, said)
     tables = {one.local for one in seen}
     ends = Counter(name for cable in cables for name in (cable.a, cable.b))
@@ -107,6 +113,18 @@ def _of_the_fabric(seen: list[_Neighbour], said: list[str]) -> list[_Neighbour]:
     if left:
         said.append(f"{left:,} neighbours of management ports left out")
     return list(kept.values())
+
+
+def _without_down(seen: list[_Neighbour], said: list[str]) -> list[_Neighbour]:
+    """Without the neighbours of ports that are down, at the other end too."""
+    down = {(one.local, one.port) for one in seen if one.down}
+    down |= {(one.remote, one.far) for one in seen if one.down and one.far}
+    kept = [one for one in seen if (one.local, one.port) not in down]
+    if len(kept) < len(seen):
+        said.append(f"neighbours of ports that are down left out: {len(seen) - len(kept):,}")
+    if not kept:
+        raise RFabricError("all ports that have a neighbour are down")
+    return kept
 
 
 def _cables(seen: list[_Neighbour], said: list[str]) -> list[NamedCable]:
@@ -247,8 +265,11 @@ def _config(
     for port, said in of["DEVICE_NEIGHBOR"].items():
         said = mapping(said, f"DEVICE_NEIGHBOR {port}")
         name = name_of(said.get("name"), f"DEVICE_NEIGHBOR {port}.name")
-        rate = _speed(of["PORT"].get(port), f"PORT {port}", reading)
-        yield _Neighbour(local, str(port), name, rate, f"port {port}")
+        own = of["PORT"].get(port)
+        rate, down = _speed(own, f"PORT {port}", reading), isinstance(own, dict) and is_down(own)
+        yield _Neighbour(
+            local, str(port), name, rate, f"port {port}", down, str(said.get("port") or "")
+        )
 
 
 def _speed(said: Any, where: str, reading: Reading) -> float | None:
