@@ -123,6 +123,23 @@ def test_weights_in_fp32_are_said_to_take_twice_the_bytes(job, framework, worker
     assert not any("dtype" in each for each in made.unmapped)
 
 
+@pytest.mark.parametrize(
+    ("stands", "said"),
+    [
+        ("list(range(8,12))", "4 GPUs: its passes are not modelled, and 4 GPUs of its own are not"),
+        ("list(range(0,8))", "8 GPUs: its passes are not modelled"),
+        (None, ""),
+    ],
+)
+def test_reward_models_that_stand_on_gpus_are_noted(tmp_path, stands, said):
+    judge = {"worker_cls": "LLMJudge"} | ({"device_mapping": stands} if stands else {})
+    values = yaml.safe_load(ROLL) | {"rewards": {"math": {"world_size": 8}, "judge": judge}}
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
+    made = import_job("roll", path)
+    noted = [note for note in made.notes if note.startswith("rewards.")]
+    assert len(noted) == bool(said) and all(f"judge: a reward model on {said}" in n for n in noted)
+
+
 def test_a_number_that_the_environment_may_set_is_one(job, tmp_path):
     made = job("areal", AREAL, "train_dataset", batch_size="${oc.env:BATCH,48}")
     assert made.recipe()["generation"]["batch"] == 48

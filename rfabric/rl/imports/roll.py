@@ -131,6 +131,19 @@ def _cluster(recipe: SourcedValues, s: JobSettings) -> None:
         else:
             recipe.behind(ratio[1], ratio[0])
     recipe.take("cluster.gpus_per_server", "num_gpus_per_node", default=8)
+    _judges(s, train | infer)
+
+
+def _judges(s: JobSettings, known: set[int]) -> None:
+    """Notes of reward models, which stand on GPUs: those that only look at rules do not."""
+    for key in [key for key in s.values if re.fullmatch(r"rewards?(\.\w+)?\.device_mapping", key)]:
+        if s.values[key] and (stands := devices(s.values[key], f"{s.file}: {key}")):
+            own = len(stands - known)
+            alone = f", and {own} GPUs of its own are not counted" if own else ""
+            role = key.removesuffix(".device_mapping")
+            s.notes += (
+                f"{role}: a reward model on {len(stands)} GPUs: its passes are not modelled{alone}",
+            )
 
 
 def _generation(recipe: SourcedValues, s: JobSettings) -> None:
