@@ -39,13 +39,8 @@ ENVIRONMENT = {
 # What is not read: the setting, and what a note or its own value says of it.
 UNREAD = {
     "heredocs": {"n-samples-per-prompt": "$(python3)"},
-    "arrays": {"h": "line 12: steps[0]: the elements behind it move up"},
     "piped": {"pipeline-model-parallel-size": "$(sed)"},
     "sums": {"trainer.experiment_name": "run_$(date)"},
-    "words": {
-        "i": "line 6: arr[10] is taken as its element 5: gaps are closed",
-        "rev": "gaps are closed",
-    },
 }
 
 

@@ -17,6 +17,7 @@ from .shell_filters import FILTERS, finds, formatted, printed, with_escapes
 from .shell_others import handed_over, inner_text, is_shell, shell_options
 from .shell_reads import ShellReads
 from .shell_text import MARK, Command, opaque_piece, readable, unknown_names, unset_piece
+from .shell_variables import array_of, numbered
 from .shell_words import FunctionEnd, LoopEnd, ScriptEnd
 from .slurm import host_names
 from .yaml_files import MOST_BYTES
@@ -272,14 +273,10 @@ class ShellCommands(ShellReads):
             elif name in self.tables:
                 self.tables[name].pop(index.strip("\"'"), None)
             elif isinstance(held, list):
-                at = whole_number(index, self._counts)
-                if at is not None and at + 1 < len(held):
-                    self.script.notes.append(
-                        f"line {line}: {word}: the elements behind it move up, as if there was no "
-                        "gap"
-                    )
-                if at is not None and -len(held) <= at < len(held):
-                    del held[at]
+                at, elements = whole_number(index, self._counts), numbered(held)
+                if at is not None:
+                    elements.pop(at if at >= 0 else at + max(elements, default=-1) + 1, None)
+                self.values[name] = array_of(elements)
         return True
 
     def end_loop(self, words: list[str], again: bool) -> bool:

@@ -25,7 +25,7 @@ from .shell_text import (
     text_of,
     unset_piece,
 )
-from .shell_variables import AMBIENT
+from .shell_variables import AMBIENT, GappedArray, array_of, numbered
 
 _NAMES = ("variable_name", "subscript", "special_variable_name")
 _DEFAULTS = (":-", "-", ":=", "=", ":+", "+", ":?", "?")
@@ -72,6 +72,8 @@ class ShellExpansions(ShellSums):
                 return self.folder if name == "PWD" else AMBIENT[name]
             return opaque_piece(name) if name in _OF_THE_SHELL else unset_piece(name)
         value = self.values[name]
+        if isinstance(value, GappedArray):
+            return self._element(name, 0) or ""
         return (value[0] if value else "") if isinstance(value, list) else value
 
     def _key(self, head: tree_sitter.Node) -> tuple[str, str | int | None]:
@@ -81,7 +83,9 @@ class ShellExpansions(ShellSums):
             return name, self.one(index)
         at = self._number(index)
         held = self.values.get(name)
-        return name, at + len(held) if at is not None and at < 0 and isinstance(held, list) else at
+        if at is None or at >= 0 or not isinstance(held, list):
+            return name, at
+        return name, at + max(numbered(held), default=-1) + 1
 
     def _element(self, name: str, key: str | int | None) -> str | None:
         """What stands there; None where nothing does."""
@@ -90,6 +94,8 @@ class ShellExpansions(ShellSums):
         held = self.values.get(name)
         if isinstance(held, str):
             return held if key == 0 else None
+        if isinstance(held, GappedArray):
+            return numbered(held).get(key) if isinstance(key, int) else None
         inside = held is not None and isinstance(key, int) and 0 <= key < len(held)
         return held[key] if inside else None  # type: ignore[index]
 
@@ -112,9 +118,10 @@ class ShellExpansions(ShellSums):
         if not isinstance(key, int) or not 0 <= key < _MOST_ELEMENTS:
             self._note(node, f"which element of {name} is set cannot be known; left out")
             return
-        if key > len(held):
-            self._note(node, f"{name}[{key}] is taken as its element {len(held)}: gaps are closed")
-        held[key : key + 1] = [value]
+        if key > len(held) or isinstance(held, GappedArray):
+            self.values[name] = array_of(numbered(held) | {key: value})
+        else:
+            held[key : key + 1] = [value]
 
     def _head(self, head: tree_sitter.Node) -> str:
         if head.type != "subscript":
@@ -196,7 +203,7 @@ class ShellExpansions(ShellSums):
         if table is not None:
             return list(table if keys else table.values())
         words = [held] if isinstance(held, str) else held
-        return [str(i) for i in range(len(words))] if keys and words is not None else words
+        return list(map(str, numbered(words))) if keys and words is not None else words
 
     def _names_with(self, beginning: str, node: tree_sitter.Node) -> list[str]:
         """The variables of ${!beginning*}."""

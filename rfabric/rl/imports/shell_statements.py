@@ -12,6 +12,7 @@ from .shell_commands import ShellCommands
 from .shell_heredocs import document_at
 from .shell_others import beyond_ssh, is_shell, shell_options
 from .shell_text import Values, readable, text_of
+from .shell_variables import GappedArray, array_of, numbered
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _REDIRECTS = ("file_redirect", "herestring_redirect")
@@ -125,18 +126,20 @@ class ShellStatements(ShellCommands):
         numbers = {key: whole_number(key, self._counts) for key in table}
         if None in numbers.values():
             return self._array(node)
-        if sorted(n for n in numbers.values() if n is not None) != list(range(len(table))):
-            self._note(node, f"{text_of(node)[:80]}: gaps are closed")
-        return [table[key] for key in sorted(table, key=lambda key: numbers[key] or 0)]
+        return array_of({n: table[key] for key, n in numbers.items() if n is not None})
 
     def _more(self, name: str, held: Values | None, new: Values) -> Values:
         """What `+=` makes: a longer text or array, or a sum."""
         if name in self.state.whole and isinstance(held, str) and isinstance(new, str):
             return f"({held}) + ({new})"
-        if isinstance(held, list) and isinstance(new, str):
-            return [(held[0] if held else "") + new, *held[1:]]
         if isinstance(held, list):
-            return held + [*new]
+            elements = numbered(held)
+            if isinstance(new, str):
+                return array_of(elements | {0: elements.get(0, "") + new})
+            if isinstance(new, GappedArray):
+                return array_of(elements | numbered(new))
+            end = max(elements, default=-1) + 1
+            return array_of(elements | dict(enumerate(new, end)))
         if isinstance(new, list):
             return ([held] if held else []) + new
         return (held or "") + new
@@ -148,7 +151,12 @@ class ShellStatements(ShellCommands):
         return {pair[1]: pair[2] for pair in pairs if pair}
 
     def _unset(self, node: tree_sitter.Node) -> bool:
-        words = [word for child in node.named_children for word in self.words(child)]
+        words, end = list[str](), -1
+        for child in node.named_children:
+            made = self.words(child)
+            if child.start_byte == end and words and made:  # A[1], a name and a word to the grammar
+                made = [words.pop() + made[0], *made[1:]]
+            words, end = words + made, child.end_byte
         return self.unset(words, node.start_point[0] + 1)
 
     # --- commands ---------------------------------------------------------------------------------

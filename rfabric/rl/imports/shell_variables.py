@@ -2,7 +2,7 @@
 keeps to itself, and what another shell sees.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,6 +12,30 @@ from .shell_text import Values
 # Set in a shell, whatever the user has; their values say nothing of a job.
 AMBIENT = {"HOME": "~", "PWD": ".", "USER": "user", "HOSTNAME": "localhost", "PATH": ""}
 AMBIENT |= {"OPTIND": "1", "OSTYPE": "linux-gnu"}
+
+
+class GappedArray(list[str]):
+    """The elements of an array that has none at some numbers; `places`: the number of each."""
+
+    def __init__(self, elements: Mapping[int, str]):
+        self.places = sorted(elements)
+        super().__init__(elements[at] for at in self.places)
+
+
+def numbered(held: list[str]) -> dict[int, str]:
+    """The elements of an array by their numbers."""
+    places = held.places if isinstance(held, GappedArray) else range(len(held))
+    return dict(zip(places, held, strict=True))
+
+
+def array_of(elements: Mapping[int, str]) -> list[str]:
+    """The array that has these elements.
+
+    >>> array_of({1: "b", 0: "a"}), array_of({32: "4", 8: "2"}).places
+    (['a', 'b'], [8, 32])
+    """
+    made = GappedArray(elements)
+    return list(made) if made.places == [*range(len(made))] else made
 
 
 class _Held(NamedTuple):
@@ -74,7 +98,10 @@ class Variables:
     def copy(self) -> "Variables":
         """The variables of a shell in brackets: what it sets is its own."""
         return Variables(
-            {k: list(v) if isinstance(v, list) else v for k, v in self.values.items()},
+            {
+                k: array_of(numbered(v)) if isinstance(v, list) else v
+                for k, v in self.values.items()
+            },
             {name: dict(table) for name, table in self.tables.items()},
             set(self.whole),
             set(self.exported),

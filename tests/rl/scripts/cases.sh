@@ -470,3 +470,9 @@ A=2+2; B=-3; N=08; C=" 4 "; go $(($A*2)) $((A*2)) $((5-$B)) $((-$B)) $((3*-$B)) 
 go $(awk 'BEGIN{print 7/2}') $(awk -v n=4 'BEGIN {print n*2+1}') $(awk "BEGIN{printf \"%d\", 7/2}") $(awk 'BEGIN{printf("%.2f\n", 1/3)}') $(awk 'BEGIN{print 1/3; }') $(awk 'BEGIN{print 2^0.5}') $(awk 'BEGIN{print -7%3}')
 #----
 N=3; go {1..$N} a{1,${N}}b x{1.."$N"} $(eval echo {1..$N}) {1..3}$N {$N,4}; for i in {1..$N}; do go turn $i; done
+#----
+A=([32]=4 [8]=2); S=32; go ${A[$S]} ${A[S]} ${A[9]:-none} ${#A[@]} "${!A[@]}" "${A[@]}" "$A" ${A[-1]}; B[8]=2; B+=(5); B[0]=1; go "${!B[@]}" "${B[@]}" $B; ((B[8]+=4)); B[9]+=6; go ${B[8]} ${B[9]}
+#----
+A=(a b c d); unset 'A[1]'; unset A[-1]; go "${!A[@]}" "${A[@]}"; A+=(e); go "${!A[@]}"; unset A[0]; A=("${A[@]}"); go ${A[1]} ${#A[@]}; A[7]=x; (A[7]=y); go ${A[7]} $(echo ${A[7]}); A=(1); go ${#A[@]}
+#----
+declare -a A=([4]=z [1]=y); f() { local A=(1 2); go ${A[1]}; }; f; go ${A[4]} ${#A[@]}; A+=([6]=w); for i in "${!A[@]}"; do go $i ${A[i]}; done; [[ -v A[4] && ! -v A[3] ]] && go there; mapfile -t A <<< $'p\nq'; go ${A[1]}
