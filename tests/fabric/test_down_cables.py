@@ -144,3 +144,16 @@ def test_ports_that_a_switch_has_down_have_no_cable(tmp_path: Path) -> None:
         ("spine1", "spine1-server0"),
     ]  # fmt: skip
     assert "neighbours of ports that are down left out: 3" in network.dropped
+
+
+def test_a_node_that_is_down_is_left_out_with_its_edges(tmp_path: Path) -> None:
+    names = ("h1", "h2", "leaf1", "spine1", "spine2")
+    nodes = [{"id": name, "status": "active"} for name in names]
+    nodes[-1]["status"] = "failed"
+    pairs = [*(ends[:2] for ends in ENDS), ("leaf1", "spine2")]
+    links = [{"source": a, "target": b, "rate": "100Gbit/s"} for a, b in pairs]
+    (file := tmp_path / "net.json").write_text(json.dumps({"nodes": nodes, "links": links}))
+    network = _read(file, Reading())
+    assert [(cable.a, cable.b) for cable in network.cables] == pairs[:3]
+    assert "spine2" not in network.nodes
+    assert network.dropped == ("nodes that are down left out: 1 (spine2), and 1 edges to them",)

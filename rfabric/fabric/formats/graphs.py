@@ -56,6 +56,7 @@ def network_of(
 ) -> Network:
     """The Network of nodes and of edges between them; `graph`: attributes of the whole."""
     _refuse_interfaces(nodes)
+    nodes, edges, dropped = _standing(nodes, edges)
     roles = {node: role_of(said) for node, said in nodes.items()}
     down = [NamedCable(edge.a, edge.b) for edge in edges if is_down(edge.attributes)]
     edges = [edge for edge in edges if not is_down(edge.attributes)]
@@ -68,11 +69,18 @@ def network_of(
         for edge, count in zip(edges, copies, strict=True)
         for again in [False] + [True] * (count - 1)
     ]  # fmt: skip
-    dropped = [
+    dropped += [
         f"attributes of {what} left out: {some(left)}"
         for what, left in (
-            ("nodes", _left(nodes.values(), OWN_NODE)),
-            ("edges", {k for k in _left(map(_unread, edges), OWN_EDGE) if not is_count(k)}),
+            ("nodes", _left(map(_unread, nodes.values()), OWN_NODE)),
+            (
+                "edges",
+                {
+                    k
+                    for k in _left((_unread(e.attributes) for e in edges), OWN_EDGE)
+                    if not is_count(k)
+                },
+            ),
         )
         if left
     ]
@@ -98,9 +106,22 @@ def _refuse_interfaces(nodes: Mapping[str, Mapping[str, Any]]) -> None:
             )
 
 
-def _unread(edge: Edge) -> Mapping[str, Any]:
-    """The attributes of an edge but for states that are known."""
-    said = edge.attributes.items()
+def _standing(
+    nodes: Mapping[str, Mapping[str, Any]], edges: Sequence[Edge]
+) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[Edge], list[str]]:
+    """The nodes that are not down, the edges between these, and what is said."""
+    down = [name for name, said in nodes.items() if is_down(said)]
+    if not down:
+        return nodes, edges, []
+    left = {name: said for name, said in nodes.items() if not is_down(said)}
+    kept = [edge for edge in edges if edge.a in left and edge.b in left]
+    said = f"nodes that are down left out: {len(down):,} ({some(down)}), and "
+    return left, kept, [f"{said}{len(edges) - len(kept):,} edges to them"]
+
+
+def _unread(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Attributes but for states that are known."""
+    said = attributes.items()
     return {key: value for key, value in said if not (is_state(key) and is_plain(key, value))}
 
 

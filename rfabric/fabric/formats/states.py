@@ -4,6 +4,7 @@ planned or taken out, as inventories (NetBox) list them beside those that are co
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 STATE = re.compile(
@@ -25,7 +26,7 @@ DOWN = {
 
 def is_state(key: object) -> bool:
     """Whether an attribute or a column of this name says whether a cable carries anything."""
-    return STATE.fullmatch(str(key).strip()) is not None or _flag(key) in FLAGS
+    return _meaning(str(key)) is not None
 
 
 def is_down(attributes: Mapping[str, Any]) -> bool:
@@ -40,17 +41,23 @@ def is_plain(key: object, value: object) -> bool:
 
 def _carries(key: object, value: object) -> bool | None:
     """Whether a cable of such an attribute carries something; None where it does not say."""
-    words = _words(value)
-    if (if_true := FLAGS.get(_flag(key))) is not None:
-        truth = TRUTHS.get(words)
-        return None if truth is None else truth is if_true
-    if STATE.fullmatch(str(key).strip()) is None or words not in UP | DOWN:
+    meaning = _meaning(str(key))
+    if meaning is None:
         return None
-    return words in UP
+    words = _words(value)
+    if meaning == "state":
+        return words in UP if words in UP | DOWN else None
+    truth = TRUTHS.get(words)
+    return None if truth is None else truth is (meaning == "up")
 
 
-def _flag(key: object) -> str:
-    return re.sub(r"[^a-z]", "", str(key).lower()).removeprefix("is").removeprefix("admin")
+@lru_cache(maxsize=1024)
+def _meaning(key: str) -> str | None:
+    """`state` of a key whose value is a word; `up` or `down` of one that is true or false."""
+    if STATE.fullmatch(key.strip()):
+        return "state"
+    flag = re.sub(r"[^a-z]", "", key.lower()).removeprefix("is").removeprefix("admin")
+    return {True: "up", False: "down"}.get(FLAGS[flag]) if flag in FLAGS else None
 
 
 def _words(value: object) -> str:
