@@ -17,9 +17,9 @@ that nobody measured is not predicted.
 """
 
 from dataclasses import dataclass
-from math import sqrt
 
 from ..units import US
+from .by_rank import ByRank, least
 
 # tuning.cc of NCCL 2.27 (hwLat, NET; us): a hop between servers, for LL, LL128, Simple
 NET_HOP = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0), "nvls": (18.0, 18.0, 18.0)}
@@ -51,11 +51,11 @@ class Rails:
         """Seconds of a hop by protocol: 0 LL, 1 LL128, 2 Simple."""
         return self.hops * NET_HOP[algorithm][p] * US
 
-    def seconds(self, latency: float, sent: float) -> float:
+    def seconds(self, latency: float, sent: ByRank) -> ByRank:
         """Seconds of a message of `sent` seconds on its busiest link."""
         if not latency:
             return sent
-        return latency + sent + min(2 * self.fill * sqrt(latency * sent), self.depth)
+        return latency + sent + least(2 * self.fill * (latency * sent) ** 0.5, self.depth)
 
 
 # Where a fit begins and what it is drawn to with a tenth of a row's weight: tuning.cc's latencies,

@@ -21,18 +21,21 @@ are restated here:
     LL128   120 of 128 bytes; one NVLink hop 1.9 us
     Simple  full rate, synchronised chunk by chunk
 
-Rates are bytes/s, sizes bytes, times seconds. Two levels: NVLink among the GPUs that share it, one
-rail of NICs per GPU beyond.
+Rates are bytes/s; sizes bytes and times seconds, of one group or of many alike (`by_rank`). Two
+levels: NVLink among the GPUs that share it, one rail of NICs per GPU beyond.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 
+import numpy as np
+
 from ..errors import RFabricError
 from ..nccl import NVLINK
 from ..units import US, bytes_in
 from .between import NIC_ONE_PAIR, RAILS, Rails
+from .by_rank import ByRank, least, most
 from .gpus import Gpu
 
 GB = 1e9
@@ -174,11 +177,11 @@ def group_of(gpus: int | Sequence[int] | RankGroup, net: GpuNetwork) -> RankGrou
 
 def collective_seconds(
     kind: str,
-    size: float,
+    size: ByRank,
     gpus: int | Sequence[int] | RankGroup,
     net: GpuNetwork,
     algorithm: str | None = None,
-) -> float:
+) -> ByRank:
     """Seconds of one collective of `size` bytes, all ranks ready at once, nothing else on the
     links.
 
@@ -186,21 +189,21 @@ def collective_seconds(
     bytes, or an algorithm that the group does not have.
     """
     group = group_of(gpus, net)
-    if size < 0:
-        raise RFabricError(f"{kind}: {size} bytes must not be negative")
-    if group.gpus == 1 or not size:
+    smallest = size.min() if isinstance(size, np.ndarray) else size
+    if smallest < 0:
+        raise RFabricError(f"{kind}: {smallest} bytes must not be negative")
+    if group.gpus == 1:
         return 0.0
     seconds_by = algorithms(kind, size, group, net)
-    if algorithm is None:
-        return net.launch + min(seconds_by.values())
-    if algorithm not in seconds_by:
+    if algorithm and algorithm not in seconds_by:
         raise RFabricError(
             f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(seconds_by)}"
         )
-    return net.launch + seconds_by[algorithm]
+    took = seconds_by[algorithm] if algorithm else least(*seconds_by.values())
+    return (size > 0) * (net.launch + took)
 
 
-def algorithms(kind: str, size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
+def algorithms(kind: str, size: ByRank, group: RankGroup, net: GpuNetwork) -> dict[str, ByRank]:
     """Seconds by algorithm, each with its best protocol. RFabricError for a collective that is not
     known.
     """
@@ -246,23 +249,23 @@ def bus_bandwidth(
     return rate * bus_factor(kind.replace("_", "-"), group.gpus)
 
 
-def _all_reduce(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
+def _all_reduce(size: ByRank, group: RankGroup, net: GpuNetwork) -> dict[str, ByRank]:
     seconds = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
     if net.tuning.nvls_share and group.local > 1:
         seconds["nvls" if group.servers == 1 else "nvls-tree"] = _nvls(size, group, net)
     return seconds
 
 
-def _gather(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
+def _gather(size: ByRank, group: RankGroup, net: GpuNetwork) -> dict[str, ByRank]:
     return {"ring": _ring(1, size, group, net)}
 
 
-def _ring(rounds: int, size: float, group: RankGroup, net: GpuNetwork) -> float:
+def _ring(rounds: int, size: ByRank, group: RankGroup, net: GpuNetwork) -> ByRank:
     """The fastest protocol of a ring that goes round `rounds` times."""
     n, m = group.gpus, group.servers
     steps, between = rounds * (n - 1), 0 if m == 1 else (2 * m if rounds == 2 else m - 1)
     own, sent = size / n, rounds * (n - 1) / n * size
-    return min(
+    times = (
         _piped(
             (BASE["ring"][p] + (steps - between) * NVLINK_HOP["ring"][p]) * US,
             between * net.rails.hop("ring", p),
@@ -273,9 +276,12 @@ def _ring(rounds: int, size: float, group: RankGroup, net: GpuNetwork) -> float:
         + own / net.copy
         for p in range(3)
     )
+    return least(*times)
 
 
-def _piped(inside: float, between: float, sent: float, group: RankGroup, net: GpuNetwork) -> float:
+def _piped(
+    inside: float, between: float, sent: ByRank, group: RankGroup, net: GpuNetwork
+) -> ByRank:
     """Seconds of latencies `inside` and `between` servers and of what is `sent`, in chunks where
     it crosses servers.
     """
@@ -284,17 +290,17 @@ def _piped(inside: float, between: float, sent: float, group: RankGroup, net: Gp
     return net.rails.start + net.rails.seconds(inside + between, sent)
 
 
-def _tree(size: float, group: RankGroup, net: GpuNetwork) -> float:
+def _tree(size: ByRank, group: RankGroup, net: GpuNetwork) -> ByRank:
     """Double binary trees over servers, a chain inside each: two servers exchange once, more pass
     on to two others.
     """
     m = group.servers
     sent = 2 * size
-    return min(
+    times = (
         _piped(
             (BASE["tree"][p] + 2 * (group.local - 1) * NVLINK_HOP["tree"][p]) * US,
             2 * log2(m) * net.rails.hop("tree", p),
-            max(
+            most(
                 sent / min(net.nvlink * TREE_SHARE[p], *_ll_most(p, m, net)),
                 size * min(2, m - 1) / (group.local * net.nic * TREE_SHARE[p]),
             ),
@@ -303,9 +309,10 @@ def _tree(size: float, group: RankGroup, net: GpuNetwork) -> float:
         )
         for p in range(3)
     )
+    return least(*times)
 
 
-def _nvls(size: float, group: RankGroup, net: GpuNetwork) -> float:
+def _nvls(size: ByRank, group: RankGroup, net: GpuNetwork) -> ByRank:
     """The NVSwitch reduces and multicasts: a GPU sends its buffer once and its part of the sum
     once; then over rails.
     """
@@ -314,10 +321,10 @@ def _nvls(size: float, group: RankGroup, net: GpuNetwork) -> float:
         return NVLS_START + inside
     rail = size / group.local * min(2, group.servers - 1) / net.nic
     between = 2 * log2(group.servers) * net.rails.hop("nvls", 2)
-    return net.rails.start + net.rails.seconds(net.rails.nvls_start + between, max(inside, rail))
+    return net.rails.start + net.rails.seconds(net.rails.nvls_start + between, most(inside, rail))
 
 
-def _chain(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
+def _chain(size: ByRank, group: RankGroup, net: GpuNetwork) -> dict[str, ByRank]:
     n, m = group.gpus, group.servers
     times = [
         _piped(
@@ -329,37 +336,37 @@ def _chain(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
         )
         for p in range(3)
     ]
-    return {"chain": min(times)}
+    return {"chain": least(*times)}
 
 
-def _all_to_all(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
+def _all_to_all(size: ByRank, group: RankGroup, net: GpuNetwork) -> dict[str, ByRank]:
     n, m, local = group.gpus, group.servers, group.local
     inside, outside, own = (local - 1) / n * size, (n - local) / n * size, size / n / net.copy
     if m == 1:
         slow = P2P_START["LL"] + inside / P2P_LL_RATE
-        return {"direct": min(slow, P2P_START["Simple"] + inside / net.nvlink + own)}
+        return {"direct": least(slow, P2P_START["Simple"] + inside / net.nvlink + own)}
     pair = bytes_in(net.nic_bps, 1) * NIC_ONE_PAIR  # a group of sends: a channel to each peer
     rail, gathered = outside / pair, (local - 1) / local * size / net.nvlink
     inner = NVLINK_HOP["ring"][2] * US
-    direct = net.rails.start + _sends(max(inside / net.nvlink, rail), net)
+    direct = net.rails.start + _sends(most(inside / net.nvlink, rail), net)
     two_levels = inner + net.rails.start + _sends(rail, net)
     return {"direct": direct + own, "hierarchical": two_levels + gathered + own}
 
 
-def _sends(sent: float, net: GpuNetwork) -> float:
+def _sends(sent: ByRank, net: GpuNetwork) -> ByRank:
     """Sends to GPUs of other servers at once: LL while they are small, then Simple."""
-    return min(
+    times = (
         net.rails.seconds(P2P_START[name] + net.rails.hop("ring", p), sent / RING_SHARE[p])
         for name, p in (("LL", 0), ("Simple", 2))
     )
+    return least(*times)
 
 
-def _send(size: float, group: RankGroup, net: GpuNetwork) -> dict[str, float]:
+def _send(size: ByRank, group: RankGroup, net: GpuNetwork) -> dict[str, ByRank]:
     if group.servers == 1:
         slow = P2P_START["LL"] + size / P2P_LL_RATE
-        return {
-            "direct": min(slow, (BASE["ring"][2] + NVLINK_HOP["ring"][2]) * US + size / net.nvlink)
-        }
+        start = (BASE["ring"][2] + NVLINK_HOP["ring"][2]) * US
+        return {"direct": least(slow, start + size / net.nvlink)}
     rate = bytes_in(net.nic_bps, 1) * NIC_ONE_PAIR
     return {"direct": _sends(size / rate, net)}
 

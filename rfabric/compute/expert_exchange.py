@@ -20,6 +20,7 @@ from math import log2
 
 from ..errors import RFabricError
 from ..units import US
+from .by_rank import ByRank, most
 from .communication import GB, GpuNetwork, RankGroup
 
 DISPATCH_AND_COMBINE = 2  # exchanges of a layer with experts: tokens go to them, and back
@@ -46,9 +47,9 @@ DEFAULT_SMS = 24  # DeepEP README: Buffer.set_num_sms(24)
 
 @dataclass(frozen=True)
 class Exchange:
-    """`tokens` of a GPU, each of `hidden` values, to `topk` of `experts`."""
+    """`tokens` of a GPU (`by_rank`), each of `hidden` values, to `topk` of `experts`."""
 
-    tokens: int
+    tokens: ByRank
     hidden: int
     topk: int
     experts: int
@@ -65,7 +66,7 @@ def exchange_seconds(
     net: GpuNetwork,
     mode: str = "normal",
     sms: int = DEFAULT_SMS,
-) -> float:
+) -> ByRank:
     """Seconds of one `dispatch` or `combine` in `normal` or `low-latency` mode, every GPU of
     `group` with as many tokens. RFabricError for another mode or direction, or fewer experts than
     GPUs.
@@ -89,7 +90,7 @@ def exchange_seconds(
         start += DOUBLING[direction] * (log2(group.servers) - 1)
         copies = NIC_COPY * nic + reached(what, group)[0]
         forward = copies * size / (sms * SM_RATE[direction])
-    return start + max(inside, nic * size / net.nic, forward)
+    return start + most(inside, nic * size / net.nic, forward)
 
 
 def reached(what: Exchange, group: RankGroup) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from ..errors import RFabricError
+from .by_rank import ByRank, most
 
 # Of a forward pass: after attention and after the MLP (Megatron-LM, arXiv 1909.08053).
 ALL_REDUCES_PER_LAYER = 2
@@ -89,16 +90,17 @@ class Layout:
         """`times` of the stage that holds the most layers."""
         return self.pp * max(self.stages) / sum(self.stages) if self.stages else 1.0
 
-    def slowest(self, logits: float) -> float:
+    def slowest(self, logits: ByRank) -> ByRank:
         """How many times as long as the mean stage the slowest takes, where so large a share of a
         pass makes logits, in the last alone.
 
         >>> round(Layout(pp=4).slowest(0.05), 2), round(Layout(pp=2, stages=(5, 3)).slowest(0.1), 3)
         (1.15, 1.125)
         """
-        own = [(1 - logits) * self.times(stage) for stage in range(self.pp)]
-        own[-1] += self.pp * logits
-        return max(own) if self.pp > 1 else 1.0
+        if self.pp == 1:
+            return 1.0
+        *others, last = map(self.times, range(self.pp))
+        return most((1 - logits) * max(others), (1 - logits) * last + self.pp * logits)
 
     def stages_by_server(self, size: int) -> set[tuple[int, ...]]:
         """The stages of the GPUs of each server of so many, stages standing one after the other;

@@ -11,8 +11,7 @@ The orders are those of PipeDream-flush and, interleaved, of Megatron-LM
 `training.bubble_share`.
 """
 
-from functools import lru_cache
-
+from .by_rank import ByRank, most
 from .layout import Layout
 
 # Of a micro-batch's forward and backward pass: two matmuls backward for one forward.
@@ -45,16 +44,17 @@ def operations(layout: Layout, stage: int, micro_batches: int) -> list[Operation
     return forward[:ahead] + in_turn + backward[len(runs) - ahead :]
 
 
-@lru_cache(1024)  # every pass of a step asks for its own
-def played(layout: Layout, micro_batches: int, logits: float, backward: bool = True) -> float:
+def played(layout: Layout, micro_batches: int, logits: ByRank, backward: bool = True) -> ByRank:
     """What so many micro-batches take, in passes of one through the mean stage; `logits`: the share
-    of a pass that makes logits, in the last chunk; backward: gradients too.
+    of a pass that makes logits, in the last chunk; backward: gradients too. Of many ranks at once:
+    what follows what does not depend on how long it takes.
 
     >>> round(played(Layout(pp=2, stages=(1, 3)), 5, 0.0), 9)  # 4 + 4 x 3 layers of 2
     8.0
     """
-    ends: dict[Operation, float] = {}  # by the place of the chunk in the model
-    free = [0.0] * layout.pp
+    took = [_seconds(layout, place, logits) for place in range(layout.pp * layout.vp)]
+    ends: dict[Operation, ByRank] = {}  # by the place of the chunk in the model
+    free: list[ByRank] = [0.0] * layout.pp
     left = [operations(layout, stage, micro_batches)[::-1] for stage in range(layout.pp)]
     if not backward:
         left = [[one for one in each if one[0]] for each in left]
@@ -67,11 +67,11 @@ def played(layout: Layout, micro_batches: int, logits: float, backward: bool = T
                 if needed and needed not in ends:
                     break
                 waiting.pop()
-                begins = max(free[stage], ends[needed] if needed else 0.0)
+                begins = most(free[stage], ends.pop(needed)) if needed else free[stage]
                 share = 1.0 if not backward else FORWARD if forward else 1 - FORWARD
-                free[stage] = begins + share * _seconds(layout, place, logits)
+                free[stage] = begins + share * took[place]
                 ends[forward, micro, place] = free[stage]
-    return max(free)
+    return most(*free)
 
 
 def _needed(layout: Layout, forward: bool, micro: int, place: int) -> Operation | None:
@@ -82,7 +82,7 @@ def _needed(layout: Layout, forward: bool, micro: int, place: int) -> Operation 
     return (True, micro, last) if place == last else (False, micro, place + 1)
 
 
-def _seconds(layout: Layout, place: int, logits: float) -> float:
+def _seconds(layout: Layout, place: int, logits: ByRank) -> ByRank:
     """Of both passes of a chunk."""
     layers = (1 - logits) * layout.times(place % layout.pp) / layout.vp
     return layers + layout.pp * logits * (place == layout.pp * layout.vp - 1)

@@ -16,18 +16,23 @@ behind them, the optimizer.
     training_step(trainer, sequences=128, length=8192).seconds
 
 A time is one GPU's, of the average pipeline stage; what the slowest takes longer is in the
-pipeline's term, and data and optimizer are those of the stage that takes the longest for them.
+pipeline's term, and data and optimizer are those of the stage that takes the longest for them. The
+passes of many data-parallel ranks, each with its own tokens, are worked out at once (`by_rank`).
 Everything follows from the model's shape, the GPU's catalog row and the constants below; a
 recompute of all activations costs one more forward pass of the layers.
 """
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from statistics import fmean
 
+import numpy as np
+
 from ..errors import RFabricError
+from .by_rank import ByRank, most, of_rank
 from .communication import GpuNetwork, RankGroup, collective_seconds, network
 from .context_exchange import CONTEXT_BACKWARD, context_bytes
 from .expert_exchange import DISPATCH_AND_COMBINE, Exchange, exchange_seconds
@@ -183,29 +188,34 @@ class Trainer:
 
 @dataclass(frozen=True)
 class PassSeconds:
-    """Seconds of passes on one GPU, by what takes them; `tensor`, `context`, `experts`: what
-    collectives add; `host`: what the GPU, done with all that, waits for its host. `logits`: so many
-    of all these, the mean over stages, make logits and the loss, which the last stage does alone.
+    """Seconds of passes on one GPU, of a rank or of each of many (`by_rank`), by what takes them;
+    `tensor`, `context`, `experts`: what collectives add; `host`: what the GPU, done with all that,
+    waits for its host. `logits`: so many of all these, the mean over stages, make logits and the
+    loss, which the last stage does alone.
     """
 
-    matmul: float = 0.0
-    attention: float = 0.0
-    memory: float = 0.0
-    tensor: float = 0.0
-    context: float = 0.0
-    experts: float = 0.0
-    host: float = 0.0
-    logits: float = 0.0
+    matmul: ByRank = 0.0
+    attention: ByRank = 0.0
+    memory: ByRank = 0.0
+    tensor: ByRank = 0.0
+    context: ByRank = 0.0
+    experts: ByRank = 0.0
+    host: ByRank = 0.0
+    logits: ByRank = 0.0
 
     @property
-    def seconds(self) -> float:
+    def seconds(self) -> ByRank:
         """All of them, s."""
         return sum(getattr(self, f.name) for f in fields(self) if f.name != "logits")
 
     @property
-    def logits_share(self) -> float:
+    def logits_share(self) -> ByRank:
         """Share of them that make logits and the loss."""
-        return self.logits / self.seconds if self.logits else 0.0
+        return self.logits / most(self.seconds, sys.float_info.min)
+
+    def of_rank(self, rank: int) -> "PassSeconds":
+        """Those of one rank."""
+        return PassSeconds(*(of_rank(getattr(self, f.name), rank) for f in fields(self)))
 
     def __rmul__(self, share: float) -> "PassSeconds":
         return PassSeconds(*(share * getattr(self, f.name) for f in fields(self)))
@@ -227,14 +237,14 @@ def moved_seconds(gpu: Gpu, size: float) -> float:
     return size / (gpu.hbm_bytes_per_s * HBM_SHARE) + KERNEL_S
 
 
-def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> PassSeconds:
-    """A forward pass over `tokens` of one data-parallel rank in so many micro-batches; `squares`:
-    sum of lengths squared.
+def forward(t: Trainer, tokens: ByRank, squares: ByRank, micro_batches: int = 1) -> PassSeconds:
+    """A forward pass over `tokens` of a data-parallel rank in so many micro-batches; `squares`: sum
+    of lengths squared. Of each of many ranks: arrays of both.
     """
     return _hosted(t, _forward, (tokens, squares, micro_batches), 1)
 
 
-def backward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> PassSeconds:
+def backward(t: Trainer, tokens: ByRank, squares: ByRank, micro_batches: int = 1) -> PassSeconds:
     """The backward pass of that forward pass: twice its matmuls; with full recomputation layers
     again, not logits and loss, which are no part of what frameworks checkpoint (Megatron-LM's
     TransformerBlock, Hugging Face's GradientCheckpointingLayer). What does not learn has no
@@ -249,7 +259,7 @@ def backward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) 
     return _hosted(t, _backward, (tokens, squares, micro_batches), launches)
 
 
-_PassTokens = tuple[float, float, int]  # tokens, squares, micro-batches
+_PassTokens = tuple[ByRank, ByRank, int]  # tokens, squares, micro-batches
 
 
 def _hosted(
@@ -260,15 +270,16 @@ def _hosted(
 ) -> PassSeconds:
     """A pass with what the GPU waits for its host, which launches as much as in so many forward
     passes. What is left to a fabric keeps the GPU busy as well, for as long as without other
-    traffic.
+    traffic; exchanges of experts keep all ranks as long as the one with the most tokens.
     """
     e, computed = t.model.experts, passed(t, batch)
     layers = e.layers / t.layout.pp if e else 0.0
     host = launches / HOST_PARTS * t.host_layer * layers * batch[2]
-    if host <= computed.seconds:
+    if np.all(host <= computed.seconds):
         return computed
     busy = computed if t.between_servers else passed(replace(t, between_servers=True), batch)
-    return replace(computed, host=max(0.0, host - busy.seconds))
+    together = float(np.max(busy.experts)) - busy.experts
+    return replace(computed, host=most(0.0, host - busy.seconds - together))
 
 
 def _recomputed(t: Trainer) -> float:
@@ -284,7 +295,7 @@ def _forward(t: Trainer, batch: _PassTokens) -> PassSeconds:
     return _exchanged(t, batch, PassSeconds(matmul, attention, memory, logits=logits))
 
 
-def _logits(t: Trainer, tokens: float) -> tuple[float, float]:
+def _logits(t: Trainer, tokens: ByRank) -> tuple[ByRank, ByRank]:
     """Seconds of a forward pass that make logits, and the loss, the mean over stages."""
     ranks = t.layout.tp * t.layout.cp * t.layout.pp
     matmul = 2 * t.model.logits_parameters * tokens / ranks / t.matmul_flops()
@@ -358,8 +369,8 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
 
 
 def bubble_share(
-    layout: Layout, micro_batches: int, logits: float = 0.0, backward: bool = True
-) -> float:
+    layout: Layout, micro_batches: int, logits: ByRank = 0.0, backward: bool = True
+) -> ByRank:
     """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut
     by vp when interleaved (Narayanan et al., arXiv 2104.04473, section 2.2).
 
@@ -515,7 +526,7 @@ def attention_columns(model: Model) -> tuple[int, int]:
     return model.heads * model.head_dim, model.kv_heads * model.head_dim
 
 
-def _matmul(t: Trainer, tokens: float, micro: int) -> float:
+def _matmul(t: Trainer, tokens: ByRank, micro: int) -> ByRank:
     m, lay = t.model, t.layout
     ranks = lay.tp * lay.cp * lay.pp
     head = m.vocab * m.hidden
@@ -531,7 +542,7 @@ def _matmul(t: Trainer, tokens: float, micro: int) -> float:
     return inside / t.matmul_flops(t.precision) + 2 * head * tokens / ranks / t.matmul_flops()
 
 
-def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
+def _expert_flops(t: Trainer, tokens: ByRank, micro: int) -> ByRank:
     """FLOPs of a GPU's experts, each a matmul of its own; its rows are filled up to whole tiles,
     half a tile on average. As many as other matmuls would do in the time that these take.
 
@@ -548,19 +559,17 @@ def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
     return (one * rows + waves) * e.layers / lay.pp / t.grouped
 
 
-def _attention(t: Trainer, tokens: float, squares: float) -> float:
+def _attention(t: Trainer, tokens: ByRank, squares: ByRank) -> ByRank:
     """Layers with a window leave out the pairs beyond it, of sequences as long as a token meets on
     average.
     """
     m, lay = t.model, t.layout
-    length = squares / tokens
-    outside = m.windowed / m.kv_layers * max(0.0, 1 - 2 * m.window / length) if m.windowed else 0.0
-    return (
-        m.forward_flops(0, squares) * (1 - outside) / (lay.tp * lay.cp * lay.pp) / t.attention_flops
-    )
+    if m.windowed:
+        squares = squares - m.windowed / m.kv_layers * most(0.0, squares - 2 * m.window * tokens)
+    return m.forward_flops(0, squares) / (lay.tp * lay.cp * lay.pp) / t.attention_flops
 
 
-def _memory_bound(t: Trainer, tokens: float) -> float:
+def _memory_bound(t: Trainer, tokens: ByRank) -> ByRank:
     m, lay = t.model, t.layout
     (queries, keys), mlp = attention_columns(m), m.mlp_columns
     copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
@@ -596,7 +605,7 @@ def pass_kernels(t: Trainer) -> float:
     return (12 * t.model.layers + sparse) / t.layout.pp
 
 
-def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
+def _tensor(t: Trainer, tokens: ByRank, micro: int, matmul: ByRank) -> ByRank:
     """Two all-reduces a layer and pass, one where experts follow attention (sequence parallel:
     gather and scatter, the same bytes).
     """
@@ -608,10 +617,10 @@ def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
     size = tokens / micro / lay.cp * m.hidden * BF16_BYTES
     ranks = lay.tp if t.between_servers else min(lay.tp, t.network.domain)
     took = count * collective_of(t, "all-reduce", size, ranks, ranks)
-    return took / lay.tp + max(0.0, took - matmul) if t.stack.hides_tensor else took
+    return took / lay.tp + most(0.0, took - matmul) if t.stack.hides_tensor else took
 
 
-def _context(t: Trainer, tokens: float, micro: int, attention: float, turns: int) -> float:
+def _context(t: Trainer, tokens: ByRank, micro: int, attention: ByRank, turns: int) -> ByRank:
     """What context ranks exchange: keys and values, ring by ring beside attention, or all-to-alls
     of queries, keys, values and of the output, beside nothing.
     """
@@ -623,10 +632,10 @@ def _context(t: Trainer, tokens: float, micro: int, attention: float, turns: int
     size = tokens / micro * context_bytes(t.context_exchange, m, lay.tp, lay.cp) / (lay.cp - 1)
     one = collective_of(t, "all-gather" if ring else "all-to-all", size, lay.cp, span)
     took = turns * m.kv_layers / lay.pp * micro * one
-    return max(0.0, took - attention) if ring else took
+    return most(0.0, took - attention) if ring else took
 
 
-def _experts(t: Trainer, tokens: float, micro: int) -> float:
+def _experts(t: Trainer, tokens: ByRank, micro: int) -> ByRank:
     """Dispatch and combine of a pass, bf16 both ways, tokens dealt to tp x cp GPUs (sequence
     parallel); between them, where etp cuts experts, an all-gather of what arrived at its GPUs, and
     a reduce-scatter of what they made of it.
@@ -639,7 +648,7 @@ def _experts(t: Trainer, tokens: float, micro: int) -> float:
     return DISPATCH_AND_COMBINE * e.layers / lay.pp * micro * each
 
 
-def _among_dealt(t: Trainer, own: float) -> float:
+def _among_dealt(t: Trainer, own: ByRank) -> ByRank:
     """One exchange of `own` tokens of each GPU among those that whole experts are dealt to, which
     stand etp apart.
     """
@@ -651,7 +660,7 @@ def _among_dealt(t: Trainer, own: float) -> float:
     return exchange_seconds(what, "combine", group, t.network)
 
 
-def _among_cut(t: Trainer, own: float) -> float:
+def _among_cut(t: Trainer, own: ByRank) -> ByRank:
     """One gather, or scatter, of the copies of tokens at the GPUs that cut experts: as many as
     were sent, on average.
     """
@@ -691,7 +700,7 @@ def _exposed(communication: float, computing: float, pieces: float) -> float:
     return left + CHANNELS / SMS * (communication - left)
 
 
-def collective_of(t: Trainer, kind: str, size: float, ranks: int, span: int) -> float:
+def collective_of(t: Trainer, kind: str, size: ByRank, ranks: int, span: int) -> ByRank:
     """Seconds of a collective among `ranks` GPUs, evenly spaced over `span` GPUs in a row."""
     return collective_seconds(
         kind, size, RankGroup(ranks, min(ranks, -(-span // t.network.domain))), t.network

@@ -13,7 +13,7 @@ is what it adds to those named before it: gradients to what layers exchange, lay
 scattered to both.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import fsum, isclose
 
@@ -27,19 +27,8 @@ from . import exchanges, flows
 from .cited import cited
 from .environments import environments_exposed
 from .exchanges import Repeated
-from .padding import Pass, Ranks, passes_over, ranks_of
-from .phases import (
-    Generated,
-    MiniBatch,
-    Step,
-    handover,
-    ready_at,
-    step_of,
-    trained_lengths,
-    under_way,
-)
+from .phases import Generated, MiniBatch, Step, handover, ready_at, step_of, under_way
 from .plan import phase_seconds
-from .popularity import imbalance
 from .sharing import log_probs_exposed, update_exposed, update_exposed_sharded
 from .sources import Source, source_of
 from .step_terms import played_steps, reading_steps, seconds_by_term, steady_steps
@@ -175,21 +164,12 @@ def _exposed(w: Workload, loops: Iterable[Repeated]) -> dict[str, float]:
 def _training(w: Workload, step: Step) -> AccountSeconds:
     """Of the slowest rank in each pass, and of the collectives that computing cannot hide."""
     t, trained, sent = w.training, step.trained, training_traffic(w, step)
-    lengths = _trained_lengths(w, step)
-    ahead = ranks_of(w, lengths, t.log_prob_micro_batch)
-    hottest = imbalance(trained.routing)
-    one, _ = passes_over(w, ahead, hottest)
-    log_prob = _pass_terms(w, ahead, trained.log_prob, [(one, 1)])
-    parts = w.in_updates(lengths)
-    parts *= len(trained.mini_batches) // len(parts)
-    updates = zip(parts, trained.mini_batches, sent.updates, strict=True)
+    one, micro = trained.slowest_log_prob_pass, trained.log_prob_micro_batches
+    log_prob = _pass_terms(w, one, micro, 1, backward=False)
+    launched = 1 + exchanges.training_passes(w)  # a backward pass launches twice
     computed, exposed = [], [_log_prob_bytes(w, sent.log_probs)]
-    for part, batch, traffic in updates:
-        ranks = ranks_of(w, part, t.micro_batch)
-        forward, backward = passes_over(w, ranks, hottest)
-        # a backward pass launches twice
-        both = [(forward, 1), (backward, exchanges.training_passes(w))]
-        computed.append(_pass_terms(w, ranks, batch.first, both))
+    for batch, traffic in zip(trained.mini_batches, sent.updates, strict=True):
+        computed.append(_pass_terms(w, batch.passes, batch.micro_batches, launched))
         exposed.append(_update_bytes(w, batch, traffic))
     return {
         **_named("log-prob", {term: t.log_prob_passes * took for term, took in log_prob.items()}),
@@ -199,44 +179,26 @@ def _training(w: Workload, step: Step) -> AccountSeconds:
     }
 
 
-def _trained_lengths(w: Workload, step: Step) -> np.ndarray:
-    made = step.generated
-    return trained_lengths(w, np.concatenate(made.prompts), np.concatenate(made.outputs))
-
-
 def _pass_terms(
-    w: Workload, ranks: Ranks, by_rank: np.ndarray, passes: Sequence[tuple[Pass, int]]
+    w: Workload, took: PassSeconds, micro_batches: int, launched: int, backward: bool = True
 ) -> dict[str, float]:
-    """Of passes over the sequences of all ranks: what they take the slowest one, from what each
-    takes the average one, which launches as many kernels as so many forward passes.
+    """Of passes of one rank in so many micro-batches, which launch as many kernels as so many
+    forward passes.
     """
-    slowest, micro_batches = int(by_rank.argmax()), ranks.micro_batches
-    tokens, squares = (each[slowest] / each.mean() for each in (ranks.tokens, ranks.squares))
     once = 0.0 if w.efficiency.training else pass_kernels(trainer_of(w)) * KERNEL_S
-    terms = _added(
-        _pass(one, launched * micro_batches * once, tokens, squares) for one, launched in passes
-    )
-    logits = sum((one.average for one, _ in passes), PassSeconds()).logits_share
-    share = bubble_share(trainer_of(w).layout, micro_batches, logits, len(passes) > 1)
-    return terms | {"pipeline bubble": share * sum(terms.values())}
-
-
-def _pass(one: Pass, kernels: float, tokens: float, squares: float) -> dict[str, float]:
-    """One pass of a rank with so many times the tokens, and squares of lengths, of the average
-    one, which launches kernels for so many seconds.
-    """
-    mine = (1.0 - tokens) * one.least + tokens * one.average
+    kernels = launched * micro_batches * once
     terms = {
-        "matmul": mine.matmul,
-        "attention": squares * one.average.attention,
-        "activations through HBM": mine.memory - kernels,
+        "matmul": took.matmul,
+        "attention": took.attention,
+        "activations through HBM": took.memory - kernels,
         "kernel launches": kernels,
-        "tensor collectives in servers": mine.tensor,
-        "context collectives in servers": mine.context,
-        "expert collectives in servers": mine.experts,
+        "tensor collectives in servers": took.tensor,
+        "context collectives in servers": took.context,
+        "expert collectives in servers": took.experts,
+        "host": took.host,
     }
-    waited = max(0.0, one.average.seconds - sum(terms.values())) if one.average.host else 0.0
-    return terms | {"host": waited}
+    share = bubble_share(trainer_of(w).layout, micro_batches, took.logits_share, backward)
+    return terms | {"pipeline bubble": share * sum(terms.values())}
 
 
 def _log_prob_bytes(w: Workload, sent: LogProbTraffic) -> dict[str, float]:

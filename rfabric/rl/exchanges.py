@@ -147,7 +147,7 @@ def training_passes(w: Workload) -> int:
 def of_log_probs(w: Workload, trained: Trained) -> Repeated | None:
     """What forward passes alone exchange; None where nothing leaves a server."""
     passes = w.training.log_prob_passes
-    share = _hides(w, trained.log_prob_pass)
+    share = _hides(w, trained.slowest_log_prob_pass)
     ahead = (passes, 0)
     body = _body(w, trained.log_prob_tokens, ahead, trained.routing, share) if passes else None
     if not body:

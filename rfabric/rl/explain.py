@@ -109,8 +109,8 @@ _HANDOVER = {
 def _training(w: Workload, step: Step) -> list[Item]:
     t, trained = w.training, step.trained
     batches, updates = trained.mini_batches, len(trained.mini_batches)
-    padded = _PADDED[t.padding]
-    ahead = _bubble(w, trained.log_prob_pass, trained.log_prob_micro_batches, backward=False)
+    padded, one = _PADDED[t.padding], trained.slowest_log_prob_pass
+    ahead = _bubble(w, one, trained.log_prob_micro_batches, backward=False)
     bubble = _bubble(w, batches[0].passes, batches[0].micro_batches)
     again = "all activations computed again, " if t.recompute == "full" else ""
     log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
@@ -129,7 +129,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             t.log_prob_passes,
             log_prob,
             0,
-            f"{padded}{ahead}: {_shares(w, trained.log_prob_pass)}",
+            f"{padded}{ahead}: {_shares(w, one)}",
         ),
         Item(
             "training",
@@ -195,7 +195,7 @@ def _of_adapters(w: Workload) -> str:
 
 
 def _shares(w: Workload, parts: PassSeconds) -> str:
-    """What a pass of the average rank is made of, and at which rate."""
+    """What a pass of the slowest rank is made of, and at which rate."""
     if w.efficiency.training:
         return f"FLOPs at efficiency.training, {w.efficiency.training:.0%} of peak"
     trainer = trainer_of(w)

@@ -10,24 +10,12 @@ A budget of tokens counts them before they are padded.
 """
 
 import heapq
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..compute.training import PassSeconds
 from .sections import MicroBatch
-from .timing import passes_of
 from .workload import Workload
-
-
-class Pass(NamedTuple):
-    """A pass of the average rank, and what it takes of any tokens, however few: kernel launches,
-    experts' half-filled tiles, the latency of collectives that nothing hides.
-    """
-
-    average: PassSeconds
-    least: PassSeconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,32 +27,6 @@ class Ranks:
     tokens: np.ndarray
     squares: np.ndarray
     micro_batches: int
-
-    def seconds(self, one: Pass) -> np.ndarray:
-        """A pass by rank: attention goes with the squares, all else but what any tokens take with
-        the tokens; where the average rank waits for its host, no other is done sooner.
-        """
-        tokens, squares = self.tokens / self.tokens.mean(), self.squares / self.squares.mean()
-        whole, least = (some.seconds - some.attention - some.host for some in one)
-        computed = least + tokens * (whole - least) + squares * one.average.attention
-        return np.maximum(computed, one.average.seconds) if one.average.host else computed
-
-
-def passes_over(w: Workload, ranks: Ranks, hottest: float) -> tuple[Pass, Pass]:
-    """The forward and the backward pass; `hottest`: how many times an even share of the tokens the
-    busiest expert's GPU takes.
-    """
-    whole, least = (
-        passes_of(
-            w, some * ranks.tokens.mean(), some * ranks.squares.mean(), ranks.micro_batches, hottest
-        )
-        for some in (1.0, _FEW)
-    )
-    forward, backward = (replace(some, context=0.0, host=0.0) for some in least)
-    return Pass(whole[0], forward), Pass(whole[1], backward)
-
-
-_FEW = 1e-9  # of a rank's tokens
 
 
 def ranks_of(w: Workload, lengths: np.ndarray, each: MicroBatch) -> Ranks:

@@ -19,10 +19,10 @@ from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
 from ..compute.sync_time import SOFTWARE, expert_tensors
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
-from .padding import passes_over, ranks_of
+from .padding import Ranks, ranks_of
 from .popularity import imbalance, routing
 from .sections import Generation
-from .timing import decode_step, prefill_seconds, replica_time, trainer_of
+from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
 
@@ -83,7 +83,7 @@ class MiniBatch:
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the
     same and comes in `buckets` pieces of `piece` s. `ahead`, `back`: the forward and the backward
-    pass of the average rank; `critic`: a critic learns, not the policy.
+    pass by rank; `critic`: a critic learns, not the policy.
     """
 
     first: np.ndarray
@@ -95,14 +95,22 @@ class MiniBatch:
     critic: bool = False
 
     @property
+    def slowest(self) -> tuple[PassSeconds, PassSeconds]:
+        """The forward and the backward pass of the rank that takes the longest."""
+        rank = int(self.first.argmax())
+        return self.ahead.of_rank(rank), self.back.of_rank(rank)
+
+    @property
     def passes(self) -> PassSeconds:
-        """Both passes of the average rank."""
-        return self.ahead + self.back
+        """Both passes of the slowest rank."""
+        ahead, back = self.slowest
+        return ahead + back
 
     @property
     def forward_share(self) -> float:
         """Share of the forward pass in the seconds of both."""
-        return self.ahead.seconds / self.passes.seconds
+        ahead, back = self.slowest
+        return ahead.seconds / (ahead + back).seconds
 
     def seconds(self, buckets: int) -> float:
         """Until the slowest rank is through, its last pass in `buckets` pieces, s."""
@@ -113,8 +121,7 @@ class MiniBatch:
 class Trained:
     """One step's training: log-probabilities, then mini-batches and their optimizer steps.
 
-    log_prob (s), log_prob_tokens: float64[dp]; log_prob_pass: one of the average rank, by what
-    takes it;
+    log_prob (s), log_prob_tokens: float64[dp]; log_prob_pass: one by rank, by what takes it;
     log_prob_micro_batches: of one pass; routing: who takes the tokens, see `popularity.routing`.
     """
 
@@ -125,6 +132,11 @@ class Trained:
     mini_batches: list[MiniBatch]
     optimizer: float
     routing: np.ndarray | None = None
+
+    @property
+    def slowest_log_prob_pass(self) -> PassSeconds:
+        """That of the rank that takes the longest."""
+        return self.log_prob_pass.of_rank(int(self.log_prob.argmax()))
 
     def seconds(self, buckets: int) -> float:
         """Seconds of computing alone."""
@@ -224,11 +236,10 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
     `popularity.routing`.
     """
     ranks = ranks_of(w, lengths, w.training.log_prob_micro_batch)
-    one, _ = passes_over(w, ranks, imbalance(shares))
-    ahead, micro = one.average, ranks.micro_batches
-    passes = w.training.log_prob_passes
+    ahead, _ = _passes(w, ranks, imbalance(shares))
+    micro, passes = ranks.micro_batches, w.training.log_prob_passes
     bubble = bubble_share(trainer_of(w).layout, micro, ahead.logits_share, backward=False)
-    log_prob = passes * ranks.seconds(one) * (1 + bubble)
+    log_prob = passes * ahead.seconds * (1 + bubble)
     updates = [_mini_batch(w, part, imbalance(shares)) for part in w.in_updates(lengths)]
     updates *= w.training.epochs
     updates += [replace(batch, critic=True) for batch in updates] if w.training.critic else []
@@ -239,14 +250,17 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
 
 def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ranks = ranks_of(w, lengths, w.training.micro_batch)
-    forward, backward = passes_over(w, ranks, hottest)
-    ahead, back = forward.average, backward.average
-    layout, micro = trainer_of(w).layout, ranks.micro_batches
+    ahead, back = _passes(w, ranks, hottest)
+    layout, micro, both = trainer_of(w).layout, ranks.micro_batches, ahead + back
     # of the slowest stage, which has the most gradients to send beside it
-    last = layout.slowest(back.logits_share) * float(ranks.seconds(backward).min()) / micro
-    bubble = bubble_share(layout, micro, (ahead + back).logits_share)
-    whole = (ranks.seconds(forward) + ranks.seconds(backward)) * (1 + bubble)
+    last = float(np.min(layout.slowest(back.logits_share) * back.seconds)) / micro
+    whole = both.seconds * (1 + bubble_share(layout, micro, both.logits_share))
     return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead, back)
+
+
+def _passes(w: Workload, ranks: Ranks, hottest: float) -> tuple[PassSeconds, PassSeconds]:
+    """The forward and the backward pass by rank."""
+    return passes_of(w, ranks.tokens, ranks.squares, ranks.micro_batches, hottest)
 
 
 def handover(w: Workload) -> dict[str, float]:

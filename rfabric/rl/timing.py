@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..compute.by_rank import ByRank
 from ..compute.ffn_apart import Sides, sides_of
 from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..compute.models import BF16_BYTES
@@ -103,10 +104,10 @@ def trainer_of(w: Workload) -> Trainer:
 
 
 def passes_of(
-    w: Workload, tokens: float, squares: float, micro_batches: int, imbalance: float = 1.0
+    w: Workload, tokens: ByRank, squares: ByRank, micro_batches: int, imbalance: float = 1.0
 ) -> tuple[PassSeconds, PassSeconds]:
-    """A job's forward and backward pass over these tokens on one data-parallel rank; `imbalance`:
-    see Trainer.
+    """A job's forward and backward pass over these tokens on one data-parallel rank, or on each of
+    many; `imbalance`: see Trainer.
 
     With `efficiency.training` given they take their FLOPs at that share of the peak, and nothing
     else.
@@ -118,8 +119,8 @@ def passes_of(
     gpus = t.layout.tp * t.layout.cp * t.layout.pp
     chosen = w.model.active_parameters - w.model.dense_parameters
     flops = w.model.forward_flops(tokens, squares) + (imbalance - 1) * 2 * chosen * tokens
-    once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
-    logits = 2 * w.model.logits_parameters * tokens / flops * once
+    rate = gpus * w.gpu.bf16_flops * w.efficiency.training
+    once, logits = flops / rate, 2 * w.model.logits_parameters * tokens / rate
     twice, again = 1 + w.learns, (t.recompute == "full") * (once - logits)  # layers alone
     return PassSeconds(matmul=once, logits=logits), PassSeconds(
         matmul=twice * once + again, logits=twice * logits

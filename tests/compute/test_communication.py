@@ -111,6 +111,20 @@ def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
     assert collective_seconds(kind.replace("-", "_"), size, group, net) == seconds
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    sizes=st.lists(st.just(0.0) | st.floats(1, 1e12), min_size=1, max_size=8),
+    gpu=st.sampled_from(["A100", "H100", "B200"]),
+    shape=st.sampled_from([(1, 1), (8, 1), (16, 2), (32, 4), (3, 3)]),
+)
+def test_collectives_of_many_sizes_take_as_long_as_each(kind, sizes, gpu, shape):
+    net, group = network(GPUS[gpu]), RankGroup(*shape)
+    each = [collective_seconds(kind, size, group, net) for size in sizes]
+    many = np.broadcast_to(collective_seconds(kind, np.array(sizes), group, net), len(sizes))
+    assert many == pytest.approx(np.array(each), rel=1e-12)
+
+
 def test_groups_are_counts_numbers_or_shapes():
     assert group_of(16, H100) == group_of(range(16), H100) == RankGroup(16, 2)
     assert group_of([0, 8, 16], H100) == RankGroup(3, 3)
@@ -140,6 +154,10 @@ def test_a_launch_is_added_once():
         (
             lambda: collective_seconds("gossip", 1, 8, H100),
             "no collective 'gossip'; there are all-reduce, all-gather",
+        ),
+        (
+            lambda: collective_seconds("all-reduce", np.array([1.0, -1.0]), 8, H100),
+            "all-reduce: -1.0 bytes must not be negative",
         ),
         (
             lambda: collective_seconds("all-reduce", -1, 8, H100),

@@ -3,6 +3,7 @@ operation, and how much each stage holds.
 """
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +89,15 @@ def test_it_takes_as_long_as_the_longest_way_through_its_operations(
     assert said(layout, micro, logits, backward) == pytest.approx(
         longest(layout, micro, logits, backward)
     )
+
+
+@given(stages, st.integers(1, 3), st.integers(1, 3), st.lists(st.floats(0, 0.9)), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_bubbles_of_many_ranks_are_those_of_each(layers, rounds, chunks, logits, backward):
+    layout = Layout(pp=len(layers), vp=chunks, stages=layers)
+    each = [bubble_share(layout, rounds * layout.pp, one, backward) for one in logits]
+    many = bubble_share(layout, rounds * layout.pp, np.array(logits), backward)
+    assert np.broadcast_to(many, len(logits)).tolist() == each
 
 
 @given(stages, st.integers(1, 4), st.integers(2, 4), vocabulary)

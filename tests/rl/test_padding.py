@@ -128,26 +128,6 @@ def few(padding, layout, *more):
     return job(padding, *FEW, *changes, *more, name=name)
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.integers(100, 18432), min_size=64, max_size=128),
-    st.sampled_from(["stages", "context"]),
-    st.sampled_from([PAIRS, SINGLE, ()]),
-)
-def test_more_padding_never_takes_less_time(lengths, layout, micro):
-    """Up to 0.5 %: what the slowest rank takes is scaled from the average one, which is a little
-    too much where lengths are most unequal. (With `efficiency.training`, whose attention goes with
-    tokens, it may be 5 % too much.)
-    """
-    every = []
-    for kind in PADDINGS:
-        w = few(kind, layout, *micro, "cluster.gpu=B200")
-        trained = trained_on(w, np.array(lengths, dtype=float))
-        every.append(trained.seconds(w.training.buckets))
-    for less, more in pairwise(every):
-        assert less <= more * 1.005
-
-
 def test_what_any_tokens_take_is_no_longer_where_a_rank_has_more_of_them():
     """One rank has a long sequence: when others are as long, it takes what it took."""
     lengths = np.array([18432.0] + [100.0] * 15)

@@ -86,7 +86,7 @@ def test_equal_stages_change_nothing(more):
 def longer(passes, m):
     """How much longer a pass takes whose last stage has 12 of 36 layers, not 9."""
     layers, logits = 1 - passes.logits_share, 4 * passes.logits_share  # of the mean stage
-    one, other = (4 + (m - 1) * (times * layers + logits) for times in (1, 4 / 3))
+    one, other = (4 + (m - 1) * (times * layers + logits) for times in (1, 4 / 3))  # of each rank
     return other / one
 
 
@@ -98,10 +98,12 @@ def test_a_step_takes_as_long_as_the_widest_stage():
     assert unlike.log_prob / alike.log_prob == pytest.approx(ratio)
     for one, other in zip(alike.mini_batches, unlike.mini_batches, strict=True):
         took = [batch.first + buckets * batch.piece for batch in (one, other)]
-        assert took[1] / took[0] == pytest.approx(longer(one.passes, one.micro_batches))
+        each = longer(one.ahead + one.back, one.micro_batches)  # rank by rank
+        assert took[1] / took[0] == pytest.approx(each)
         layers, logits = 1 - one.back.logits_share, 4 * one.back.logits_share
-        wider = (4 / 3 * layers + logits) / (layers + logits)
-        assert other.piece == pytest.approx(one.piece * wider)
+        last = one.back.seconds / one.micro_batches / buckets  # of the mean stage
+        assert one.piece == pytest.approx(((layers + logits) * last).min())
+        assert other.piece == pytest.approx(((4 / 3 * layers + logits) * last).min())
     embedding, model = 151936 * 2560, job().model  # tied: the first stage's, and the last's
     layers = (model.parameters - embedding) / 36
     assert unlike.optimizer / alike.optimizer == pytest.approx(
@@ -264,7 +266,7 @@ def test_more_stages_are_no_way_out_where_their_layers_are_told():
 def test_it_is_explained_with_its_source():
     w = job(LAST)
     why = next(item.why for item in explain(w) if item.item == "log-prob")
-    share = in_training(w).log_prob_pass.logits_share
+    share = in_training(w).slowest_log_prob_pass.logits_share
     slowest = 4 / 3 * (1 - share) + 4 * share
     assert f"the slowest stage takes {slowest:.3g} x as long as the mean one" in why
     (term,) = [

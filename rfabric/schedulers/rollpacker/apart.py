@@ -67,18 +67,20 @@ def waves_of(ready: np.ndarray, begin: float = FROM) -> list[Wave]:
 
 @dataclass(frozen=True, eq=False)
 class _MicroBatches:
-    """`total` micro-batches: seconds of `one` by data-parallel rank (float64[dp]), and how many of
-    them fill the stages.
+    """`total` micro-batches by data-parallel rank: seconds of `one`, and how many of them fill the
+    stages (float64[dp] both).
     """
 
     one: np.ndarray
-    fill: float
+    fill: np.ndarray
     total: int
 
     def fitting(self, wanted: int, seconds: float) -> int:
         """How many of those wanted are done within so many seconds."""
-        each = float(self.one.max())
-        room = int(seconds / each - self.fill) if seconds > 0 and each else 0
+        if seconds <= 0 or not self.one.any():
+            return 0
+        with np.errstate(divide="ignore"):  # a rank that computes nothing has room for any
+            room = int((seconds / self.one - self.fill).min())
         return max(0, min(wanted, room))
 
     def by_rank(self, count: int) -> np.ndarray:
@@ -108,7 +110,7 @@ def trained_ahead(
     passes, count = trained.log_prob_pass, trained.log_prob_micro_batches
     ahead = _work(w, trained.log_prob, count, passes, backward=False)
     last = w.training.buckets * batch.piece
-    back = _work(w, batch.first + last, batch.micro_batches, batch.passes)
+    back = _work(w, batch.first + last, batch.micro_batches, batch.ahead + batch.back)
     updates = trained.mini_batches[: len(w.updates)]  # of one epoch
     # share of the first mini-batch
     first = float(batch.tokens.sum() / sum(each.tokens.sum() for each in updates))
