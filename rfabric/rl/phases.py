@@ -34,6 +34,7 @@ RESHARD_BYTES_PER_S = 8.5e9
 # make a weight sync 3.7 s longer (verl delta_weight_sync, Qwen2.5-32B on 16 H100, offload on and
 # off).
 OFFLOAD_BYTES_PER_S = 2.2e9
+ROUNDING = 1e-12  # relative: of seconds that are alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,14 @@ class Generated:
         return self.prompt_tokens(replica, group_size) + self.response_tokens(replica)
 
 
+def _slowest(took: np.ndarray, passes: PassSeconds) -> int:
+    """The rank that takes the longest; of those that wait alike for their hosts, the one that
+    computes the most.
+    """
+    longest = took >= took.max() * (1 - ROUNDING)
+    return int(np.where(longest, passes.seconds - passes.host, -1.0).argmax())
+
+
 @dataclass(frozen=True, eq=False)
 class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
@@ -97,7 +106,7 @@ class MiniBatch:
     @property
     def slowest(self) -> tuple[PassSeconds, PassSeconds]:
         """The forward and the backward pass of the rank that takes the longest."""
-        rank = int(self.first.argmax())
+        rank = _slowest(self.first, self.ahead + self.back)
         return self.ahead.of_rank(rank), self.back.of_rank(rank)
 
     @property
@@ -136,7 +145,7 @@ class Trained:
     @property
     def slowest_log_prob_pass(self) -> PassSeconds:
         """That of the rank that takes the longest."""
-        return self.log_prob_pass.of_rank(int(self.log_prob.argmax()))
+        return self.log_prob_pass.of_rank(_slowest(self.log_prob, self.log_prob_pass))
 
     def seconds(self, buckets: int) -> float:
         """Seconds of computing alone."""

@@ -158,6 +158,17 @@ def test_the_account_is_of_the_slowest_rank():
     assert terms["attention"] == (batch.ahead + batch.back).attention[slowest]
 
 
+def test_of_ranks_that_wait_alike_the_one_that_computes_most_is_explained():
+    """Hosts are slower than any GPU: all take the same, and rounding decides nothing."""
+    w = job("experts between servers")
+    tokens = np.arange(1.0, w.dp + 1)[np.random.default_rng(0).permutation(w.dp)]
+    made = of_ranks(w, tokens, tokens**2)
+    (batch,) = made.mini_batches
+    assert made.log_prob == pytest.approx(np.full(w.dp, made.log_prob[0]), rel=1e-12)
+    assert made.slowest_log_prob_pass.matmul == made.log_prob_pass.matmul.max()
+    assert batch.slowest[0].matmul == batch.ahead.matmul.max()
+
+
 # --- more is never less ---------------------------------------------------------------------------
 
 
