@@ -151,24 +151,29 @@ def _drawn(
     result: Result, pid: int, rows: np.ndarray, groups: tuple, lane: np.ndarray,
     lanes: Sequence[str],
 ) -> Iterator[dict]:  # fmt: skip
-    trace = result.trace
-    first, order, begin, end = groups
+    trace, (first, order, begin, end) = result.trace, groups
+    own = rows[order[first]]  # a row that stands for each event
     ends = np.append(first[1:], len(order))
     sums = np.concatenate(([0], np.cumsum(trace.size[rows][order])))
+    columns = (
+        lane[order[first]], trace.label[own], trace.phase[own], trace.step[own], trace.dst[own],
+        ends - first, sums[ends] - sums[first], begin, end - begin,
+    )  # fmt: skip
     threads: dict[tuple[int, int], int] = {}
-    for a, b, t, until in zip(first, ends, begin.tolist(), end.tolist(), strict=True):
-        row = rows[order[a]]
-        label = trace.labels[trace.label[row]] or trace.phases[trace.phase[row]]
-        key = int(lane[order[a]]), int(trace.label[row])
-        if key not in threads:
-            threads[key] = len(threads) + 1
-            yield named("thread_name", pid, threads[key], f"{lanes[key[0]]} {label}".strip())
-        told = {"step": int(trace.step[row]), "phase": trace.phases[trace.phase[row]]}
-        if sent := int(sums[b] - sums[a]):
-            told |= {"flows": int(b - a), "size_bytes": sent}
-            if b - a == 1:
-                told["to"] = trace.hosts[trace.dst[row]]
-        yield complete(label or "row", pid, threads[key], t, until - t, **told)
+    for where, tag, phase, step, dst, flows, sent, start, seconds in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        label = trace.labels[tag] or trace.phases[phase]
+        if (where, tag) not in threads:
+            threads[where, tag] = len(threads) + 1
+            thread = f"{lanes[where]} {label}".strip()
+            yield named("thread_name", pid, threads[where, tag], thread)
+        told = {"step": step, "phase": trace.phases[phase]}
+        if sent:
+            told |= {"flows": flows, "size_bytes": sent}
+            if flows == 1:
+                told["to"] = trace.hosts[dst]
+        yield complete(label or "row", pid, threads[where, tag], start, seconds, **told)
 
 
 def _circuits(result: Result, merged: list[str], lit: Lit) -> Iterator[dict]:
