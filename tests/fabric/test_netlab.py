@@ -83,6 +83,14 @@ def test_routers_alone_get_hosts(tmp_path):
     assert len(parse_fabric(f"{path},hosts=2").hosts) == 4
 
 
+def test_a_bare_bandwidth_is_in_kbit_a_second_unless_said(tmp_path):
+    text = "nodes: [h1, h2, leaf]\nlinks:\n- {h1: , leaf: , bandwidth: 100000}\n"
+    path = made(tmp_path / "k.yml", text + "- {h2: , leaf: , bandwidth: 25G}\n")
+    assert [link.rate for link in parse_fabric(f"{path}").links] == [1e8, 25e9]
+    told = parse_fabric(f"{path},rate_unit=Mbit/s")
+    assert [link.rate for link in told.links] == [1e11, 25e9]
+
+
 BAD = {
     "gone.yml": (DICT + "links: [h1-leaf9]\n", "links.1. ends at 'leaf9', which is no node"),
     "kind.yml": (DICT + "links: [5]\n", "links.1..interfaces: a list is expected, not 5"),
@@ -93,7 +101,7 @@ BAD = {
     "text.yml": (GROUPS.replace("[h1, h2, h3, h4], d", "h1, d") + "links: []\n",
                  "clients.members: a list is expected, not 'h1'"),
     "many.yml": (GROUPS.replace("h4], d", "h5], d") + "links: []\n", "clients.members: 'h5' is no"),
-    "unit.yml": (DICT + "links: [{h1: , leaf1: , bandwidth: 100}]\n", "bandwidth 100 has no unit"),
+    "unit.yml": (DICT + "links: [{h1: , leaf1: , bandwidth: 0}]\n", "bandwidth: 0 must be above 0"),
 }  # fmt: skip
 
 

@@ -10,11 +10,12 @@
 A node is what its `role` says; else one whose device, be it its own, that of a group or of all, is
 `linux` is a host, and any other device a switch. Groups have `members`, nodes or other groups, and
 nodes their `group`. A link of three ends or more is a switch of its own, and one of a single end is
-left out. `bandwidth` needs a unit, in the file or as `rate_unit`.
+left out. A bare `bandwidth` is in kbit/s (netlab's manual, Links), unless `rate_unit` says another.
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def _read(path: Path, reading: Reading) -> Network:
     usual = mapping(data.get("defaults") or {}, "defaults").get("device")
     roles = {name: _role([said, *_above(name, groups)], data.get("defaults.device", usual))
              for name, said in nodes.items()}  # fmt: skip
+    reading = replace(reading, rate_unit=reading.rate_unit or "kbit/s")
     cables: list[NamedCable] = []
     said: list[str] = []
     stubs = wide = slowed = 0
