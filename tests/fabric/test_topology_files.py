@@ -785,6 +785,8 @@ OWNED = {
     "net.edgelist": lambda path: made(path, "h1 t1\nh2 t1 {'rate': '400Gbit/s'}\n"),
     "lab.clab.yml": lambda path: made(path, LAB),
     "topology.yml": lambda path: made(path, "nodes: [h1, h2, leaf]\nlinks: [h1-leaf, h2-leaf]\n"),
+    "network.yml": lambda path: made(path, "topology: [Ring, Switch]\nnpus_count: [2, 4]\n"
+                                     "bandwidth: [200.0, 50.0]\nlatency: [50, 500]\n"),
     "lab.mn": lambda path: made(path, json.dumps(edited())),
     "rack.yaml": lambda path: made(path, INFRA),
     "cluster.xml": lambda path: made(path, written(leaf_spine(tors=2, gpus=2), "x.xml")),

@@ -13,6 +13,7 @@ from ...files import NO_END, PACKED, has_end, read_text
 from ...units import parse_rate
 from ..model import Fabric
 from ..network import Assumed, fabric_of
+from .astra_sim import ASTRA_SIM
 from .base import Reading, TopologyFormat, stem_of
 from .cable_rows import CABLE_ROWS
 from .containerlab import CONTAINERLAB
@@ -37,7 +38,7 @@ from .simgrid import SIMGRID
 TOPOLOGIES = {
     form.name: form
     for form in (
-        HOST_ROWS, CABLE_ROWS, GRAPHML, GML, GEXF, PAJEK, EDGE_LIST, INFRAGRAPH, LLDP,
+        HOST_ROWS, CABLE_ROWS, GRAPHML, GML, GEXF, PAJEK, EDGE_LIST, ASTRA_SIM, INFRAGRAPH, LLDP,
         IBNETDISCOVER, NODE_LINK, NCCL_TOPOLOGY, CONTAINERLAB, NETLAB, MINIEDIT, NS3_TOPOLOGY,
         SIMGRID, HTSIM_TOPOLOGY, GRAPHVIZ, MERMAID_TEXT,
     )
