@@ -354,7 +354,7 @@ def test_topo_tells_draws_and_hands_over(here, capsys):
     dot = capsys.readouterr().out
     assert (
         dot.count(" -- ") == len(parse_fabric("rfabric,pods=2").links)
-        and "a1 [shape=diamond]" in dot
+        and "a1 [shape=diamond, kind=ocs, tier=aggregation, " in dot
     )
 
 

@@ -3,7 +3,6 @@
 import networkx as nx
 import pytest
 
-from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 
@@ -106,12 +105,6 @@ def test_what_is_no_edge_is_named(text, why, tmp_path):
     (tmp_path / "net.edgelist").write_text(text)
     with pytest.raises(RFabricError, match=why):
         parse_fabric(f"{tmp_path}/net.edgelist")
-
-
-def test_a_drawing_of_graphviz_is_told_the_way_to_gml(tmp_path, capsys):
-    (tmp_path / "net.dot").write_text("graph g { h1 -- t1; h2 -- t1; }")
-    assert main(["topo", f"{tmp_path}/net.dot"]) == 2
-    assert "written, not read; make it GML by Graphviz's own gv2gml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

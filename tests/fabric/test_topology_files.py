@@ -35,7 +35,7 @@ from rfabric.trace import TraceBuilder
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data" / "formats"
 SUFFIX = {"graphml": ".graphml", "gml": ".gml", "node-link": ".json", "containerlab": ".clab.yml",
-          "ns3-topology": ".ns3"}  # fmt: skip
+          "ns3-topology": ".ns3", "graphviz": ".dot"}  # fmt: skip
 
 
 def read(path, **settings):
@@ -99,7 +99,7 @@ def test_there_and_back_hosts_cables_rates_and_delays_are_kept(tmp_path_factory,
     assert cables(back, names) == cables(fabric)
 
 
-@pytest.mark.parametrize("form", ["graphml", "gml", "node-link", "containerlab"])
+@pytest.mark.parametrize("form", ["graphml", "gml", "node-link", "containerlab", "graphviz"])
 @pytest.mark.parametrize("name", ["rfabric", "mixnet", "opus", "two-clusters", "rail-optimized"])
 def test_what_the_nodes_are_is_kept_with_their_circuits(tmp_path, form, name):
     fabric = parse_fabric(name)
@@ -783,6 +783,7 @@ OWNED = {
     "pod.gexf": lambda path: nx.write_gexf(graph_of(leaf_spine(tors=2, gpus=2)), path),
     "switches.json": lambda path: made(path, node_link([("leaf1", "spine1"), ("leaf2", "spine1")])),
     "net.edgelist": lambda path: made(path, "h1 t1\nh2 t1 {'rate': '400Gbit/s'}\n"),
+    "net.dot": lambda path: made(path, 'graph { h1 -- t1 [speed=100G]; "h2":"eth0" -- t1 }'),
     "lab.clab.yml": lambda path: made(path, LAB),
     "topology.yml": lambda path: made(path, "nodes: [h1, h2, leaf]\nlinks: [h1-leaf, h2-leaf]\n"),
     "network.yml": lambda path: made(path, "topology: [Ring, Switch]\nnpus_count: [2, 4]\n"

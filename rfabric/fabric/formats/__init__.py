@@ -14,10 +14,11 @@ from ...units import parse_rate
 from ..model import Fabric
 from ..network import Assumed, fabric_of
 from .astra_sim import ASTRA_SIM
-from .base import Reading, TopologyFormat, stem_of
+from .base import Reading, TopologyFormat
 from .cable_rows import CABLE_ROWS
 from .containerlab import CONTAINERLAB
-from .drawings import GRAPHVIZ, MERMAID_TEXT
+from .dot import GRAPHVIZ
+from .drawings import MERMAID_TEXT
 from .edge_list import EDGE_LIST
 from .gexf import GEXF
 from .gml import GML
@@ -126,11 +127,6 @@ def _format_of(path: Path, name: str = "") -> TopologyFormat:
     by_suffix = (form for form in readers.values() if _bare(path.name).endswith(form.suffixes))
     if (form := _known(path) or next(by_suffix, None)) is not None:
         return form
-    if _bare(path.name).endswith(GRAPHVIZ.suffixes):
-        raise RFabricError(
-            f"{GRAPHVIZ.name} is written, not read; make it GML by Graphviz's own gv2gml: `gv2gml "
-            f"{path.name} > {stem_of(path)}.gml`"
-        )
     raise RFabricError(f"no format knows it; say which it is by format=NAME ({', '.join(readers)})")
 
 
