@@ -118,6 +118,16 @@ def test_ends_of_a_cable_by_many_names(header, tmp_path):
     assert len(fabric.hosts) == 2 and {link.rate for link in fabric.links} == {1e11}
 
 
+@pytest.mark.parametrize("ends", [("Side A", "Side B"), ("source", "target"), ("a", "z")])
+def test_devices_of_a_cable_count_before_the_ports_beside_them(ends, tmp_path):
+    """NetBox's list of cables: two ports called alike were one switch."""
+    header = ",".join(f"{end},{end} Device" for end in ends)
+    rows = "1,eth0,gpu-01,Ethernet1,leaf01\n2,eth0,gpu-02,Ethernet2,leaf01\n"
+    (tmp_path / "k.csv").write_text(f"ID,{header}\n{rows}")
+    fabric = parse_fabric(f"{tmp_path}/k.csv")
+    assert sorted(fabric.parameters["names"].values()) == ["gpu-01", "gpu-02", "leaf01"]
+
+
 @pytest.mark.parametrize(
     "header",
     ["host,switch_a,switch_b", "hostname,device_a,device_b", "ip,node_a,node_b",

@@ -95,8 +95,17 @@ def is_of_hosts(header: Sequence[str]) -> bool:
 
 
 def _ends(header: Sequence[str]) -> tuple[str, str] | None:
-    ends = [next((c for c in header if bare_name(c) in words), None) for words in ENDS]
-    return (ends[0], ends[1]) if all(ends) else None
+    """The first columns called as ends are; or, where NetBox has `Side A` for the port, those of
+    the devices behind them.
+    """
+    found = [next((c for c in header if bare_name(c) in words), None) for words in ENDS]
+    if not (found[0] and found[1]):
+        return None
+    devices = [
+        next((c for c in header if bare_name(c) == f"{bare_name(end or '')}device"), None)
+        for end in found
+    ]
+    return (devices[0], devices[1]) if devices[0] and devices[1] else (found[0], found[1])
 
 
 def rank_of(column: str) -> int | None:
