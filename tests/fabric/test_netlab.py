@@ -91,7 +91,27 @@ def test_a_bare_bandwidth_is_in_kbit_a_second_unless_said(tmp_path):
     assert [link.rate for link in told.links] == [1e11, 25e9]
 
 
+@pytest.mark.parametrize(
+    "link",
+    ["{h1: {bandwidth: 25000000}, leaf: {bandwidth: 25G}}", "{h1: , leaf: , bandwidth: 25000000}",
+     "{interfaces: [{node: h1, bandwidth: 25G}, leaf], bandwidth: 25G}",
+     "[{node: h1, bandwidth: 25G}, {node: leaf, bandwidth: 25G}]"],
+)  # fmt: skip
+def test_an_end_of_a_link_may_say_its_bandwidth(link, tmp_path):
+    text = f"nodes: [h1, h2, leaf]\nlinks:\n- {link}\n- h2-leaf\n"
+    path = made(tmp_path / "k.yml", text)
+    assert [cable.rate for cable in parse_fabric(f"{path}").links] == [25e9, 4e11]
+
+
+def test_ends_on_one_network_have_their_own_bandwidth(tmp_path):
+    text = "nodes: [h1, h2, h3]\nlinks: [{h1: {bandwidth: 1000}, h2: , h3: , bandwidth: 5000}]\n"
+    path = made(tmp_path / "k.yml", text)
+    assert [cable.rate for cable in parse_fabric(f"{path}").links] == [1e6, 5e6, 5e6]
+
+
 BAD = {
+    "ends.yml": (DICT + "links: [{h1: {bandwidth: 5}, leaf1: , bandwidth: 9}]\n",
+                 "links.1.: h1 and leaf1 differ in bandwidth; a cable is the same both ways"),
     "gone.yml": (DICT + "links: [h1-leaf9]\n", "links.1. ends at 'leaf9', which is no node"),
     "kind.yml": (DICT + "links: [5]\n", "links.1..interfaces: a list is expected, not 5"),
     "list.yml": (DICT + "links: h1-leaf1\n", "links: a list is expected"),

@@ -10,7 +10,8 @@
 A node is what its `role` says; else one whose device, be it its own, that of a group or of all, is
 `linux` is a host, and any other device a switch. Groups have `members`, nodes or other groups, and
 nodes their `group`. A link of three ends or more is a switch of its own, and one of a single end is
-left out. A bare `bandwidth` is in kbit/s (netlab's manual, Links), unless `rate_unit` says another.
+left out. A bare `bandwidth`, of a link or of an end of it, is in kbit/s (netlab's manual, Links),
+unless `rate_unit` says another.
 """
 
 import re
@@ -54,16 +55,27 @@ def _read(path: Path, reading: Reading) -> Network:
     stubs = wide = slowed = 0
     for where, link in _links(items(data.get("links") or [], "links"), "links"):
         ends, attributes = _ends(link, where, nodes)
+        own = _of_interfaces(link, ends)
         if len(ends) < 2 or attributes.get("disable"):
             stubs += 1
             continue
         slowed += any(str(key).partition(".")[0] == "tc" for key in attributes)
-        what = rate_of(attributes, reading, where), delay_of(attributes, reading, where)
+        rates = [rate_of({**attributes, **one}, reading, where) for one in own]
+        delay = delay_of(attributes, reading, where)
         if len(ends) > 2:
             wide += 1
             roles[where] = Role("eps", "aggregation")  # no ToR, unless hosts are on it
-        pairs = [(ends[0], ends[1])] if len(ends) == 2 else [(end, where) for end in ends]
-        cables += [NamedCable(a, b, *what, where) for a, b in pairs]
+            cables += [
+                NamedCable(end, where, rate, delay, where)
+                for end, rate in zip(ends, rates, strict=True)
+            ]
+            continue
+        if rates[0] != rates[1]:
+            raise RFabricError(
+                f"{where}: {ends[0]} and {ends[1]} differ in bandwidth; a cable is the same both "
+                "ways, say it of the link"
+            )
+        cables.append(NamedCable(ends[0], ends[1], rates[0], delay, where))
     said += [f"{stubs:,} links of one end, or disabled, left out"] if stubs else []
     said += [f"{wide:,} links of several ends are a switch each"] if wide else []
     said += [f"tc of {slowed:,} links left out"] if slowed else []
@@ -151,6 +163,17 @@ def _ends(link: Any, where: str, nodes: dict) -> tuple[list[str], dict]:
         if end not in nodes:
             raise RFabricError(f"{where} ends at {end[:40]!r}, which is no node of the file")
     return ends, attributes
+
+
+def _of_interfaces(link: Any, ends: list[str]) -> list[dict]:
+    """What a link says of each of its ends."""
+    said: list[Any] = [None] * len(ends)
+    if isinstance(link, dict):
+        by_name = {str(name): one for name, one in link.items()}
+        said = link.get("interfaces") or [by_name.get(end) for end in ends]
+    elif isinstance(link, list):
+        said = link
+    return [one if isinstance(one, dict) else {} for one in said]
 
 
 NETLAB = TopologyFormat(
