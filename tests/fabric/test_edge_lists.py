@@ -118,6 +118,14 @@ def test_ends_of_a_cable_by_many_names(header, tmp_path):
     assert len(fabric.hosts) == 2 and {link.rate for link in fabric.links} == {1e11}
 
 
+@pytest.mark.parametrize("header", ["label,a,b", "label,ip,ToR"])
+def test_rows_that_begin_as_comments_do_are_said(header, tmp_path, caplog):
+    text = f"# a comment, and no row\n{header}\nx1,h1,t1\n#2,h2,t1\nx3,h3,t1\n# two, cells\n"
+    (tmp_path / "k.csv").write_text(text)
+    assert len(parse_fabric(f"{tmp_path}/k.csv").hosts) == 2
+    assert "rows that begin with # left out as comments: 1" in caplog.text
+
+
 @pytest.mark.parametrize("ends", [("Side A", "Side B"), ("source", "target"), ("a", "z")])
 def test_devices_of_a_cable_count_before_the_ports_beside_them(ends, tmp_path):
     """NetBox's list of cables: two ports called alike were one switch."""

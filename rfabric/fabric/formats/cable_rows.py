@@ -42,7 +42,7 @@ def _read(path: Path, reading: Reading) -> Network:
     ends = ends_in(table.header)
     if ends is None:
         raise RFabricError("line 1: the header names no two ends of a cable, such as a,b,rate")
-    said: list[str] = []
+    said = list(table.said)
     listed = _each_once(table, ends, said)
     rows = [row for row in listed if not is_down(row[1])]
     if len(rows) < len(listed):

@@ -46,10 +46,13 @@ CsvRow = tuple[int, dict[str, str]]  # line number, cells by column
 
 @dataclass(frozen=True)
 class CsvRows:
-    """The header in lower case, and the rows below it."""
+    """The header in lower case, the rows below it, and what is said of lines left out that may have
+    been meant as rows.
+    """
 
     header: list[str]
     rows: list[CsvRow]
+    said: tuple[str, ...] = ()
 
 
 def header_in(text: str) -> list[str]:
@@ -72,7 +75,16 @@ def rows_of(path: Path) -> CsvRows:
         )
     if (column := twice(header)) is not None:
         raise RFabricError(f"{line}: column {column!r} stands twice; keep one")
-    return CsvRows(header, [(n, _cells(n, text, header, kept[0][1])) for n, text in kept[1:]])
+    rows = [(n, _cells(n, row, header, kept[0][1])) for n, row in kept[1:]]
+    return CsvRows(header, rows, _like_rows(text, len(header), kept[0][1]))
+
+
+def _like_rows(text: str, cells: int, first: str) -> tuple[str, ...]:
+    """NetBox labels a cable `#12`, and a row that begins so is taken for a comment."""
+    mark = _divided_by(first)
+    lines = [line for line in text.splitlines() if line.lstrip().startswith("#")]
+    alike = sum(line.count(mark) == cells - 1 for line in lines)
+    return (f"rows that begin with # left out as comments: {alike:,}",) if alike else ()
 
 
 def ends_in(header: Sequence[str]) -> tuple[str, str] | None:

@@ -48,6 +48,7 @@ def _read(path: Path, reading: Reading) -> Network:
     for n, row in table.rows:
         _add_row(n, row, host, tiers, nodes, pairs)
     dropped = [f"tiers from below: {', '.join(tiers)}{said}"]
+    dropped += table.said
     if left:
         dropped.append(f"columns left out: {shown(left)} (tiers= names those of switches)")
     return Network(stem_of(path), nodes, tuple(pairs.values()), tuple(dropped))
