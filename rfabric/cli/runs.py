@@ -13,8 +13,9 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..files import read_json
-from ..report.compare import Table, at_size
+from ..report.compare import Table
 from ..report.folder import NOT_KEPT, give_to_caller, new_folder, new_name, sweep, write_refused
+from ..report.grid import at_size
 from ..report.html import can_draw_page
 from ..report.live import LiveView
 from ..report.outcome import Comparison

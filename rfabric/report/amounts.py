@@ -10,18 +10,19 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cabling import cabling_of
+from ..fabric.cabling import cabling_of, host_numbers
 from ..fabric.model import TIERS
 from ..optics import Demand
 from ..routing.rows import Entries, begins
 from ..trace import PhaseKey, Trace
-from .compare import NEGLIGIBLE
+from .compare import NEGLIGIBLE, unit_of
 from .result import Result
 from .summary import Run, bill_of, phase_sums
 from .within import phases_within, step_within
 
 MOST_RACKS = 64  # that one can tell apart
 MOST_PHASES = 4  # whose demands stand side by side
+MOST_PARTS = 12  # of a bar that one can tell apart
 PART_COLOURS = {
     "nic": "#7c8a99", "transceiver": "#3aa9c4", "electrical-port": "#d6568c", "ocs-port": "#8f7fd6",
     "patch-panel-port": "#b9a6e8", "copper-cable": "#c98a4b", "fibre-metre": "#d8c36a",
@@ -73,20 +74,37 @@ def panels(runs: Sequence[Run], ocs_port_usd: float | None = None) -> tuple[Pane
 
 
 def _seconds(runs: Sequence[Run], sums: Sequence[dict], key: str, title: str) -> Panel:
-    stacks = [{name: max(s[key], 0.0) for name, s in phases.items()} for phases in sums]
-    top = max((sum(s.values()) for s in stacks), default=0.0)
-    factor, unit, digits = (1e3, "ms", 1) if top < 1 else (1.0, "s", 2)
+    stacks = _told_apart(
+        [{name: max(s[key], 0.0) for name, s in phases.items()} for phases in sums]
+    )
+    factor, unit, _ = unit_of(sum(s.values()) for s in stacks)
     foretold = [run.result if key == "seconds" else None for run in runs]
     return Panel(
         f"{title} ({unit})",
         tuple({name: value * factor for name, value in s.items()} for s in stacks),
-        tuple(f"{sum(s.values()) * factor:,.{digits}f}" for s in stacks),
+        tuple(f"{sum(s.values()) * factor:,.2f}" for s in stacks),
         tuple(_ends(result and step_within(result), factor) for result in foretold),
         tuple(
-            {n: _ends(one, factor) for n, one in phases_within(result).items()} if result else {}
-            for result in foretold
+            {n: _ends(one, factor) for n, one in phases_within(result).items() if n in stack}
+            if result
+            else {}
+            for result, stack in zip(foretold, stacks, strict=True)
         ),
     )
+
+
+def _told_apart(stacks: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """These parts, or beyond MOST_PARTS the largest, and the others as one."""
+    largest = {name: max(s.get(name, 0.0) for s in stacks) for stack in stacks for name in stack}
+    if len(largest) <= MOST_PARTS:
+        return list(stacks)
+    kept = set(sorted(largest, key=lambda name: -largest[name])[: MOST_PARTS - 1])
+    rest = f"{len(largest) - len(kept):,} other phases"
+    return [
+        {name: value for name, value in stack.items() if name in kept}
+        | {rest: sum(value for name, value in stack.items() if name not in kept)}
+        for stack in stacks
+    ]
 
 
 def _dollars(runs: Sequence[Run], ocs_port_usd: float | None) -> Panel:
@@ -137,17 +155,27 @@ def readable(fabric: Fabric) -> bool:
     )
 
 
-def demands(trace: Trace, fabric: Fabric) -> tuple[str, list[tuple[PhaseKey, Demand]]]:
-    """`rack` or `pod`, by pod where there are many racks, and the bytes between these of the first
-    four phases that send any; none with more pods than one can read.
+def demands(trace: Trace, fabric: Fabric) -> tuple[str, list[tuple[PhaseKey, Demand]], int]:
+    """`rack` or `pod`, by pod where there are many racks; the bytes between these of the first
+    four phases that send any from rack to rack; and how many do. None with more pods than one can
+    read.
     """
     if not readable(fabric):
-        return "pod", []
+        return "pod", [], 0
+    of = _sending(trace, fabric)
     every = ((key, trace.demand(fabric, key)) for key in trace.phase_keys)
     by_phase = list(islice(((key, d) for key, d in every if not d.idle), MOST_PHASES))
     if len(fabric.racks) <= MOST_RACKS:
-        return "rack", by_phase
-    return "pod", [(key, _by_pod(fabric, d)) for key, d in by_phase]
+        return "rack", by_phase, of
+    return "pod", [(key, _by_pod(fabric, d)) for key, d in by_phase], of
+
+
+def _sending(trace: Trace, fabric: Fabric) -> int:
+    """How many phases send from rack to rack."""
+    rack = cabling_of(fabric).host_rack[host_numbers(fabric, trace.hosts)]
+    away = (rack[trace.src] != rack[trace.dst]) & (trace.total > 0)
+    codes = trace.step.astype(np.int64) * len(trace.phases) + trace.phase
+    return len(np.unique(codes[away]))
 
 
 def _by_pod(fabric: Fabric, demand: Demand) -> Demand:

@@ -21,6 +21,7 @@ from .summary import Run, bill_of, exposed_of, labels
 from .within import within_note
 
 NEGLIGIBLE = 1e-6  # of the step: a row of the comparison that shows nothing, a lead that is none
+MOST_PHASES = 40  # that a comparison names: the longest
 KIND_NAMES = {"host": "GPU", "eps": "electrical packet switch", "ocs": "optical circuit switch"}
 TIER_NAMES = {
     "host": "hosts",
@@ -97,7 +98,8 @@ def comparison(summary: dict) -> Table:
     tie = NEGLIGIBLE * max(took)
     rows = [_seconds("step time" if steps == 1 else "all steps", took, tie)]
     rows += _within_row([r.get("step_within_s") for r in runs], 1)
-    names = list(dict.fromkeys(name for r in runs for name in r["phases"]))
+    every = list(dict.fromkeys(name for r in runs for name in r["phases"]))
+    names = _longest(runs, every)
     for name in names:
         rows += _phase_rows(runs, [name], "seconds")
         rows += _within_row([r["phases"].get(name, {}).get("within_s") for r in runs], 2)
@@ -116,31 +118,21 @@ def comparison(summary: dict) -> Table:
         "Exposed: how much sooner the step would end if no bytes took any time; a phase, if its "
         "own took none."
     )
+    if len(names) < len(every):
+        notes += f" Of {len(every):,} phases the {len(names)} longest."
     notes += within_note(runs) + other_jobs(summary)
     title = "One step on each fabric" if steps == 1 else f"{steps} steps on each fabric"
     return Table(title, ("", *(r["label"] for r in runs)), tuple(rows), notes)
 
 
-def at_size(runs: Sequence[dict]) -> Table:
-    """Runs of several recipes: step, exposed communication, the network's price and dollars a step,
-    a line a fabric.
-    """
-    recipes = list(dict.fromkeys(run["traffic"] for run in runs))
-    by_recipe: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-    for run in runs:
-        price, paid = (run["cost"][key] for key in ("network_usd", "usd_per_step"))
-        cells = (
-            f"{run['gpus']:,}",
-            f"{run['step_s']:.1f} s",
-            show_time(exposed_of(run)),
-            f"{price / 1e3:,.0f} k$" if price else "–",
-            f"{paid:,.2f} $" if paid else "–",
-        )
-        by_recipe.setdefault(run["traffic"], []).append((run["fabric"], cells))
-    rows = [(fabric, name, *cells) for name in recipes for fabric, cells in by_recipe[name]]
-    columns = "fabric", "recipe", "GPUs", "step", "exposed", "network", "a step"
-    note = "Switches of real size, one seed; circuits as each fabric was designed for."
-    return Table.of("The same fabrics at size, simulated", columns, rows, note, (0, 1))
+def _longest(runs: Sequence[dict], names: Sequence[str]) -> list[str]:
+    """The MOST_PHASES of these phases that take longest in some run, in their order."""
+    most = {
+        name: max(r["phases"][name]["seconds"] for r in runs if name in r["phases"])
+        for name in names
+    }
+    kept = set(sorted(names, key=lambda name: -most[name])[:MOST_PHASES])
+    return [name for name in names if name in kept]
 
 
 def on_front(row: dict, rows: Sequence[dict], key: str = "network_usd") -> bool:

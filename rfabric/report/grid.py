@@ -138,6 +138,28 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(half)
 
 
+def at_size(runs: Sequence[dict]) -> Table:
+    """Runs of several recipes: step, exposed communication, the network's price and dollars a step,
+    a line a fabric.
+    """
+    recipes = list(dict.fromkeys(run["traffic"] for run in runs))
+    by_recipe: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for run in runs:
+        price, paid = (run["cost"][key] for key in ("network_usd", "usd_per_step"))
+        cells = (
+            f"{run['gpus']:,}",
+            f"{run['step_s']:.1f} s",
+            show_time(exposed_of(run)),
+            f"{price / 1e3:,.0f} k$" if price else "–",
+            f"{paid:,.2f} $" if paid else "–",
+        )
+        by_recipe.setdefault(run["traffic"], []).append((run["fabric"], cells))
+    rows = [(fabric, name, *cells) for name in recipes for fabric, cells in by_recipe[name]]
+    columns = "fabric", "recipe", "GPUs", "step", "exposed", "network", "a step"
+    note = "Switches of real size, one seed; circuits as each fabric was designed for."
+    return Table.of("The same fabrics at size, simulated", columns, rows, note, (0, 1))
+
+
 def write_page(path: Path, summary: dict) -> None:
     """report.html of a comparison."""
     from .folder import write_text

@@ -227,8 +227,10 @@ def loads(names: Sequence[str], tiers: Sequence[Mapping[str, np.ndarray]]) -> co
     return compare.Table.of("", columns, rows, words=(0, 1))
 
 
-def demand_table(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]]) -> compare.Table:
-    """What racks (or pods) send to each other, phase by phase: the pairs that send most."""
+def demand_table(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]], of: int) -> compare.Table:
+    """What racks (or pods) send to each other in these of the phases that send any: the pairs that
+    send most.
+    """
     pairs = [
         (sent, key, d.racks[a], d.racks[b])
         for key, d in by_phase
@@ -239,9 +241,11 @@ def demand_table(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]]) -> comp
         (compare.phase_text(str(key)), a, b, show_size(sent))
         for sent, key, a, b in pairs[:MOST_ROWS]
     ]
-    note = "" if len(pairs) <= MOST_ROWS else f"The {MOST_ROWS} largest of {len(pairs):,}."
+    notes = [f"The {MOST_ROWS} largest of {len(pairs):,}."] if len(pairs) > MOST_ROWS else []
+    if of > len(by_phase):
+        notes.append(f"Of the first {len(by_phase)} of {of:,} phases that send any.")
     columns = "phase", f"from {unit}", f"to {unit}", "sent"
-    return compare.Table.of("", columns, rows, note, words=(0, 1, 2))
+    return compare.Table.of("", columns, rows, " ".join(notes), words=(0, 1, 2))
 
 
 def circuits_table(lit: dict) -> compare.Table:
@@ -251,7 +255,7 @@ def circuits_table(lit: dict) -> compare.Table:
     rows = [
         (
             f"{i} {epoch['title']}",
-            f"{epoch['time_s']:.3f} s",
+            f"{epoch['time_s']:.6f} s",
             f"{epoch['circuits']:,}",
             "–" if epoch["changed"] is None else f"{epoch['changed']:,}",
             _joined(lit, epoch["paths"]),

@@ -14,9 +14,10 @@ from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.optics import optical_paths
 from rfabric.report import grid, html
 from rfabric.report.amounts import by_tier, demands, panels
-from rfabric.report.compare import on_front
+from rfabric.report.compare import comparison, on_front
 from rfabric.report.page import pictures
 from rfabric.report.page.lights import light_paths
+from rfabric.report.page.records import MOST_LANES, document
 from rfabric.report.summary import Run, bill_of, labels, phase_sums, summary_of
 from rfabric.report.within import step_within
 from rfabric.simulate.world import simulate
@@ -135,6 +136,44 @@ def test_hundreds_of_phases_leave_the_longest():
     assert drawn["columns"][-1]["title"][0].startswith("weight sync, step ")
 
 
+def test_what_is_left_out_of_a_picture_is_told(runs, tmp_path, opened):
+    (run,) = played(job(steps=5), "fat-tree,pods=2,tors=2")
+    sent = demands(run.result.trace, run.result.fabric)
+    assert pictures.demand(*sent)["of"] == 10 and len(pictures.demand(*sent)["phases"]) == 4
+    assert html.demand_table(*sent).note == "Of the first 4 of 10 phases that send any."
+    assert pictures.close_ups([run])["of"] == 10
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    shown = page.locator("svg text").all_text_contents()
+    assert "the first 4 of 10 phases that send any" in shown
+    assert "the 6 longest of 10 communication phases" in shown
+    assert not html.demand_table(*demands(runs[0].result.trace, runs[0].result.fabric)).note
+
+
+def test_many_names_of_phases_leave_the_longest():
+    (run,) = played(phases(), "fat-tree,pods=2,tors=2")
+    summary = summary_of([run], "", CREATED)
+    step = panels([run])[0]
+    (stack,), seconds = step.stacks, run.result.step_seconds
+    assert list(stack)[0] == "p1" and list(stack)[-1] == "89 other phases" and len(stack) == 12
+    assert sum(stack.values()) == pytest.approx(sum(p.seconds for p in run.result.phases))
+    rows = [row.name for row in comparison(summary).rows]
+    assert "p40" in rows and "p41" not in rows
+    assert "Of 100 phases the 40 longest." in comparison(summary).note
+    described = document([run], summary, "")["runs"][0]
+    drawn = [lane["phase"] for lane in described["lanes"] if lane.get("drawn", True)]
+    assert drawn == [f"p{i + 1}" for i in range(MOST_LANES)] and len(described["lanes"]) == 100
+    assert "40 of 100 lanes, the shortest; their flows are counted" in described["left_out"]
+    assert seconds > 0
+
+
+def test_small_seconds_have_their_unit():
+    (run,) = played(instants(), "fat-tree,pods=2,tors=2")
+    step = panels([run])[0]
+    assert step.title == "step time (us)"
+    assert step.texts == (f"{run.result.step_seconds * 1e6:,.2f}",) != ("0.00",)
+
+
 def test_nothing_sent_is_no_close_up_and_no_demand():
     builder = TraceBuilder(["h1"])
     builder.compute(0, 3.0, phase="training", label="backward")
@@ -196,7 +235,7 @@ def test_circuits_have_their_numbers_as_a_table(runs):
     table = html.circuits_table(lit)
     for row, epoch in zip(table.rows, lit["epochs"], strict=True):
         time, circuits, changed, paths = row.cells
-        assert (time, circuits) == (f"{epoch['time_s']:.3f} s", str(epoch["circuits"]))
+        assert (time, circuits) == (f"{epoch['time_s']:.6f} s", str(epoch["circuits"]))
         assert changed == ("–" if epoch["changed"] is None else str(epoch["changed"]))
         told = [pair.partition(" x ") for pair in paths.split(", ")]
         assert sum(int(count or 1) for *_, count in told) == len(epoch["paths"])
@@ -371,6 +410,31 @@ def three_hosts():
     return played(builder.build(), "ideal,gpus=3")
 
 
+def phases():
+    """A hundred names of phases, the first the longest."""
+    builder, last = TraceBuilder(["h1", "h2"]), []
+    for i in range(100):
+        name = f"p{i + 1}"
+        last = builder.flows([0], [1], 1e9 - 1e6 * i, after=last, label="x", phase=name)
+    return builder.build()
+
+
+def instants():
+    """Some bytes, sent within microseconds."""
+    builder = TraceBuilder([f"h{i + 1}" for i in range(16)])
+    sent = builder.flows([0], [8], 100, phase="training", label="x")
+    builder.flows([1, 2], [9, 10], 1000, after=sent, phase="training", label="y")
+    return builder.build()
+
+
+def ages():
+    """Bytes that take hours, and some that do not."""
+    builder = TraceBuilder([f"h{i + 1}" for i in range(16)])
+    sent = builder.flows([0], [8], 1e15, phase="training", label="x")
+    builder.flows([1, 2], [9, 10], 1e15, after=sent, phase="training", label="y")
+    return builder.build()
+
+
 def circles():
     """64 racks, and more racks than that in 64 pods."""
     builder = TraceBuilder([f"h{i + 1}" for i in range(64)])
@@ -392,6 +456,9 @@ WORDY = {
     "phases": lambda: played(job(steps=120), "rfabric,pods=2,tors=2"),
     "fabrics": several,
     "hosts": three_hosts,
+    "instants": lambda: played(instants(), "fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2"),
+    "ages": lambda: played(ages(), "fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2"),
+    "hundreds": lambda: played(phases(), "fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2"),
 }
 
 
@@ -458,6 +525,25 @@ def test_names_meet_neither_names_nor_the_front(tmp_path, opened):
     )
     assert not met
     assert "mixnet: 423.900 s, 683: whole bill, dollars a step" in hints(drawn_in(page, "front"))
+
+
+def test_what_ties_on_the_front_is_drawn_level(tmp_path, opened):
+    """Whoever is grey must not seem to be faster than what is as fast and cheaper."""
+    steps = 377.38235, 377.38257, 377.38236
+    rows = [offered(str(i), step, (4 - i) * 1e6, None) for i, step in enumerate(steps)]
+    gridded(tmp_path / "a.html", rows)
+    points = opened(tmp_path / "a.html").locator(".point")
+    heights = [float(point.get_attribute("cy")) for point in points.all()]
+    assert len(heights) == 3 and max(heights) - min(heights) < 0.1
+    assert opened(tmp_path / "a.html").locator(".point.beaten").count() == 2
+
+
+def test_signs_of_two_units_are_not_cut_in_two(tmp_path, opened):
+    every = played(job(label="\U0001f9ea" * 70), "fat-tree,pods=2,tors=2")
+    html.write_report(tmp_path / "a.html", every, summary_of(every, "", CREATED))
+    shown = drawn_in(opened(tmp_path / "a.html"), "close_ups").locator("text").all_text_contents()
+    (cut,) = [text for text in shown if "…" in text]
+    assert set(cut) == {"\U0001f9ea", "…"}
 
 
 def test_a_hostile_name_is_text_in_every_picture(tmp_path, opened):

@@ -39,7 +39,7 @@ function bars(where, {title, stacks, texts, ranges, parts}, left, wide, colourOf
     x = d3.scaleLinear([0, most || 1], [left, left + room]),
     high = BAR * stacks.length;
   headed(where, left + wide / 2, 12, title, wide);
-  across(where, x, [24, 24 + high]);
+  across(where, x, [24, 24 + high], {beyond: PANELS - 8});
   stacks.forEach((stack, i) => {
     const y = barAt(i);
     stack.forEach(([one, value], k) => {
@@ -64,11 +64,16 @@ function interval(where, [from, to], y, what, said, half = 2.5) {
   hint(line, `${what}, 80 % within ${low} to ${high}`);
   return line;
 }
-PICTURES.demand = (place, {unit, names, phases}, label) => {
+PICTURES.demand = (place, {unit, names, phases, of}, label) => {
   const wide = 264,
     left = roomOf(names, 70) + 24,
     side = wide - left - 16, // the last name below stands half behind it
-    svg = framed(place, wide * phases.length, 28 + side + 40, label);
+    more = of > phases.length ? 20 : 0,
+    svg = framed(place, wide * phases.length, 28 + side + 40 + more, label);
+  if (more) {
+    const words = `the first ${phases.length} of ${count(of)} phases that send any`;
+    write(svg, left, 28 + side + 52, words);
+  }
   phases.forEach((one, i) => {
     const where = svg.append("g").attr("transform", `translate(${wide * i},0)`);
     heat(where, one, names, unit, left, side);

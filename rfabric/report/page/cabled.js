@@ -16,7 +16,7 @@ PICTURES.circuits = (place, {by_pod: byPod, names, pods, epochs, of}, label) => 
     headed(where, 0, -124, title, wide - 8);
     drawRing(where, one.paths, ring, names, pods);
     const moved = one.changed === null ? "" : `, ${count(one.changed)} changed`;
-    write(where, 0, 128, `from ${one.time_s.toFixed(3)} s`, {anchor: "middle"});
+    write(where, 0, 128, `from ${one.time_s.toFixed(6)} s`, {anchor: "middle"});
     write(where, 0, 143, `${count(one.circuits)} circuits${moved}`, {anchor: "middle"});
   });
   if (more) write(svg, 0, high * rows + 12, `the first ${epochs.length} of ${count(of)} epochs`);

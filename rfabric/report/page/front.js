@@ -10,6 +10,7 @@ const DOLLARS = [
   ["the network's price (k$)", 1e3],
   ["whole bill, dollars a step", 1],
 ];
+const NEGLIGIBLE = 1e-6; // of a value: a difference that is none (compare.py)
 const RECIPE = 410; // units high
 const POINT = 6; // from the middle of a point to its edge, and room
 const NEARBY = 8, // between a point and its name
@@ -35,8 +36,10 @@ function tradeOff(where, points, which, from) {
     bounds = [...new Set(points.filter(point => point.bound).map(point => point.step_s))],
     lasts = priced.flatMap(point => [point.step_s, ...spanOf(point)]),
     y = d3.scaleLinear(padded([...lasts, ...bounds], 0.16), [bottom, top]),
-    ticks = y.ticks(8),
-    show = y.tickFormat(8),
+    [factor, inUnit] = unitOf(d3.max([...lasts, ...bounds]) || 0),
+    shown = y.copy().domain(y.domain().map(step => factor * step)),
+    ticks = shown.ticks(8),
+    show = shown.tickFormat(8),
     left = from + 24 + roomOf(ticks.map(show), 120);
   write(where, (left + right) / 2, bottom + 36, words, {anchor: "middle", size: 12});
   if (!priced.length) {
@@ -46,12 +49,12 @@ function tradeOff(where, points, which, from) {
   const paid = priced.map(point => point.usd[which] / unit),
     x = d3.scaleLinear(padded(paid, 0.14), [left, right]);
   ticks.forEach(tick => {
-    rule(where, left, y(tick), right, y(tick));
-    write(where, left - 6, y(tick) + 4, show(tick), {anchor: "end", ink: true});
+    rule(where, left, shown(tick), right, shown(tick));
+    write(where, left - 6, shown(tick) + 4, show(tick), {anchor: "end", ink: true});
   });
   across(where.append("g").attr("class", "bare"), x, [top, bottom]);
   const middle = (top + bottom) / 2,
-    turned = write(where, from + 10, middle, "step time (s)", {anchor: "middle", size: 12});
+    turned = write(where, from + 10, middle, `step time (${inUnit})`, {anchor: "middle", size: 12});
   turned.attr("transform", `rotate(-90,${from + 10},${middle})`);
   const dots = priced.map((point, i) => ({
     ...point,
@@ -68,8 +71,10 @@ function tradeOff(where, points, which, from) {
 }
 const spanOf = ({span_s: [least, most]}) => (most > least ? [least, most] : []);
 function padded(values, share) {
+  // what is as near as to be as fast, or as cheap, for the front stands side by side
   const [least, most] = d3.extent(values),
-    pad = share * (most - least) || Math.abs(most) * share || 1;
+    spread = most - least > NEGLIGIBLE * Math.abs(most) ? most - least : Math.abs(most),
+    pad = share * spread || 1;
   return [least - pad, most + pad];
 }
 function stairs(front) {

@@ -3,8 +3,9 @@ const LANE = 22,
   HEAD = 20,
   STRIP = 8,
   GAP = 10;
+const lanesOf = one => one.lanes.filter(lane => lane.drawn !== false);
 function height(one) {
-  return HEAD + LANE * one.lanes.length + (one.rewires.length ? STRIP : 0) + GAP;
+  return HEAD + LANE * lanesOf(one).length + (one.rewires.length ? STRIP : 0) + GAP;
 }
 function drawLanes() {
   const place = at("lanes"),
@@ -62,7 +63,7 @@ function drawLanes() {
       .attr("width", width)
       .attr("height", height(one) - 4)
       .attr("fill", "transparent");
-    one.lanes.forEach((lane, i) => {
+    lanesOf(one).forEach((lane, i) => {
       if (left > 100)
         group
           .append("text")
@@ -93,7 +94,7 @@ function drawLanes() {
       .append("g")
       .attr("clip-path", "url(#inside)")
       .append("g")
-      .attr("transform", `translate(0,${HEAD + LANE * one.lanes.length})`);
+      .attr("transform", `translate(0,${HEAD + LANE * lanesOf(one).length})`);
     strip
       .selectAll("g")
       .data(one.rewires)

@@ -30,12 +30,14 @@ function wideOf(text, size = SIZE) {
 function fitted(text, room, size = SIZE) {
   // the text, or as much of its ends as there is room for
   if (wideOf(text, size) <= room) return text;
-  const cut = kept => {
-    const last = Math.floor(kept / 3);
-    return `${text.slice(0, kept - last)}…${last ? text.slice(-last) : ""}`;
-  };
+  const signs = [...text], // of which some are two units of a string
+    cut = kept => {
+      const last = Math.floor(kept / 3),
+        both = [signs.slice(0, kept - last), last ? signs.slice(-last) : []];
+      return both.map(part => part.join("")).join("…");
+    };
   let fits = 0,
-    over = text.length;
+    over = signs.length;
   while (over - fits > 1) {
     const half = (fits + over) >> 1;
     if (wideOf(cut(half), size) <= room) fits = half;
@@ -55,23 +57,33 @@ function write(where, x, y, text, {anchor = "start", room = Infinity, size = SIZ
 const headed = (where, x, y, text, room) =>
   write(where, x, y, text, {anchor: "middle", room, size: 12, ink: true});
 const hint = (node, text) => node.append("title").text(text);
+// what to multiply seconds by, of which this is the most, and the unit
+const unitOf = most =>
+  most >= 1 || most === 0 ? [1, "s"] : most >= 1e-4 ? [1e3, "ms"] : [1e6, "us"];
 const roomOf = (texts, most, size) =>
   Math.min(Math.max(0, ...texts.map(text => wideOf(text, size))), most);
 function rule(where, x1, y1, x2, y2, kind = "grid") {
   const line = where.append("line").attr("class", kind);
   return line.attr("x1", x1).attr("y1", y1).attr("x2", x2).attr("y2", y2);
 }
-function across(where, scale, [top, bottom], {named = true, show, most = 6} = {}) {
-  // lines at some values of a scale of x, and the values below; as many as have room
-  const [left, right] = scale.range();
+function across(where, scale, [top, bottom], asked = {}) {
+  // lines at some values of a scale of x, and the values below; as many as have room, the last of
+  // which ends no more than `beyond` behind the scale
+  const {named = true, show, most = 6, beyond = Infinity} = asked,
+    [left, right] = scale.range(),
+    middle = (tick, words) => Math.min(scale(tick), right + beyond - wideOf(words) / 2),
+    plain = wanted => {
+      const format = scale.tickFormat(wanted);
+      return tick => (tick === 0 ? "0" : format(tick));
+    };
   for (let wanted = most; wanted > 0; wanted--) {
     const ticks = scale.ticks(wanted),
-      words = ticks.map(show || scale.tickFormat(wanted)),
+      words = ticks.map(show || plain(wanted)),
       apart = ticks.length > 1 ? scale(ticks[1]) - scale(ticks[0]) : right - left;
     if (wanted > 1 && roomOf(words, Infinity) + 6 > apart) continue;
     ticks.forEach((tick, i) => {
       rule(where, scale(tick), top, scale(tick), bottom);
-      if (named) write(where, scale(tick), bottom + 14, words[i], {anchor: "middle"});
+      if (named) write(where, middle(tick, words[i]), bottom + 14, words[i], {anchor: "middle"});
     });
     return;
   }

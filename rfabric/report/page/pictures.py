@@ -93,6 +93,7 @@ def close_ups(runs: Sequence[Run]) -> dict | None:
         return None
     return {
         "labels": labels(runs),
+        "of": len(longest),
         "columns": [
             {
                 "title": [phase_text(f"{phase}/{step}"), label],
@@ -191,13 +192,14 @@ def _by_pod(fabric: Fabric, lit: Circuits) -> list:
     return np.column_stack((some // pods, some % pods, joined[some])).tolist()
 
 
-def demand(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]]) -> dict | None:
+def demand(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]], of: int) -> dict | None:
     """Bytes from one to another, as `demands` tells them: [from, to, bytes]; None of none."""
     if not by_phase:
         return None
     return {
         "unit": unit,
         "names": by_phase[0][1].racks,
+        "of": of,
         "phases": [
             {
                 "title": phase_text(str(key)),

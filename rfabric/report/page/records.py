@@ -37,6 +37,7 @@ MOST_LOADS = 1 << 22  # directions of cables x instants
 LEAST_EDGES, MOST_EDGES = 40, 1_000  # instants at which loads change
 MOST_STEPS = 1_500  # points of a lane
 MOST_PHASES = 300
+MOST_LANES = 60  # of a run that are drawn; the others count all the same
 LEVELS = 200  # a load is a byte: 200 is the cable's rate
 NOTHING = 0.01  # of a level: sums of large numbers that are 0 are not quite
 ROUNDED = 64  # of the last digit of a time: sums of times differ by that
@@ -141,7 +142,7 @@ def _run(run: Run, entry: dict) -> dict:
     described |= {
         "steps": entry.get("steps", 1),
         "optical": bool(result.fabric.ocses),
-        "lanes": lanes(result),
+        "lanes": _longest_drawn(lanes(result), left_out),
         "phases": _phases(result, left_out),
         "circuits": _circuits(result, left_out),
         "nodes": [],
@@ -187,6 +188,17 @@ def lanes(result: Result) -> list[dict]:
 
 
 _AREAS = ("computes", "sends")
+
+
+def _longest_drawn(every: list[dict], left_out: list[str]) -> list[dict]:
+    """These lanes, of which all but the longest are marked as not drawn."""
+    if len(every) > MOST_LANES:
+        short = len(every) - MOST_LANES
+        left_out.append(f"{short:,} of {len(every):,} lanes, the shortest; their flows are counted")
+        spans = [sum(lane[key]["seconds"] for key in _AREAS if key in lane) for lane in every]
+        for i in np.argsort(spans, kind="stable")[:short].tolist():
+            every[i]["drawn"] = False
+    return every
 
 
 def _steps(begin: np.ndarray, end: np.ndarray) -> dict:
