@@ -168,7 +168,8 @@ def rewires(summary: dict) -> Table:
                 r[key] - r["requested_s"] for key in ("programmed_s", "dark_until_s", "usable_s")
             ]
             times = (f"{r['requested_s']:.4f} s", *(f"+{1e3 * delay:.2f} ms" for delay in delays))
-            cells = (str(r["epoch"]), phase_text(r["phase"]), *times, str(r["circuits_changed"]))
+            phase = phase_text(r["phase"]) if r["phase"] else "–"
+            cells = (str(r["epoch"]), phase, *times, str(r["circuits_changed"]))
             exposed = f"{1e3 * r['exposed_s']:.2f} ms" if "exposed_s" in r else "–"
             rows.append(Row(run["label"], (*cells, exposed, show_size(r["lost_bytes"]))))
     columns = (

@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,7 @@ TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
 MOST_ROWS = 40  # of a table beside a figure
 MOST_PAIRS = 24  # that an epoch names
+MOST_REWIRES = 200  # that a page names
 MOVES = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "choices.js"
 FOLLOWS = "said.js", "picture.js", *MOVES, "clock.js"
 SCRIPTS = ("said.js", "picture.js", "front.js", "amounts.js", "times.js", *MOVES, "cabled.js",
@@ -135,7 +137,7 @@ def page(
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
         provenance=first.trace.provenance,
-        rewires=compare.rewires(summary),
+        rewires=first_rows(compare.rewires(summary), MOST_REWIRES),
         fidelity=compare.fidelity(summary),
         cost_sources=compare.cost_sources(runs),
         money=told,
@@ -248,13 +250,21 @@ def demand_table(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]], of: int
     return compare.Table.of("", columns, rows, " ".join(notes), words=(0, 1, 2))
 
 
+def first_rows(table: compare.Table, most: int) -> compare.Table:
+    """The first rows of a table, and of how many they are."""
+    if len(table.rows) <= most:
+        return table
+    note = f"{table.note} The first {most} of {len(table.rows):,}; all stand in rewires.csv."
+    return replace(table, rows=table.rows[:most], note=note)
+
+
 def circuits_table(lit: dict) -> compare.Table:
     """What `pictures.circuits` tells: of each epoch its circuits, and how many light paths join
     which racks (or pods).
     """
     rows = [
         (
-            f"{i} {epoch['title']}",
+            f"{i} {epoch['title']}".rstrip(),
             f"{epoch['time_s']:.6f} s",
             f"{epoch['circuits']:,}",
             "–" if epoch["changed"] is None else f"{epoch['changed']:,}",

@@ -14,7 +14,7 @@ from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.optics import optical_paths
 from rfabric.report import grid, html
 from rfabric.report.amounts import by_tier, demands, panels
-from rfabric.report.compare import comparison, on_front
+from rfabric.report.compare import comparison, on_front, rewires
 from rfabric.report.page import pictures
 from rfabric.report.page.lights import light_paths
 from rfabric.report.page.records import MOST_LANES, document
@@ -229,6 +229,20 @@ def test_every_light_path_is_told(runs):
     assert changed == [rewire.circuits_changed for rewire in result.rewires]
 
 
+def test_a_rewire_that_comes_with_time_is_for_no_phase(monkeypatch):
+    """A rotor turns whatever is sent; and it turns often."""
+    run = Run(simulate(parse_fabric("rotor"), job(64), "rotor"))
+    lit, summary = pictures.circuits(run.result), summary_of([run], "", CREATED)
+    assert len(lit["epochs"]) > 3 and {one["title"] for one in lit["epochs"][1:]} == {""}
+    rows = rewires(summary).rows
+    assert {row.cells[1] for row in rows} == {"–"} and len(rows) == lit["of"] - 1
+    assert html.circuits_table(lit).rows[1].name == "1"
+    monkeypatch.setattr(html, "MOST_REWIRES", 2)
+    text = html.page([run], summary)
+    assert f"The first 2 of {len(rows)}; all stand in rewires.csv." in text
+    assert html.first_rows(rewires(summary), len(rows)) == rewires(summary)
+
+
 def test_circuits_have_their_numbers_as_a_table(runs):
     result = runs[1].result
     lit = pictures.circuits(result)
@@ -363,6 +377,9 @@ def test_a_browser_draws_what_the_records_say(runs, place, opened):
     assert close_ups.locator(".dark").count() == sum(
         len(cell["bands"]) for row in records["close_ups"][0]["rows"] for cell in row
     )
+    assert {"cables of fat-tree", "circuits of rfabric"} <= {
+        place.get_attribute("aria-label") for place in page.locator("[data-picture]").all()
+    }
     assert (
         page.locator("[data-picture] > svg[role=img][aria-label]").count()
         == page.locator("[data-picture]").count()

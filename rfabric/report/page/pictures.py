@@ -18,7 +18,7 @@ import numpy as np
 
 from ...fabric import Fabric
 from ...fabric.cabling import cabling_of
-from ...optics import Circuits, Demand
+from ...optics import Circuits, Demand, RewireRecord
 from ...trace import PhaseKey
 from ...units import show_time
 from ..amounts import MOST_RACKS, PART_COLOURS, TIER_NAMES, Panel, panels, readable
@@ -169,13 +169,18 @@ def circuits(result: Result) -> dict | None:
             {
                 "time_s": time,
                 "circuits": len(lit),
-                "title": phase_text(result.rewires[i - 1].phase) if i else "at the start",
+                "title": _phase_of(result.rewires[i - 1]) if i else "at the start",
                 "changed": result.rewires[i - 1].circuits_changed if i else None,
                 "paths": drawn[lit],
             }
             for i, (time, lit) in enumerate(result.epochs[:MOST_EPOCHS])
         ],
     }
+
+
+def _phase_of(rewire: RewireRecord) -> str:
+    """The phase that a rewire was for; none of those that come with time, as a rotor's."""
+    return phase_text(rewire.phase) if rewire.phase else ""
 
 
 def _by_rack(fabric: Fabric, lit: Circuits) -> list:
