@@ -275,9 +275,14 @@ def phase_text(key: str) -> str:
     the first step is not named.
     """
     match = _PHASE_KEY.fullmatch(key)
-    phase, step, label = match.groups() if match else (key, "0", "")
+    phase, step, label = match.groups() if match else (key, 0, "")
+    return phase_name(phase, int(step), label)
+
+
+def phase_name(phase: str, step: int, label: str | None = "") -> str:
+    """What `phase_text` says of these: names may have a `/`, too."""
     name = " ".join(filter(None, (PHASE_NAMES.get(phase, phase) or "flows", label)))
-    return name if step == "0" else f"{name}, step {step}"
+    return name if step == 0 else f"{name}, step {step}"
 
 
 def _watts(line: Line) -> str:

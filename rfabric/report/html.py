@@ -209,7 +209,7 @@ def in_flight(runs: Sequence[Run]) -> compare.Table:
     longest = sorted(seconds[0], key=lambda key: -max(s[key] for s in seconds))
     rows = [
         (
-            compare.phase_text(f"{phase}/{step} {label}".strip()),
+            compare.phase_name(phase, step, label),
             *(show_time(s[step, phase, label]) for s in seconds),
         )
         for step, phase, label in longest[:MOST_ROWS]
@@ -240,7 +240,7 @@ def demand_table(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]], of: int
     ]
     pairs.sort(key=lambda pair: -pair[0])
     rows = [
-        (compare.phase_text(str(key)), a, b, show_size(sent))
+        (compare.phase_name(key.phase, key.step), a, b, show_size(sent))
         for sent, key, a, b in pairs[:MOST_ROWS]
     ]
     notes = [f"The {MOST_ROWS} largest of {len(pairs):,}."] if len(pairs) > MOST_ROWS else []

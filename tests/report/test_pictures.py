@@ -150,6 +150,17 @@ def test_what_is_left_out_of_a_picture_is_told(runs, tmp_path, opened):
     assert not html.demand_table(*demands(runs[0].result.trace, runs[0].result.fabric)).note
 
 
+def test_a_name_of_a_phase_may_have_a_step_in_it():
+    builder = TraceBuilder([f"h{i + 1}" for i in range(16)])
+    builder.flows([0], [8], 1e9, phase="a/3 b", label="x")
+    (run,) = played(builder.build(), "fat-tree,pods=2,tors=2")
+    sent = demands(run.result.trace, run.result.fabric)
+    assert pictures.close_ups([run])["columns"][0]["title"] == ["a/3 b", "x"]
+    assert pictures.demand(*sent)["phases"][0]["title"] == "a/3 b"
+    assert html.demand_table(*sent).rows[0].name == "a/3 b"
+    assert html.in_flight([run]).rows[0].name == "a/3 b x"
+
+
 def test_many_names_of_phases_leave_the_longest():
     (run,) = played(phases(), "fat-tree,pods=2,tors=2")
     summary = summary_of([run], "", CREATED)
@@ -553,6 +564,21 @@ def test_what_ties_on_the_front_is_drawn_level(tmp_path, opened):
     heights = [float(point.get_attribute("cy")) for point in points.all()]
     assert len(heights) == 3 and max(heights) - min(heights) < 0.1
     assert opened(tmp_path / "a.html").locator(".point.beaten").count() == 2
+
+
+def test_phases_of_other_names_can_be_told_apart(tmp_path, opened):
+    """In the bars, and by the same colour in the close-ups."""
+    builder, last = TraceBuilder(["h1", "h2"]), []
+    for name in ("training", "load", "constructor", "eval"):
+        last = builder.flows([0], [1], 1e9, after=last, label="x", phase=name)
+    every = played(builder.build(), "fat-tree,pods=2,tors=2")
+    html.write_report(tmp_path / "a.html", every, summary_of(every, "", CREATED))
+    page = opened(tmp_path / "a.html")
+    bars = drawn_in(page, "bars").locator("g").first.locator("rect[height='25']")
+    fills = [bar.get_attribute("fill") for bar in bars.all()]
+    shapes = drawn_in(page, "close_ups").locator(".flows")
+    assert len(set(fills)) == 4
+    assert [shape.get_attribute("fill") for shape in shapes.all()] == fills
 
 
 def test_signs_of_two_units_are_not_cut_in_two(tmp_path, opened):

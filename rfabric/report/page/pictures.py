@@ -22,7 +22,7 @@ from ...optics import Circuits, Demand, RewireRecord
 from ...trace import PhaseKey
 from ...units import show_time
 from ..amounts import MOST_RACKS, PART_COLOURS, TIER_NAMES, Panel, panels, readable
-from ..compare import is_bound, on_front, phase_text
+from ..compare import is_bound, on_front, phase_name, phase_text
 from ..intervals import busy, merged, squeezed
 from ..result import Result
 from ..summary import Run, labels
@@ -96,7 +96,7 @@ def close_ups(runs: Sequence[Run]) -> dict | None:
         "of": len(longest),
         "columns": [
             {
-                "title": [phase_text(f"{phase}/{step}"), label],
+                "title": [phase_name(phase, step), label],
                 "phase": phase,
                 "span_s": longest[step, phase, label],
             }
@@ -207,7 +207,7 @@ def demand(unit: str, by_phase: Sequence[tuple[PhaseKey, Demand]], of: int) -> d
         "of": of,
         "phases": [
             {
-                "title": phase_text(str(key)),
+                "title": phase_name(key.phase, key.step),
                 "phase": key.phase,
                 "sent": [column.tolist() for column in d.sent],
             }

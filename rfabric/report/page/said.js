@@ -4,7 +4,9 @@ const said = document.getElementById("records");
 const at = id => document.getElementById(id);
 const data = JSON.parse(said.textContent);
 const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};
-const OTHER = "#8f7fd6"; // of a phase of another name
+// of phases of other names, as they come
+const OTHERS = ["#8f7fd6", "#3aa9c4", "#d6568c", "#b58a3c", "#7c8a99", "#a6b84a", "#c2664f"];
+const others = new Map();
 const NAMES = {weight_sync: "weight sync"};
 // of an object by a name that a user wrote: `constructor` is one, too
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
@@ -12,7 +14,11 @@ const count = d3.format(","),
   percent = d3.format(".0%");
 const figure = d3.format(",.3~r"); // to three digits
 const name = phase => own(NAMES, phase) || phase;
-const phaseColour = phase => own(COLOURS, phase) || OTHER;
+const phaseColour = phase => own(COLOURS, phase) || otherColour(phase);
+function otherColour(phase) {
+  if (!others.has(phase)) others.set(phase, OTHERS[others.size % OTHERS.length]);
+  return others.get(phase);
+}
 const seconds = s =>
   s === 0
     ? "0 s"
