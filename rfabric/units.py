@@ -163,6 +163,16 @@ def show_size(size: float) -> str:
     return _show(size, "B")
 
 
+def show_thousands(value: float) -> str:
+    """Thousands, as of dollars; to a hundredth where they are few.
+
+    >>> show_thousands(700_345.6), show_thousands(2090), show_thousands(0)
+    ('700', '2.09', '0')
+    """
+    few = 0 < abs(value) < 1e4
+    return f"{value / 1e3:,.{2 if few else 0}f}"
+
+
 def show_time(seconds: float) -> str:
     """Seconds for people; minutes are left in seconds, as schedulers print them.
 

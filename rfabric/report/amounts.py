@@ -15,6 +15,7 @@ from ..fabric.model import TIERS
 from ..optics import Demand
 from ..routing.rows import Entries, begins
 from ..trace import PhaseKey, Trace
+from ..units import show_thousands
 from .compare import NEGLIGIBLE, unit_of
 from .result import Result
 from .summary import Run, bill_of, phase_sums
@@ -109,7 +110,7 @@ def _told_apart(stacks: Sequence[dict[str, float]]) -> list[dict[str, float]]:
 
 def _dollars(runs: Sequence[Run], ocs_port_usd: float | None) -> Panel:
     stacks = tuple(_parts(run.result.fabric, ocs_port_usd) for run in runs)
-    texts = tuple(f"{sum(s.values()):,.0f}" if s else "no price" for s in stacks)
+    texts = tuple(show_thousands(1e3 * sum(s.values())) if s else "no price" for s in stacks)
     none = (None,) * len(runs), ({},) * len(runs)
     return Panel("network cost (k$)", stacks, texts, *none)
 

@@ -15,7 +15,7 @@ from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..fabric.cost import Bill, Line
 from ..specs import head_of
-from ..units import show_between, show_rate, show_size, show_time
+from ..units import show_between, show_rate, show_size, show_thousands, show_time
 from .choices import other_jobs
 from .summary import Run, bill_of, exposed_of, labels
 from .within import within_note
@@ -325,7 +325,7 @@ def _cost_rows(runs: list[dict]) -> list[Row]:
     if not any(usd):
         return []
     return [
-        _row("network cost", usd, lambda v: f"{v / 1e3:,.0f} k$"),
+        _row("network cost", usd, lambda v: f"{show_thousands(v)} k$"),
         _row("network power", watts, lambda v: f"{v / 1e3:,.2f} kW"),
         _joules("network energy a step", joules),
         *_dollar_rows(runs),

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..optics.policies import OWN
 from ..specs import head_of
-from ..units import show_between, show_rate, show_time
+from ..units import show_between, show_rate, show_thousands, show_time
 from .compare import NEGLIGIBLE, Row, Table, is_bound, on_front, unit_of
 from .summary import VERSION, exposed_of, host_versions
 
@@ -150,7 +150,7 @@ def at_size(runs: Sequence[dict]) -> Table:
             f"{run['gpus']:,}",
             f"{run['step_s']:.1f} s",
             show_time(exposed_of(run)),
-            f"{price / 1e3:,.0f} k$" if price else "–",
+            f"{show_thousands(price)} k$" if price else "–",
             f"{paid:,.2f} $" if paid else "–",
         )
         by_recipe.setdefault(run["traffic"], []).append((run["fabric"], cells))
@@ -322,7 +322,7 @@ def _cells(row: dict, first: dict, several: bool, unit: tuple[float, str, int]):
     yield show_time(row["exposed_s"])
     yield f"{row['exposed_s'] / first['exposed_s']:.2f} x" if first["exposed_s"] > 0 else "–"
     yield f"{row['rewires']:g}"
-    yield "–" if row["network_usd"] is None else f"{row['network_usd'] / 1e3:,.0f}"
+    yield "–" if row["network_usd"] is None else show_thousands(row["network_usd"])
     yield "–" if row["network_watts"] is None else f"{row['network_watts'] / 1e3:,.2f}"
     yield "–" if row["usd_per_step"] is None else f"{row['usd_per_step']:,.4g}"
     yield "bound" if is_bound(row) else "yes" if row["pareto"] else ""

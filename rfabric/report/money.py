@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import RFabricError
-from ..units import show_time
+from ..units import show_thousands, show_time
 from . import compare
 from .choices import other_jobs
 from .page import pictures
@@ -93,9 +93,13 @@ def front(summary: dict) -> compare.Table:
 
 def _point(run: dict, runs: Sequence[dict]) -> Iterator[str]:
     yield show_time(run["step_s"])
-    for key, unit, shown in (("network_usd", 1e3, "{:,.0f} k$"), ("usd_per_step", 1, "{:,.4f} $")):
+    for key, shown in (("network_usd", _thousands), ("usd_per_step", "{:,.4f} $".format)):
         value = run.get(key)
-        yield "–" if value is None else shown.format(value / unit)
+        yield "–" if value is None else shown(value)
         priced = [other for other in runs if other.get(key) is not None]
         bound = compare.is_bound(run)
         yield "bound" if bound else "yes" if compare.on_front(run, priced, key) else "no"
+
+
+def _thousands(usd: float) -> str:
+    return f"{show_thousands(usd)} k$"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..units import show_time
+from ..units import show_thousands, show_time
 from . import compare
 from .choices import choices, choices_of_cells, jobs_differ_in, menus
 from .folder import read_folder, write_text
@@ -143,7 +143,7 @@ def _figures(row: Mapping) -> Iterator[str]:
     yield f"{row['rewires']:,}"
     yield show_time(row["dark_s"])
     usd, paid = row.get("network_usd"), row.get("usd_per_step")
-    yield "–" if usd is None else f"{usd / 1e3:,.0f} k$"
+    yield "–" if usd is None else f"{show_thousands(usd)} k$"
     yield "–" if paid is None else f"{paid:,.4f} $"
 
 

@@ -15,6 +15,7 @@ from rfabric.optics import optical_paths
 from rfabric.report import grid, html
 from rfabric.report.amounts import by_tier, demands, panels
 from rfabric.report.compare import comparison, on_front, rewires
+from rfabric.report.money import front
 from rfabric.report.page import pictures
 from rfabric.report.page.lights import light_paths
 from rfabric.report.page.records import MOST_LANES, document
@@ -148,6 +149,16 @@ def test_what_is_left_out_of_a_picture_is_told(runs, tmp_path, opened):
     assert "the first 4 of 10 phases that send any" in shown
     assert "the 6 longest of 10 communication phases" in shown
     assert not html.demand_table(*demands(runs[0].result.trace, runs[0].result.fabric)).note
+
+
+def test_a_cheap_network_has_its_price():
+    """In thousands it was 5."""
+    every = played(job(4), "fat-tree,pods=1,tors=2,gpus=2,rate=10Gbit/s")
+    summary, usd = summary_of(every, "", CREATED), bill_of(every[0].result.fabric).usd
+    assert 1e3 < usd < 1e4
+    assert panels(every)[2].texts == (f"{usd / 1e3:.2f}",)
+    assert (f"{usd / 1e3:.2f} k$",) in [row.cells for row in comparison(summary).rows]
+    assert front(summary).rows[0].cells[1] == f"{usd / 1e3:.2f} k$"
 
 
 def test_a_name_of_a_phase_may_have_a_step_in_it():
@@ -534,6 +545,8 @@ def test_names_meet_neither_names_nor_the_front(tmp_path, opened):
     gridded(tmp_path / "a.html", FABRICS)
     page = opened(tmp_path / "a.html")
     assert not page.evaluate(CLASHES)
+    gridded(tmp_path / "b.html", [FABRICS[0], offered("dear", 421.0, 2e11, 308_277.9)])
+    assert not opened(tmp_path / "b.html").evaluate(CLASHES)
     assert page.locator(".point").count() == 9 + 8  # one has no bill, and a bound is no point
     assert page.locator(".point.electrical").count() == 6 + 2
     assert page.locator("line.bound").count() == 2

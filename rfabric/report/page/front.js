@@ -52,7 +52,7 @@ function tradeOff(where, points, which, from) {
     rule(where, left, shown(tick), right, shown(tick));
     write(where, left - 6, shown(tick) + 4, show(tick), {anchor: "end", ink: true});
   });
-  across(where.append("g").attr("class", "bare"), x, [top, bottom]);
+  across(where.append("g").attr("class", "bare"), x, [top, bottom], {beyond: 14});
   const middle = (top + bottom) / 2,
     turned = write(where, from + 10, middle, `step time (${inUnit})`, {anchor: "middle", size: 12});
   turned.attr("transform", `rotate(-90,${from + 10},${middle})`);

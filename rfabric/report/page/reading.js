@@ -122,7 +122,7 @@ const LIVE = [
     },
   ],
   ["rewires so far", (one, t) => count(one.rewires.filter(r => r.usable_s <= t).length)],
-  ["network k$", one => or(costOf(one).network_usd, v => count(Math.round(v / 1e3)))],
+  ["network k$", one => or(costOf(one).network_usd, thousands)],
   ["network kW", one => or(costOf(one).network_watts, v => d3.format(",.2f")(v / 1e3))],
   [
     "network kJ so far",

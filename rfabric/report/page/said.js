@@ -19,6 +19,8 @@ function otherColour(phase) {
   if (!others.has(phase)) others.set(phase, OTHERS[others.size % OTHERS.length]);
   return others.get(phase);
 }
+const thousands = v =>
+  v > 0 && v < 1e4 ? (v / 1e3).toFixed(2) : count(Math.round(v / 1e3));
 const seconds = s =>
   s === 0
     ? "0 s"
