@@ -18,6 +18,9 @@ from .collecting import uncollected
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 log = logging.getLogger(__name__)
 NAME = 200  # characters of a file's name that are shown
+# numpy's, whose threads wait busily for products as small as ours: a tenth of a short command, and
+# in a sweep as many in each process as there are processors; sums depend on how many there are
+BLAS = "OPENBLAS", "MKL"
 
 
 class Ended(Exception):
@@ -71,6 +74,8 @@ def _left(error: BaseException) -> str:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    for library in BLAS:
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     with uncollected():
         from .arguments import parse  # here Ctrl-C ends it in words: it takes part of a second
 

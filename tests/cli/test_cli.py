@@ -665,6 +665,22 @@ def test_two_runs_at_once_do_not_meet(here):
     assert len(list(Path("runs").glob("*/summary.json"))) == 2
 
 
+@pytest.mark.parametrize("asked", ["", "2"])
+def test_products_of_matrices_take_one_thread_unless_others_are_asked_for(asked):
+    name = "OPENBLAS_NUM_THREADS"
+    others = {key: value for key, value in os.environ.items() if key != name}
+    code = (
+        "import os; from rfabric.cli import main; main(['list', 'recipes']); import numpy;"
+        f"print(os.environ['{name}'], len(os.listdir('/proc/self/task')))"
+    )
+    words = [sys.executable, "-c", code]
+    told = subprocess.run(
+        words, env=others | ({name: asked} if asked else {}), capture_output=True, text=True
+    )
+    chosen, threads = told.stdout.splitlines()[-1].split()
+    assert chosen == (asked or "1") and int(threads) <= int(chosen)
+
+
 # --- progress -------------------------------------------------------------------------------------
 
 
